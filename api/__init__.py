@@ -1,0 +1,1 @@
+"""The doors: HTTP, operator socket, console, command line, Python client."""

@@ -1,0 +1,1 @@
+"""The engine: trust, sessions, pairings and instances, run by events on charts."""

@@ -1,0 +1,132 @@
+"""A chart as data: rows in the specification's five columns, delays, and the faults a chart may have (section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+NONE = "none"
+"""The state before the first row: the specification's `(none)`."""
+
+Data = Mapping[str, Any]
+"""What an event brings. Always `now` (seconds on the delay's clock) and `deadline` (same clock, or None)."""
+
+Guard = Callable[[Data], bool]
+
+
+class ChartFault(ValueError):
+    """A chart that can't be meant: an unknown state, a doubled row, a trap, a way out of a final state."""
+
+
+def always(data: Data) -> bool:
+    """The guard of a row without a condition."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row: in `state`, on `event`, if `guard`, go to `target`, then the effects run in order.
+
+    `ours` marks a row that the specification does not have.
+    """
+
+    state: str
+    event: str
+    guard: Guard
+    target: str
+    effects: tuple[str, ...] = ()
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Leaving a state by time: `event` is sent `seconds` after the state is entered.
+
+    `seconds` is a number, or the name of a rule that the engine resolves for each actor (a session's own lifetime).
+    `clock` says whose seconds: `elapsed` counts suspended time too and never jumps; `wall` is the epoch clock of tokens.
+    """
+
+    seconds: float | str
+    event: str
+    clock: Literal["elapsed", "wall"] = "elapsed"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """States in order of appearance, rows in the specification's order. Building one checks it and raises `ChartFault`."""
+
+    name: str
+    rows: tuple[Transition, ...]
+    final: frozenset[str]
+    delays: Mapping[str, Delay] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for check in (_known_states, _distinct_rows, _final_states, _delays, _ways):
+            check(self)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Every state once, `none` first, in order of appearance."""
+        return tuple(dict.fromkeys(state for row in self.rows for state in (row.state, row.target)))
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """Every event once, in order of appearance."""
+        return tuple(dict.fromkeys(row.event for row in self.rows))
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """The names of all effects: each wants a handler, and a handler wants a name here."""
+        return frozenset(effect for row in self.rows for effect in row.effects)
+
+
+def _known_states(chart: Chart) -> None:
+    if not chart.rows or chart.rows[0].state != NONE:
+        raise ChartFault(f"{chart.name}: the first row must start from '{NONE}'")
+    if any(row.target == NONE for row in chart.rows):
+        raise ChartFault(f"{chart.name}: no row may lead back to '{NONE}'")
+    for state in (chart.final | set(chart.delays)) - set(chart.states):
+        raise ChartFault(f"{chart.name}: '{state}' stands in no row")
+
+
+def _distinct_rows(chart: Chart) -> None:
+    seen: dict[tuple[str, str], set[Guard]] = {}
+    for row in chart.rows:
+        guards = seen.setdefault((row.state, row.event), set())
+        if row.guard in guards or always in guards:
+            raise ChartFault(f"{chart.name}: a second row for '{row.event}' in '{row.state}' can never be taken")
+        guards.add(row.guard)
+
+
+def _final_states(chart: Chart) -> None:
+    for row in chart.rows:
+        if row.state in chart.final:
+            raise ChartFault(f"{chart.name}: a row leaves the final state '{row.state}'")
+
+
+def _delays(chart: Chart) -> None:
+    for state, delay in chart.delays.items():
+        ways = [row for row in chart.rows if row.state == state and row.event == delay.event]
+        if not ways or ways[-1].guard is not always:
+            raise ChartFault(f"{chart.name}: '{delay.event}' must leave '{state}' whatever the guards say")
+
+
+def _ways(chart: Chart) -> None:
+    """Every state is reached from `none`, and from every state a final one is reached (no trap)."""
+    forward = _closure({NONE}, [(row.state, row.target) for row in chart.rows])
+    backward = _closure(set(chart.final), [(row.target, row.state) for row in chart.rows])
+    for state in chart.states:
+        if state not in forward:
+            raise ChartFault(f"{chart.name}: '{state}' is never reached")
+        if state not in backward:
+            raise ChartFault(f"{chart.name}: '{state}' is a trap: no final state is reached from it")
+
+
+def _closure(start: set[str], edges: list[tuple[str, str]]) -> set[str]:
+    reached, grown = set(start), True
+    while grown:
+        more = {target for source, target in edges if source in reached} - reached
+        reached |= more
+        grown = bool(more)
+    return reached

@@ -1,0 +1,1 @@
+"""Promises of Hatchway, one test each."""
