@@ -1,0 +1,66 @@
+"""Edits config.toml one setting at a time, and leaves every comment and blank line where it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from engine.errors import SettingRefused
+from engine.files import locked, make_private_dir, read_private, write_private
+from engine.settings import read_value, setting
+
+
+def set_value(home: Path, name: str, text: str) -> None:
+    """Write setting `name` into config.toml as `text` gives it, or refuse and leave the file alone."""
+    value = read_value(name, text, "config set")
+    path = home / "config.toml"
+    make_private_dir(home)
+    with locked(home / "config.lock"):
+        document = _read(path)
+        table: Any = document
+        *groups, field = name.split(".")
+        for group in groups:
+            table = table.setdefault(group, tomlkit.table())
+        table[field] = _as_toml(name, value)
+        _write(path, document)
+
+
+def unset_value(home: Path, name: str) -> bool:
+    """Take setting `name` out of config.toml; False where it wasn't there. An unknown name may be taken out too."""
+    path = home / "config.toml"
+    make_private_dir(home)
+    with locked(home / "config.lock"):
+        document = _read(path)
+        table: Any = document
+        *groups, field = name.split(".")
+        for group in groups:
+            table = table.get(group, {})
+        if not hasattr(table, "pop") or field not in table:
+            setting(name)
+            return False
+        table.pop(field)
+        _write(path, document)
+        return True
+
+
+def _as_toml(name: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    shown = setting(name).kind.show(value)
+    return value if isinstance(value, bool) or (isinstance(value, int) and shown == str(value)) else shown
+
+
+def _read(path: Path) -> tomlkit.TOMLDocument:
+    try:
+        return tomlkit.parse(read_private(path))
+    except FileNotFoundError:
+        return tomlkit.document()
+    except (TOMLKitError, UnicodeDecodeError) as fault:
+        raise SettingRefused(f"{path} is not TOML: {fault}") from None
+
+
+def _write(path: Path, document: tomlkit.TOMLDocument) -> None:
+    write_private(path, tomlkit.dumps(document).encode(), overwrite=True)

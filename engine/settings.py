@@ -1,0 +1,262 @@
+"""Every setting once: name, default, kind, and when it takes effect. From config.toml, environment, flags."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from engine import setting_kinds as kinds
+from engine.errors import SettingRefused
+from engine.files import read_private
+
+RESTART: Literal["restart"] = "restart"
+RELOAD: Literal["reload"] = "reload"
+AT_ONCE: Literal["at once"] = "at once"
+
+KIB = 1024
+NOT_SETTINGS = frozenset({"HATCHWAY_HOME", "HATCHWAY_VECTORS", "HATCHWAY_EFFORT"})
+"""Variables that begin like a setting and are none: the engine's folder, and two that only the tests read."""
+
+
+def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """The engine's folder: `HATCHWAY_HOME`, or `~/.hatchway`."""
+    return Path(environ.get("HATCHWAY_HOME") or "~/.hatchway").expanduser().absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one setting. `name` is dotted; the table of all is `TABLE`."""
+
+    effect: Literal["restart", "reload", "at once"]
+    kind: kinds.Kind
+    about: str
+    name: str = ""
+    default: Any = None
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment: `limits.wrong_codes` is `HATCHWAY_LIMITS_WRONG_CODES`."""
+        return "HATCHWAY_" + self.name.replace(".", "_").upper()
+
+
+def _r(kind: kinds.Kind, about: str) -> Setting:
+    return Setting(RELOAD, kind, about)
+
+
+def _s(kind: kinds.Kind, about: str) -> Setting:
+    return Setting(RESTART, kind, about)
+
+
+class SessionMaxAge(msgspec.Struct, frozen=True):
+    """Seconds after sign-in that no token outlives, however often it is renewed."""
+
+    key: Annotated[int, _r(kinds.duration(60, 8760 * 3600), "sign-in by private key")] = 168 * 3600
+    pairing: Annotated[int, _r(kinds.duration(60, 8760 * 3600), "sign-in by pairing code")] = 24 * 3600
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much a stranger may ask for. Bytes, seconds, counts."""
+
+    wrong_codes: Annotated[int, _r(kinds.integer(1, 10_000), "wrong codes a minute from one address")] = 5
+    wrong_codes_total: Annotated[int, _r(kinds.integer(1, 100_000), "wrong codes that withdraw a code that is out")] = (
+        50
+    )
+    failed_verifies: Annotated[int, _r(kinds.integer(1, 100_000), "failed verifies a minute from one address")] = 60
+    header_bytes: Annotated[int, _r(kinds.integer(KIB, KIB * KIB), "size of a request's headers")] = 16 * KIB
+    header_seconds: Annotated[int, _r(kinds.integer(1, 3600), "time for the headers from their first byte")] = 10
+    body_bytes: Annotated[int, _r(kinds.integer(KIB, 64 * KIB * KIB), "size of a body")] = 64 * KIB
+    instance_body_bytes: Annotated[int, _r(kinds.integer(KIB, 64 * KIB * KIB), "size of an instance's body")] = (
+        256 * KIB
+    )
+    body_seconds: Annotated[int, _r(kinds.integer(1, 3600), "time for the body")] = 15
+    idle_seconds: Annotated[int, _r(kinds.integer(1, 86_400), "time an idle connection is kept")] = 60
+    write_seconds: Annotated[int, _r(kinds.integer(1, 3600), "time a write may make no progress")] = 30
+    json_depth: Annotated[int, _r(kinds.integer(1, 512), "depth of a JSON body")] = 32
+
+
+class Slurm(msgspec.Struct, frozen=True):
+    """How instances are given to a cluster, where `platform` is `slurm`."""
+
+    partition: Annotated[str | None, _s(kinds.text(), "partition of the jobs")] = None
+    account: Annotated[str | None, _s(kinds.text(), "account of the jobs")] = None
+    time_limit: Annotated[int | None, _s(kinds.duration(60, 8760 * 3600), "time limit of the jobs")] = None
+
+
+class Log(msgspec.Struct, frozen=True):
+    """The log's form: `auto` is for people on a terminal and JSON off it."""
+
+    format: Annotated[str, _r(kinds.choice("auto", "console", "json"), "JSON off a terminal, unless said")] = "auto"
+    level: Annotated[str, _r(kinds.choice("debug", "info", "warning", "error"), "the least that is logged")] = "info"
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """All settings of engine and command, read and checked."""
+
+    host: Annotated[str, _s(kinds.host(), "address to listen on")] = "127.0.0.1"
+    port: Annotated[int, _s(kinds.integer(0, 65535), "port to listen on; 0 is any free one")] = 7420
+    addresses: Annotated[tuple[str, ...], _r(kinds.several(kinds.address), "host:port pairs that people dial")] = ()
+    trusted_proxies: Annotated[tuple[str, ...], _r(kinds.several(kinds.network), "proxies whose word counts")] = ()
+    tls: Annotated[str, _s(kinds.choice("off", "auto"), "auto makes a self-signed certificate")] = "off"
+    tls_cert: Annotated[Path | None, _r(kinds.path(), "certificate chain, PEM")] = None
+    tls_key: Annotated[Path | None, _r(kinds.path(), "the certificate's key, PEM")] = None
+    insecure_http: Annotated[bool, _s(kinds.boolean(), "plain HTTP on other than loopback")] = False
+    session_max_age: SessionMaxAge = SessionMaxAge()
+    limits: Limits = Limits()
+    max_connections: Annotated[int, _r(kinds.integer(1, 1_000_000), "connections at once")] = 4096
+    max_instances: Annotated[int, _r(kinds.integer(0, 100_000), "live instances")] = 64
+    image_folders: Annotated[tuple[str, ...], _r(kinds.several(kinds.folder), "where .sif images may lie")] = (
+        str(Path("~/.local/share/hatchway/images").expanduser()),
+    )
+    registries: Annotated[tuple[str, ...], _r(kinds.several(kinds.registry), "registries images may come from")] = ()
+    volume_roots: Annotated[tuple[str, ...], _r(kinds.several(kinds.folder), "folders volumes may lie under")] = ()
+    allow_fakeroot: Annotated[bool, _r(kinds.boolean(), "whether `fakeroot` may be asked for")] = False
+    allow_root_instances: Annotated[bool, _r(kinds.boolean(), "instances of an engine that runs as root")] = False
+    metrics_open: Annotated[bool, _r(kinds.boolean(), "/metrics without a token from anywhere")] = False
+    vendor_key: Annotated[str | None, _s(kinds.text(), "the license vendor's public key")] = None
+    store: Annotated[str, _s(kinds.store(), "sqlite, or a fleet's redis address")] = "sqlite"
+    platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
+    slurm: Slurm = Slurm()
+    log: Log = Log()
+    url: Annotated[str | None, Setting(AT_ONCE, kinds.url(), "engine the command talks to; unset: the local one")] = (
+        None
+    )
+    key: Annotated[
+        Path | None, Setting(AT_ONCE, kinds.path(), "private key the command signs in with; unset: the engine's own")
+    ] = None
+
+
+def _rows(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[Setting]:
+    hints = typing.get_type_hints(struct, include_extras=True)
+    for field in msgspec.structs.fields(struct):
+        hint = hints[field.name]
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            yield from _rows(hint, f"{field.name}.")
+        else:
+            known = hint.__metadata__[0]
+            yield Setting(known.effect, known.kind, known.about, prefix + field.name, field.default)
+
+
+TABLE: Mapping[str, Setting] = {row.name: row for row in _rows(Settings)}
+"""Every setting by its dotted name, in the order of the struct."""
+
+
+def setting(name: str) -> Setting:
+    """The setting of that name, or a refusal that names the nearest one."""
+    if name in TABLE:
+        return TABLE[name]
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), TABLE, n=1, cutoff=0.0)
+    raise SettingRefused(f"unknown setting '{name}'; the nearest known one is '{near[0]}'")
+
+
+def read_value(name: str, raw: object, source: str) -> Any:
+    """The value of `name`, read from TOML or a text; a refusal says where it stands and what is wanted."""
+    try:
+        return setting(name).kind.read(raw)
+    except ValueError as fault:
+        raise SettingRefused(f"{source}: {name}: {fault}") from None
+
+
+def flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """TOML's nested tables as dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in document.items():
+        flat.update(flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value})
+    return flat
+
+
+def read_config(home: Path) -> dict[str, Any]:
+    """What stands in config.toml, by dotted name and checked. Nothing if there is no such file."""
+    path = home / "config.toml"
+    try:
+        document = tomllib.loads(read_private(path).decode())
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise SettingRefused(f"{path} is not TOML: {fault}") from None
+    return {name: read_value(name, raw, str(path)) for name, raw in flatten(document).items()}
+
+
+def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What the variables `HATCHWAY_...` set, by dotted name and checked."""
+    names = {row.variable: row.name for row in TABLE.values()}
+    values: dict[str, Any] = {}
+    for variable, text in environ.items():
+        if variable.startswith("HATCHWAY_") and variable not in NOT_SETTINGS:
+            if variable not in names:
+                near = difflib.get_close_matches(variable, names, n=1, cutoff=0.0)
+                raise SettingRefused(
+                    f"unknown setting {variable} in the environment; the nearest known one is {near[0]}"
+                )
+            values[names[variable]] = read_value(names[variable], text, f"environment {variable}")
+    return values
+
+
+def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
+    """The settings as config.toml, environment and flags give them, later ones winning.
+
+    `flags` are by dotted name, as text or values; those that are None were not given. Raises SettingRefused, and
+    FileRefused where others may read or write config.toml.
+    """
+    given = {name: read_value(name, raw, "flags") for name, raw in flags.items() if raw is not None}
+    return _build(read_config(home) | read_environment(environ) | given)
+
+
+def _build(values: Mapping[str, Any]) -> Settings:
+    groups: dict[str, dict[str, Any]] = {"": {}}
+    for name, value in values.items():
+        group, _, field = name.rpartition(".")
+        groups.setdefault(group, {})[field] = value
+    top = groups.pop("")
+    hints = typing.get_type_hints(Settings)
+    return Settings(**top, **{group: hints[group](**fields) for group, fields in groups.items()})
+
+
+def value_of(settings: Settings, name: str) -> Any:
+    """The value that `settings` has for the dotted `name`."""
+    value: Any = settings
+    for part in setting(name).name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def show(name: str, value: Any) -> str:
+    """A value as text, in the form that `config set` reads; empty where it is unset."""
+    return "" if value is None else setting(name).kind.show(value)
+
+
+def reload(running: Settings, fresh: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """The settings to go on with after a reload, and the names of those that changed but wait for a restart."""
+    waiting = tuple(
+        name
+        for name, row in TABLE.items()
+        if row.effect == RESTART and value_of(running, name) != value_of(fresh, name)
+    )
+    return _build({name: value_of(running if name in waiting else fresh, name) for name in TABLE}), waiting
+
+
+def check_listening(settings: Settings) -> None:
+    """Refuse to listen in a way that sends tokens over a network in clear, or with half a certificate."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise SettingRefused("tls_cert and tls_key go together: set both or neither")
+    loopback = settings.host == "localhost" or _is_loopback(settings.host)
+    if not (loopback or settings.tls_cert or settings.tls == "auto" or settings.insecure_http):
+        raise SettingRefused(
+            f"{settings.host} is not a loopback address: add --tls auto, or --tls-cert and --tls-key, "
+            "or --insecure-http to send tokens in clear"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.endswith(".localhost")
