@@ -1,0 +1,156 @@
+"""The only writer of private files: made with their mode, written whole, read only while private (section 2.4)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shlex
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from engine.errors import FileRefused
+
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
+_OTHERS = 0o077
+_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
+_LEFTOVER = ".new"
+
+
+class LockHeld(FileRefused):
+    """Another process holds the lock."""
+
+
+def make_private_dir(path: Path) -> None:
+    """Makes `path`, and any parent it lacks, with mode 0700; one that is there is checked instead."""
+    for folder in [*reversed(path.parents), path]:
+        if not folder.exists():
+            with suppress(FileExistsError):
+                folder.mkdir(FOLDER_MODE)
+                folder.chmod(FOLDER_MODE)  # mkdir's mode is cut by the umask
+    check_private_dir(path)
+
+
+def check_private_dir(path: Path) -> None:
+    """Raises `FileRefused` unless `path` is a folder of our own that nobody else may enter."""
+    _check(path, path.lstat(), stat.S_ISDIR, "folder", FOLDER_MODE)
+
+
+def check_private(path: Path) -> None:
+    """Raises `FileRefused` unless `path` is a plain file of our own that nobody else may read."""
+    check_status(path, path.lstat())
+
+
+def check_status(path: Path, status: os.stat_result) -> None:
+    """`check_private` for a `status` that is already at hand."""
+    _check(path, status, stat.S_ISREG, "plain file", FILE_MODE)
+
+
+def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], kind: str, mode: int) -> None:
+    name = shlex.quote(str(path))
+    if stat.S_ISLNK(status.st_mode):
+        raise FileRefused(f"{path} is a symbolic link, which is not followed; mend it with: rm {name}", cause="symlink")
+    if not is_kind(status.st_mode):
+        raise FileRefused(f"{path} is not a {kind}; mend it with: mv {name} {name}.old", cause="kind")
+    if status.st_uid != os.geteuid():
+        raise FileRefused(f"{path} belongs to another user; mend it with: chown {os.geteuid()} {name}", cause="owner")
+    if status.st_mode & _OTHERS:
+        raise FileRefused(f"{path} is open to other users; mend it with: chmod {mode:o} {name}", cause="mode")
+
+
+def read_private(path: Path) -> bytes:
+    """The whole of a private file. Raises FileNotFoundError, or `FileRefused` if it isn't private."""
+    try:
+        # O_NONBLOCK: a pipe planted here must not make us wait for its writer.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _SAFE)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        check_private(path)
+        raise
+    with open(fd, "rb") as file:
+        check_status(path, os.fstat(fd))
+        return file.read()
+
+
+def read_small(path: Path, limit: int = 65536) -> bytes:
+    """A file of anybody's, at most `limit` bytes. Raises FileNotFoundError, or `FileRefused` if it is no such file."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise FileRefused(f"{path} is not a plain file", cause="kind")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise FileRefused(f"{path} is larger than {limit // 1024} KiB", cause="size")
+    return data
+
+
+def write_private(path: Path, data: bytes, *, overwrite: bool = True) -> None:
+    """Writes `data` whole: whoever opens `path`, even after a crash, finds the old content or the new.
+
+    Without `overwrite` an existing file is left alone and FileExistsError raised. Raises `FileRefused` where
+    something other than a private file stands in the way.
+    """
+    if overwrite:
+        with suppress(FileNotFoundError):
+            check_private(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_LEFTOVER}")
+    try:
+        _write_new(temporary, data)
+        if overwrite:
+            temporary.rename(path)
+        else:
+            path.hardlink_to(temporary)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, FILE_MODE)
+    with open(fd, "wb") as file:
+        os.fchmod(fd, FILE_MODE)  # open's mode is cut by the umask
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def clear_leftovers(path: Path) -> None:
+    """Removes what writers of `path` left when they were killed. Call it under the lock that all of them take."""
+    for leftover in path.parent.glob(f".{path.name}.*{_LEFTOVER}"):
+        leftover.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[int]:
+    """Holds the lock file `path` for the block, across processes; yields its descriptor. It ends with the process.
+
+    Without `wait` a lock in other hands raises `LockHeld`. The file stays: removing it would let two holders in.
+    """
+    fd = _open_lock(path)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(fd)
+        raise LockHeld(f"{path} is locked by another process", cause="locked") from None
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open_lock(path: Path) -> int:
+    with suppress(FileExistsError):
+        _write_new(path, b"")
+    check_private(path)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | _SAFE)
