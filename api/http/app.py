@@ -1,0 +1,68 @@
+"""The Quart-Trio app: every door of the table mounted, and its own errors as problems; the front stands before it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from quart import Response, request
+from quart_trio import QuartTrio
+from werkzeug.datastructures import Headers
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from api.http import problems
+from api.http.call import Answer
+from api.http.door import Door, respond
+from api.http.doors import DOORS
+from api.http.front import App, Front
+from api.http.problems import problem_answer
+from engine.engine import Engine
+from engine.errors import NotFound
+
+
+def make_app(engine: Engine) -> Front:
+    """The whole HTTP side of one engine, as an ASGI app."""
+    quart = QuartTrio("hatchway", static_folder=None)
+    front = Front(engine, DOORS, cast(App, quart))
+    for door in DOORS:
+        quart.add_url_rule(
+            _rule(door.path),
+            endpoint=f"{door.method} {door.path}",
+            view_func=_view(front, engine, door),
+            methods=[door.method],
+            provide_automatic_options=False,
+            strict_slashes=False,
+        )
+    quart.register_error_handler(HTTPException, _not_routed)
+    return front
+
+
+def _rule(path: str) -> str:
+    """`{name}` is how the table and OpenAPI write a parameter, `<name>` how Quart does."""
+    return path.replace("{", "<").replace("}", ">")
+
+
+def _view(front: Front, engine: Engine, door: Door) -> Callable[..., Awaitable[Response]]:
+    async def view(**params: Any) -> Response:
+        scope: Any = request.scope
+        call = front.call(scope, scope["hatchway.body"], scope["hatchway.request_id"], params)
+        answer = respond(engine, door, call)
+        return _response(answer if isinstance(answer, Answer) else await answer)
+
+    return view
+
+
+def _response(answer: Answer) -> Response:
+    headers = Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
+    response = Response(answer.body, answer.status, headers)
+    if all(name != "content-type" for name, _ in headers):
+        del response.headers["content-type"]  # Quart would call an empty answer HTML
+    response.timeout = None  # a held stream ends when it ends
+    return response
+
+
+async def _not_routed(error: HTTPException) -> Response:
+    if isinstance(error, MethodNotAllowed):
+        allow = ", ".join(sorted(method for method in error.valid_methods or () if method != "OPTIONS"))
+        return _response(problem_answer(problems.MethodNotAllowed(allow)))
+    return _response(problem_answer(NotFound("there is nothing at this path")))

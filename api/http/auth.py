@@ -1,0 +1,160 @@
+"""Sign-in by key or code, and the session it makes: sections 4.1 to 4.4."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+import trio
+
+from api.http.call import NO_STORE, NOSNIFF, Answer, json_answer
+from api.http.door import Visit
+from api.http.problems import problem
+from engine.durations import format_duration
+from engine.errors import InvalidRequest, PairingCodeRefused, Refusal
+from engine.pairings import Claim
+from engine.sessions import SignedIn
+from engine.trust.challenges import LIFETIME
+from statecharts.pairing import DECISION_WINDOW
+
+HEARTBEAT = 5.0
+"""Seconds between the blank lines that keep a proxy from giving up on a waiting claim."""
+
+_IDENTITY = re.compile(r"[A-Za-z0-9:+/=_-]{1,128}")
+_LIFETIME_SHOWN = format_duration(LIFETIME)
+
+
+class VerifyFields(msgspec.Struct, forbid_unknown_fields=True):
+    """The signed challenge (section 4.2). `algorithm` is RS256 or PS256, `lifetime` a duration."""
+
+    nonce: str
+    signature: str
+    algorithm: str = "RS256"
+    lifetime: str | None = None
+
+
+class PairFields(msgspec.Struct, forbid_unknown_fields=True):
+    """The pairing code as typed (section 4.4)."""
+
+    code: str
+
+
+def challenge(visit: Visit) -> Answer:
+    """A fresh nonce to sign, for one identity or for any key (section 4.1)."""
+    call = visit.call
+    identity, nonce = visit.engine.sessions.challenge(
+        (call.header(b"host") or b"").decode().lower(), _identity(call.query)
+    )
+    return json_answer({"identity": identity, "nonce": nonce, "lifetime": _LIFETIME_SHOWN})
+
+
+def _identity(query: bytes) -> str | None:
+    values = [value for name, _, value in (part.partition(b"=") for part in query.split(b"&")) if name == b"identity"]
+    if not values:
+        return None
+    # A fingerprint holds `+`, which many clients send bare: a space can only have been one.
+    text = unquote_to_bytes(values[0]).replace(b" ", b"+").decode("latin-1")
+    if len(values) > 1 or not _IDENTITY.fullmatch(text):
+        raise InvalidRequest({"identity": "must be one key identity, such as SHA256:... from `hatchway key list`"})
+    return text
+
+
+async def verify(visit: Visit) -> Answer:
+    """A session for the key that signed the nonce (section 4.2)."""
+    fields: VerifyFields = visit.fields
+    if fields.algorithm not in ("RS256", "PS256"):
+        raise InvalidRequest({"algorithm": "must be RS256 or PS256"})
+    signed_in = await visit.engine.sessions.verify(
+        fields.nonce, fields.signature, fields.algorithm, fields.lifetime, visit.call.origin
+    )
+    return json_answer(signed_in._asdict())
+
+
+def inspect(visit: Visit) -> Answer:
+    """Whether the session is still good, and what it may do now (section 4.3)."""
+    return json_answer({"valid": True, **visit.by._asdict()})
+
+
+async def renew(visit: Visit) -> Answer:
+    """A new token of the same session, its lifetime counted from now (section 3.2)."""
+    return json_answer((await visit.engine.sessions.renew(visit.by, _origin(visit)))._asdict())
+
+
+async def logout(visit: Visit) -> Answer:
+    """The session ends, with every token of it (section 3.2)."""
+    await visit.engine.sessions.logout(visit.by, _origin(visit))
+    return Answer(204, b"", (NO_STORE,))
+
+
+def _origin(visit: Visit) -> Any:
+    return visit.call.origin._replace(identity=visit.by.identity)
+
+
+def pair(visit: Visit) -> Awaitable[Answer]:
+    """Claim a code and wait for the operator (section 4.4): a stream of lines, or one answer where that is asked for."""
+    accept = (visit.call.header(b"accept") or b"*/*").lower()
+    streamed = b"application/json" not in accept or b"application/x-ndjson" in accept or b"*/*" in accept
+    return _claim(visit, streamed)
+
+
+async def _claim(visit: Visit, streamed: bool) -> Answer:
+    call = visit.call
+    claim = await visit.engine.pairings.claim(
+        visit.fields.code, call.header(b"user-agent") or b"", call.peer, call.forwarded, call.origin
+    )
+    if streamed:
+        return Answer(200, _lines(visit, claim), _STREAM_HEADERS)
+    try:
+        return json_answer((await claim.wait_answer())._asdict())
+    except trio.Cancelled:
+        await _leave(visit, claim)
+        raise
+
+
+_STREAM_HEADERS = (
+    (b"content-type", b"application/x-ndjson"),
+    (b"cache-control", b"no-store, no-transform"),
+    (b"x-accel-buffering", b"no"),  # nginx would hold the first line until the last
+    NOSNIFF,
+)
+
+
+async def _lines(visit: Visit, claim: Claim) -> AsyncIterator[bytes]:
+    told = False
+    try:
+        yield _line({"accepted": True, "match": claim.match, "expires_in": int(DECISION_WINDOW)})
+        while not (claim.answered or visit.engine.stopping.is_set()):
+            with trio.move_on_after(HEARTBEAT):
+                await claim.wait_answered()
+            if not claim.answered:
+                yield b"\n"
+        last = await _last_item(claim)
+        yield _line(last)
+        told = True
+    finally:
+        if not told:
+            await _leave(visit, claim)
+
+
+async def _last_item(claim: Claim) -> dict[str, Any]:
+    if not claim.answered:
+        return problem(PairingCodeRefused("engine_stopped"))
+    try:
+        return (await claim.wait_answer())._asdict()
+    except Refusal as refused:
+        return problem(refused)
+
+
+async def _leave(visit: Visit, claim: Claim) -> None:
+    """The console hung up: its code is void, and a session it can't have been told of ends at once."""
+    with trio.CancelScope(shield=True):
+        await visit.engine.pairings.leave(claim)
+        if isinstance(claim.result, SignedIn):
+            await visit.engine.sessions.end(claim.result.token, "console_hung_up")
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(value) + b"\n"

@@ -1,0 +1,91 @@
+"""From a body's bytes to a request's fields: one JSON object in UTF-8, every wrong field named."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from api.http.problems import UnsupportedMediaType
+from engine.errors import InvalidRequest, NotJson
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+DEEPEST = 32
+"""Levels of nesting that a body may have."""
+
+_JSON_TYPE = re.compile(rb"application/json[ \t]*(?:;[ \t]*charset=\"?utf-8\"?[ \t]*)?", re.IGNORECASE)
+_NONE = object()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise NotJson("the body repeats a key: send each once")
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise NotJson(f"{text} is no JSON number")
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_number)
+
+
+def read_object(content_type: bytes | None, body: bytes, depth: int = DEEPEST) -> dict[str, Any]:
+    """The one JSON object of a body. Raises UnsupportedMediaType, NotJson."""
+    if content_type is None or not _JSON_TYPE.fullmatch(content_type.strip()):
+        raise UnsupportedMediaType("send the body as JSON, with Content-Type: application/json")
+    try:
+        value = _decoder.decode(body.decode())
+        if b"\\u" in body:
+            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except (UnicodeError, json.JSONDecodeError, RecursionError, ValueError):
+        raise NotJson("the body must be one JSON object in UTF-8") from None
+    if not isinstance(value, dict):
+        raise NotJson("the body must be one JSON object in UTF-8")
+    if body.count(b"{") + body.count(b"[") > depth and _depth(value) > depth:
+        raise NotJson(f"the body is nested deeper than {depth} levels")
+    return value
+
+
+def _depth(value: Any) -> int:
+    level, deep = [value], 0
+    while level:
+        deep += 1
+        inner = [
+            list(part.values()) if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list))
+        ]
+        level = [item for items in inner for item in items]
+    return deep - 1
+
+
+def read_fields(kind: type[S], value: dict[str, Any]) -> S:
+    """The fields of a request. Raises InvalidRequest, which names each wrong one and why."""
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError:
+        raise InvalidRequest(_wrong_fields(kind, value)) from None
+
+
+def _wrong_fields(kind: type[msgspec.Struct], value: dict[str, Any]) -> dict[str, str]:
+    errors = {}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    for name, field in fields.items():
+        given = value.get(name, _NONE)
+        if given is _NONE:
+            if field.required:
+                errors[name] = "is required"
+            continue
+        try:
+            msgspec.convert(given, field.type, strict=True)
+        except msgspec.ValidationError as error:
+            errors[name] = _words(str(error))
+    errors.update({name[:64]: "is unknown" for name in value if name not in fields})
+    return errors or {"body": "is not what this door takes"}
+
+
+def _words(error: str) -> str:
+    return error[:1].lower() + error[1:].replace("`", "'")

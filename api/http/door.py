@@ -1,0 +1,142 @@
+"""A door: a row of the table, and how a call goes through it: who, may they, what do they ask, the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from api.http.bodies import read_fields, read_object
+from api.http.call import Answer, Call
+from api.http.problems import BadRequest, problem_answer
+from engine.engine import Engine
+from engine.errors import ModuleNotLicensed, Refusal, TokenRefused
+from engine.sessions import Holder, require
+
+log = structlog.get_logger(__name__)
+
+
+class Visit(NamedTuple):
+    """A call at a door: the engine behind it, whose session it is (None at an open door), and the fields it brings."""
+
+    engine: Engine
+    call: Call
+    holder: Holder | None
+    fields: Any
+
+    @property
+    def by(self) -> Holder:
+        """The holder, at a door that has one."""
+        assert self.holder is not None
+        return self.holder
+
+
+Serve = Callable[[Visit], Answer | Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One row: method, path, what it wants, what it does.
+
+    `access` is `open` (nobody is asked), `session` (any good token), or the permission that is needed. `body` is the type
+    of a JSON body's fields. A `hot` door is also answered in front of Quart. `answers` and `refusals` describe it.
+    """
+
+    method: str
+    path: str
+    serve: Serve
+    summary: str
+    access: str = "open"
+    module: str | None = None
+    body: type[msgspec.Struct] | None = None
+    large: bool = False
+    hot: bool = False
+    answers: Mapping[int, Any] = {}  # noqa: RUF008 - read only
+    refusals: tuple[str, ...] = ()
+
+
+def respond(engine: Engine, door: Door, call: Call) -> Answer | Awaitable[Answer]:
+    """The door's answer, at once where nothing has to be waited for. Every refusal is a problem."""
+    try:
+        result = door.serve(_admit(engine, door, call))
+    except Refusal as refused:
+        return _refuse(engine, call, refused)
+    except Exception:
+        return _fault(call)
+    return result if isinstance(result, Answer) else _finish(engine, call, result)
+
+
+async def _finish(engine: Engine, call: Call, waiting: Awaitable[Answer]) -> Answer:
+    try:
+        return await waiting
+    except Refusal as refused:
+        answer = _refuse(engine, call, refused)
+        return answer if isinstance(answer, Answer) else await answer
+    except Exception:
+        return _fault(call)
+
+
+def _admit(engine: Engine, door: Door, call: Call) -> Visit:
+    """Token, permission and license come before the body is looked at."""
+    holder = None
+    if door.access != "open":
+        holder = engine.sessions.holder(bearer(call))
+        if door.access != "session":
+            require(holder, door.access)
+    if door.module is not None and not engine.license.grants(door.module):
+        raise ModuleNotLicensed(door.module)
+    fields = None
+    if door.body is not None:
+        value = read_object(call.header(b"content-type"), call.body, engine.settings.limits.json_depth)
+        fields = read_fields(door.body, value)
+    return Visit(engine, call, holder, fields)
+
+
+def bearer(call: Call) -> str:
+    """The token in the one `Authorization: Bearer` header (RFC 6750 section 2.1). Raises TokenRefused, BadRequest."""
+    values = [value for name, value in call.headers if name == b"authorization"]
+    if not values:
+        raise TokenRefused("missing", sent=False)
+    if len(values) > 1:
+        raise BadRequest("send one Authorization header")
+    scheme, _, token = values[0].partition(b" ")
+    if scheme.lower() != b"bearer":
+        raise TokenRefused("missing", sent=False)
+    try:
+        return token.decode("ascii")
+    except UnicodeDecodeError:
+        raise TokenRefused("malformed") from None
+
+
+def _refuse(engine: Engine, call: Call, refused: Refusal) -> Answer | Awaitable[Answer]:
+    if isinstance(refused, TokenRefused):
+        if refused.cause in ("expired", "key_unregistered"):
+            return _settle(engine, call, refused)
+        return _problem(call, refused)
+    return _problem(call, refused)
+
+
+async def _settle(engine: Engine, call: Call, refused: TokenRefused) -> Answer:
+    try:
+        await engine.sessions.settle(bearer(call))
+    except Refusal as unsettled:
+        log.warning("session_not_settled", why=unsettled.detail)
+    return _problem(call, refused)
+
+
+def _problem(call: Call, refused: Refusal) -> Answer:
+    # Inspect's promise: a program may look at `valid` alone (section 4.3).
+    more = {"valid": False} if refused.code == "invalid_token" and call.path.startswith("/api/auth/inspect") else {}
+    return problem_answer(refused, **more)
+
+
+class _Fault(Refusal):
+    code = "internal_error"
+
+
+def _fault(call: Call) -> Answer:
+    log.exception("door_failed", path=call.path, request_id=call.request_id)
+    return problem_answer(_Fault(f"something went wrong in the engine; its log has it under {call.request_id}"))

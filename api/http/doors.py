@@ -1,0 +1,24 @@
+"""The table of doors. Quart mounts every row; the hot ones are also answered in front of it, from this same table."""
+
+from __future__ import annotations
+
+from api.http import auth, health, sessions
+from api.http.door import Door
+
+SESSION = {"token": str, "permissions": list[str], "expires_at": int}
+
+# fmt: off
+DOORS: tuple[Door, ...] = (
+    Door("GET",    "/api/auth/challenge/",            auth.challenge,          "Request a challenge for a key", hot=True, refusals=("invalid_request",)),
+    Door("POST",   "/api/auth/verify/",               auth.verify,             "Present the signed challenge, get a session", hot=True, body=auth.VerifyFields, answers={200: SESSION}, refusals=("invalid_signature", "too_many_requests", "store_unavailable")),
+    Door("GET",    "/api/auth/inspect/",              auth.inspect,            "Check whether a session is valid", "session", hot=True),
+    Door("POST",   "/api/auth/pair/request/",         auth.pair,               "Claim a pairing code and wait for the operator", body=auth.PairFields, refusals=("invalid_pairing_code", "pairing_expired_on_approval", "too_many_requests", "store_unavailable")),
+    Door("POST",   "/api/auth/renew/",                auth.renew,              "Renew the session", "session", answers={200: SESSION}, refusals=("store_unavailable",)),
+    Door("POST",   "/api/auth/logout/",               auth.logout,             "End the session", "session", refusals=("store_unavailable",)),
+    Door("GET",    "/api/auth/sessions/",             sessions.list_sessions,  "List live sessions", "session"),
+    Door("DELETE", "/api/auth/sessions/{session}/",   sessions.revoke_session, "Revoke a session", "session", refusals=("not_found", "store_unavailable")),
+    Door("GET",    "/.well-known/jwks.json",          health.jwks,             "Public keys of the session tokens"),
+    Door("GET",    "/healthz",                        health.healthz,          "Liveness"),
+    Door("GET",    "/readyz",                         health.readyz,           "Readiness", refusals=("store_unavailable",)),
+)
+# fmt: on

@@ -1,0 +1,166 @@
+"""The layer before both mounts: Host, Origin, bodies, headers; and the dispatcher that answers the hot doors itself."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import trio
+
+from api.http.addresses import Addresses
+from api.http.call import NOSNIFF, Answer, Call, Headers
+from api.http.door import Door, respond
+from api.http.proxies import forwarded_for
+from api.http.problems import BadRequest, BodyTooLarge, RequestTimeout, problem_answer
+from engine.engine import Engine
+from engine.errors import Refusal
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+CLOSE = (b"connection", b"close")
+
+
+class ClientLeft(Exception):
+    """The client went away before its request was whole."""
+
+
+class Front:
+    """An ASGI app. `bound` is set once the listeners are open: the loopback names of those ports are ours."""
+
+    def __init__(self, engine: Engine, doors: tuple[Door, ...], quart: App) -> None:
+        self._engine, self._quart = engine, quart
+        self._hot = {(door.method, path): door for door in doors if door.hot for path in spellings(door.path)}
+        self._large = {path for door in doors if door.large for path in spellings(door.path)}
+        self._run, self._count = secrets.token_hex(3), itertools.count(1)
+        self._addresses: tuple[object, Addresses] = (None, Addresses((), ()))
+        self.bound: tuple[tuple[str, int], ...] = (("127.0.0.1", engine.settings.port),)
+
+    @property
+    def addresses(self) -> Addresses:
+        """What is ours now; the setting may have been reloaded."""
+        now = (self.bound, self._engine.settings.addresses)
+        if self._addresses[0] != now:
+            self._addresses = now, Addresses(*now)
+        return self._addresses[1]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._quart(scope, receive, send)
+        elif scope["type"] == "http":
+            try:
+                await self._http(scope, receive, send)
+            except ClientLeft:
+                pass  # nobody is left to answer
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self.screen(scope["path"], tuple(scope["headers"]), scope["scheme"], scope.get("server"))
+            body = await self._read_body(scope, receive)
+        except Refusal as refused:
+            await _send_answer(send, problem_answer(refused), closing=scope["http_version"] < "2")
+            return
+        door = self._hot.get((scope["method"], scope["path"]))
+        if door is None:
+            scope["hatchway.body"], scope["hatchway.request_id"] = body, self.request_id()
+            await self._quart(scope, _after_body(receive), _with_nosniff(send))
+            return
+        call = self.call(scope, body, self.request_id(), {})
+        answer = respond(self._engine, door, call)
+        await _send_answer(send, answer if isinstance(answer, Answer) else await answer)
+
+    def screen(self, path: str, headers: Headers, scheme: str, server: tuple[str, int] | None) -> None:
+        """What every request must keep before it is routed. Raises BadRequest, MisdirectedRequest, ForeignOrigin."""
+        if not path.startswith("/"):
+            raise BadRequest("the request target must be a path that begins with /")
+        host = origin = None
+        for name, value in headers:
+            if name == b"host":
+                host = value if host is None else b""
+            elif name == b"origin":
+                origin = value
+        local = server[0] if server else None
+        self.addresses.check_host((host or b"").decode("latin-1"), scheme, local)
+        if origin is not None:
+            self.addresses.check_origin(origin.decode("latin-1"), local)
+
+    def request_id(self) -> str:
+        """A name for one request, in logs and records."""
+        return f"{self._run}-{next(self._count)}"
+
+    def call(self, scope: Scope, body: bytes, request_id: str, params: dict[str, str]) -> Call:
+        """The request as doors see it."""
+        headers = tuple(scope["headers"])
+        peer = (scope.get("client") or ("", 0))[0]
+        forwarded = forwarded_for(headers, peer, self._engine.settings.trusted_proxies)
+        path, query = scope["path"], scope["query_string"]
+        return Call(scope["method"], path, query, headers, body, peer, forwarded, request_id, params)
+
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
+        limits = self._engine.settings.limits
+        most = limits.instance_body_bytes if scope["path"] in self._large else limits.body_bytes
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if int(length) > most:
+            raise BodyTooLarge(f"the body is larger than {most} bytes")
+        parts: list[bytes] = []
+        with trio.move_on_after(limits.body_seconds):
+            return await _drain(receive, parts, most)
+        raise RequestTimeout(f"the body did not come within {limits.body_seconds} s")
+
+
+async def _drain(receive: Receive, parts: list[bytes], most: int) -> bytes:
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            raise BodyTooLarge(f"the body is larger than {most} bytes")
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _after_body(receive: Receive) -> Receive:
+    """For Quart: an empty body (the real one is in the scope), then what the client does next."""
+    first = True
+
+    async def receive_next() -> Message:
+        nonlocal first
+        if first:
+            first = False
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return await receive()
+
+    return receive_next
+
+
+def _with_nosniff(send: Send) -> Send:
+    async def send_on(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], NOSNIFF]
+        await send(message)
+
+    return send_on
+
+
+async def _send_answer(send: Send, answer: Answer, *, closing: bool = False) -> None:
+    assert isinstance(answer.body, bytes)  # hot doors and refusals are no streams
+    headers = [*answer.headers, NOSNIFF, (b"content-length", b"%d" % len(answer.body))]
+    if closing:
+        headers.append(CLOSE)  # the rest of the request may still be on its way
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def spellings(path: str) -> tuple[str, ...]:
+    """A path with and without its trailing slash: both answer alike."""
+    return tuple(dict.fromkeys((path, path.rstrip("/") or "/")))

@@ -1,0 +1,24 @@
+"""Open doors for programs: is it alive, is it ready, which key signs its tokens."""
+
+from __future__ import annotations
+
+from api.http.call import Answer, json_answer
+from api.http.door import Visit
+from engine.errors import StoreUnavailable
+
+
+def healthz(visit: Visit) -> Answer:
+    """The process answers."""
+    return json_answer({"status": "ok"})
+
+
+def readyz(visit: Visit) -> Answer:
+    """Sign-ins can be served: the engine is not stopping and its store can be written."""
+    if visit.engine.stopping.is_set():
+        raise StoreUnavailable("the engine is stopping", retry_after=5)
+    return json_answer({"status": "ready"})
+
+
+def jwks(visit: Visit) -> Answer:
+    """The public keys of the session tokens (RFC 7517), for whoever verifies them without asking."""
+    return json_answer(visit.engine.tokens.jwks())

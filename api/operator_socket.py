@@ -1,0 +1,213 @@
+"""The host-only door: the operator's commands speak to the running engine over a Unix socket in its folder."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from engine.engine import Engine
+from engine.errors import InvalidRequest, PairingExpired, Refusal
+from engine.pairings import Issued
+from engine.records import Origin
+from engine.trust.permissions import FIVE, parse_permissions
+
+log = structlog.get_logger(__name__)
+
+LONGEST_LINE = 65_536
+PATH_MAX = 107
+"""Bytes that a Unix socket's path may have (sun_path, unix(7))."""
+
+OPERATOR = Origin("operator")
+
+Status = Callable[[], dict[str, Any]]
+
+
+class OperatorSocket:
+    """Serves the operator's requests; `status` adds what the doors know, `stop` ends the engine."""
+
+    def __init__(self, engine: Engine, status: Status, stop: Callable[[], None], reload: Callable[[], Any]) -> None:
+        self._engine, self._status, self._stop, self._reload = engine, status, stop, reload
+        self._requests: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
+            "status": self._tell_status,
+            "stop": self._take_stop,
+            "reload": self._take_reload,
+            "keys_changed": self._take_keys,
+        }
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen until cancelled; the path goes with the engine, whose lock says that it is ours."""
+        path = self._engine.home / "operator.sock"
+        path.unlink(missing_ok=True)
+        listener = _listen(path)
+        try:
+            with listener:
+                task_status.started()
+                await trio.serve_listeners(self._visit, [trio.SocketListener(listener)])
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _visit(self, stream: trio.SocketStream) -> None:
+        lines = Lines(stream)
+        try:
+            if not _may_operate(stream.socket):
+                return
+            request = await lines.read()
+            if request is not None:
+                await self._answer(lines, request)
+        except Refusal as refused:
+            await lines.write({"error": {"code": refused.code, "detail": refused.detail}})
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the command is gone
+        except Exception:
+            log.exception("operator_request_failed")
+
+    async def _answer(self, lines: Lines, request: dict[str, Any]) -> None:
+        op = request.get("op")
+        if op == "pair":
+            await self._pair(lines, request)
+        elif op in self._requests:
+            await lines.write({"ok": True} | await self._requests[op](request))
+        else:
+            raise InvalidRequest({"op": f"must be one of pair, {', '.join(self._requests)}"})
+
+    async def _tell_status(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._engine.status() | self._status()
+
+    async def _take_stop(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._stop()
+        return {}
+
+    async def _take_reload(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"restart_needed_for": list(self._reload())}
+
+    async def _take_keys(self, request: dict[str, Any]) -> dict[str, Any]:
+        removed = set(request.get("removed") or ())
+        ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
+        for identity in sorted(removed):
+            self._engine.records.notice("key", identity, "unregister", origin=OPERATOR)
+        for identity in request.get("added") or ():
+            self._engine.records.notice("key", str(identity), "register", origin=OPERATOR)
+        return {"sessions_ended": ended}
+
+    async def _pair(self, lines: Lines, request: dict[str, Any]) -> None:
+        granted = _permissions(request.get("permissions"))
+        lifetime = request.get("lifetime")
+        if type(lifetime) is not int or not 60 <= lifetime <= 86_400:
+            raise InvalidRequest({"lifetime": "must be a number of seconds from 60 to 86400"})
+        send, receive = trio.open_memory_channel[dict[str, Any]](64)
+
+        def terminal(event: str, **details: Any) -> None:
+            send.send_nowait({"event": event, **details})
+
+        issued = await self._engine.pairings.issue(granted, lifetime, terminal, OPERATOR)
+        try:
+            await lines.write(self._issued(issued, granted, lifetime))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(self._answers, lines, issued, nursery.cancel_scope))
+                await _tell(lines, receive)
+                nursery.cancel_scope.cancel()
+        finally:
+            # Ctrl-C, a lost terminal, kill -9: whatever ended the command takes the code back.
+            with trio.CancelScope(shield=True):
+                await self._engine.pairings.withdraw(issued.id, OPERATOR)
+
+    def _issued(self, issued: Issued, granted: tuple[str, ...], lifetime: int) -> dict[str, Any]:
+        return {
+            "event": "issued",
+            "code": issued.code,
+            "permissions": granted,
+            "lifetime": lifetime,
+            "expires_in": issued.expires_in,
+            "console": self._status().get("url"),
+            "session_max_age": self._engine.settings.session_max_age.pairing,
+        }
+
+    async def _answers(self, lines: Lines, issued: Issued, scope: trio.CancelScope) -> None:
+        while (answer := await lines.read()) is not None:
+            try:
+                await self._engine.pairings.answer(issued.id, answer.get("answer") == "y", OPERATOR)
+            except PairingExpired:
+                pass  # the terminal has been told how it ended
+        scope.cancel()
+
+
+FINAL = frozenset({"approved", "rejected", "expired", "withdrawn", "left", "failed"})
+
+
+async def _tell(lines: Lines, receive: trio.MemoryReceiveChannel[dict[str, Any]]) -> None:
+    async for event in receive:
+        if event["event"] == "claimed":
+            event["local"] = event["address"] in ("127.0.0.1", "::1")
+        await lines.write(event)
+        if event["event"] in FINAL:
+            return
+
+
+def _permissions(given: object) -> tuple[str, ...]:
+    if given is None:
+        return FIVE
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise InvalidRequest({"permissions": "must be a list of names"})
+    return parse_permissions(",".join(given))
+
+
+class Lines:
+    """JSON objects, one a line, both ways."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream, self._rest = stream, b""
+
+    async def read(self) -> dict[str, Any] | None:
+        """The next object, None at the end. Raises InvalidRequest for anything else."""
+        while b"\n" not in self._rest:
+            more = await self._stream.receive_some()
+            if not more or len(self._rest) > LONGEST_LINE:
+                return None
+            self._rest += more
+        line, _, self._rest = self._rest.partition(b"\n")
+        try:
+            value = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            value = None
+        if not isinstance(value, dict):
+            raise InvalidRequest({"line": "must be one JSON object"})
+        return value
+
+    async def write(self, value: dict[str, Any]) -> None:
+        await self._stream.send_all(msgspec.json.encode(value) + b"\n")
+
+
+def socket_address(path: Path, folder: int) -> str:
+    """How a socket's path is named to the kernel: one over 107 bytes goes through its open folder."""
+    return str(path) if len(os.fsencode(path)) <= PATH_MAX else f"/proc/self/fd/{folder}/{path.name}"
+
+
+def _listen(path: Path) -> trio.socket.SocketType:
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        # Nobody may connect before the mode is right; the folder is 0700 besides.
+        os.umask(0o177)
+        try:
+            listener.bind(socket_address(path, folder))
+        finally:
+            os.umask(0o077)
+        listener.listen(16)
+    finally:
+        os.close(folder)
+    return trio.socket.from_stdlib_socket(listener)
+
+
+def _may_operate(peer: trio.socket.SocketType) -> bool:
+    """Whether the command runs as the engine's own user, or as root."""
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return uid in (0, os.geteuid())

@@ -1,0 +1,195 @@
+"""Engine: takes the folder, loads keys and store, joins the services, and runs the delays until it is left."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from engine import files
+from engine.clock import Clock, SystemClock
+from engine.errors import EngineUnavailable, KeyRefused, Refusal
+from engine.pairings import Pairings
+from engine.records import Records
+from engine.runtime import Runtime
+from engine.sessions import Sessions
+from engine.settings import Settings, reload
+from engine.store.memory import MemoryStore
+from engine.store.protocol import Store
+from engine.store.sqlite import SQLiteStore
+from engine.trust import keys as trust_keys
+from engine.trust.authorized_keys import AuthorizedKeys
+from engine.trust.challenges import Challenges
+from engine.trust.keys import PublicKey
+from engine.trust.license import License, load_license
+from engine.trust.permissions import MASTER
+from engine.trust.tokens import Tokens
+
+log = structlog.get_logger(__name__)
+
+KEYS_WATCHED = 1.0
+"""Seconds between two looks at authorized_keys for a hand edit; every use of a session looks too."""
+
+OLD_KEY_KEPT = 24 * 3600
+"""Seconds a rotated token key still verifies: no token lasts longer (section 8)."""
+
+
+class Engine:
+    """Everything one engine is made of. Use `open_engine`."""
+
+    def __init__(self, home: Path, load: Callable[[], Settings], clock: Clock, store: Store, identity: str) -> None:
+        self.home, self.clock, self.store, self.identity = home, clock, store, identity
+        self._load = load
+        self.settings = load()
+        self.started_at = clock.wall()
+        self.keys = AuthorizedKeys(home / "authorized_keys")
+        self.own_key = load_own_key(home, self.keys)
+        self.records = Records(clock)
+        self.runtime = Runtime(clock, self.records)
+        self.license = self._load_license()
+        self.tokens = Tokens(clock, identity, *_token_keys(home))
+        self.sessions = Sessions(
+            self.runtime, store, self.keys, self.tokens, Challenges(clock), lambda: self.settings, lambda: self.own_key
+        )
+        self.pairings = Pairings(self.runtime, MemoryStore(clock), lambda: self.settings, self.sessions.start)
+        self.stopping = trio.Event()
+        """Set when the engine is asked to stop: held answers end with a last item."""
+
+    def _load_license(self) -> License:
+        return load_license(self.home / "license.jwt", self.settings.vendor_key, self.clock)
+
+    async def start(self) -> None:
+        """Take up the sessions of the engine before, and end those whose key is gone."""
+        await self.runtime.restore("session")
+        await self.sessions.end_orphans()
+        self.records.notice("engine", self.identity, "start")
+
+    async def run(self) -> None:
+        """Fire the delays and watch authorized_keys, for ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.runtime.run)
+            nursery.start_soon(self._watch_keys)
+
+    async def _watch_keys(self) -> None:
+        seen = self.keys.version()
+        while True:
+            await trio.sleep(KEYS_WATCHED)
+            if self.keys.version() != seen:
+                seen = self.keys.version()
+                await self._end_orphans()
+
+    async def _end_orphans(self) -> None:
+        try:
+            await self.sessions.end_orphans()
+        except Refusal as refused:
+            log.warning("orphans_not_ended", why=refused.detail)
+
+    def reload(self) -> tuple[str, ...]:
+        """Take up settings, license and token keys anew; the names of settings that wait for a restart."""
+        self.settings, waiting = reload(self.settings, self._load())
+        self.license = self._load_license()
+        self.own_key = load_own_key(self.home, self.keys)
+        self.tokens.use(*_token_keys(self.home))
+        self.records.notice("engine", self.identity, "reload", ", ".join(waiting) or None)
+        return waiting
+
+    def status(self) -> dict[str, Any]:
+        """What `engine status` shows of the engine itself. Times in epoch seconds, sizes in bytes."""
+        deadlines = [actor.deadline for actor in self.runtime.actors("session") if actor.deadline]
+        return {
+            "identity": self.identity,
+            "key": self.own_key.identity,
+            "started_at": self.started_at,
+            "sessions": len(deadlines),
+            "codes": len(self.pairings),
+            "next_expiry": min(deadlines, default=None),
+            "store_bytes": self.store.size(),
+        }
+
+
+def load_own_key(home: Path, keys: AuthorizedKeys) -> PublicKey:
+    """The engine's own public key; at first start it is made, and authorized with MASTER (section 2.3)."""
+    path = home / "private-key.pem"
+    try:
+        return trust_keys.read_private_key(files.read_private(path), None).public
+    except FileNotFoundError:
+        pass
+    made = trust_keys.generate_key()
+    # Authorized first: a crash between the two leaves a key that nobody holds, not an engine locked out of itself.
+    keys.register(made.public, (MASTER,), comment="engine", own=True)
+    files.write_private(path, made.pem(), overwrite=False)
+    return made.public
+
+
+def _token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | None]:
+    """The token key, made where there is none, and the rotated one while tokens of it may live."""
+    path, old = home / "token-key.pem", home / "token-key-old.pub"
+    try:
+        key = trust_keys.read_token_key(files.read_private(path))
+    except FileNotFoundError:
+        key = trust_keys.generate_token_key()
+        files.write_private(path, trust_keys.token_key_pem(key), overwrite=False)
+    try:
+        fresh = time.time() - old.stat().st_mtime < OLD_KEY_KEPT
+        return key, _public_token_key(files.read_private(old)) if fresh else None
+    except FileNotFoundError:
+        return key, None
+
+
+def _public_token_key(data: bytes) -> Ed25519PublicKey:
+    key = load_pem_public_key(data)
+    if not isinstance(key, Ed25519PublicKey):
+        raise KeyRefused("token-key-old.pub is not an Ed25519 key: remove it")
+    return key
+
+
+@asynccontextmanager
+async def open_engine(
+    home: Path,
+    load: Callable[[], Settings],
+    clock: Clock | None = None,
+    *,
+    inline: bool = False,
+    run: bool = True,
+) -> AsyncIterator[Engine]:
+    """An engine on `home`, running until left; `load` reads its settings, at start and at every reload.
+
+    `inline` keeps the store's writes in this thread, for tests in virtual time. Without `run` no delay fires.
+    Raises EngineUnavailable where another engine holds the folder, FileRefused where the folder isn't private.
+    """
+    clock = clock or SystemClock()
+    os.umask(0o077)
+    with ExitStack() as stack:
+        files.make_private_dir(home)
+        try:
+            stack.enter_context(files.locked(home / "engine.lock", wait=False))
+        except files.LockHeld:
+            raise EngineUnavailable(f"another engine runs on {home}: stop it with `hatchway engine stop`") from None
+        store = SQLiteStore(_database(home), clock, inline=inline)
+        stack.callback(store.close)
+        engine = Engine(home, load, clock, store, await store.identity())
+        await engine.start()
+        async with trio.open_nursery() as nursery:
+            if run:
+                nursery.start_soon(engine.run)
+            try:
+                yield engine
+            finally:
+                nursery.cancel_scope.cancel()
+
+
+def _database(home: Path) -> Path:
+    path = home / "engine.db"
+    if path.exists():
+        files.check_private(path)
+    else:
+        files.write_private(path, b"", overwrite=False)
+    return path

@@ -1,0 +1,23 @@
+"""What a command does to the store itself while no engine runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import trio
+
+from engine.engine import open_engine
+from engine.settings import load_settings
+
+
+def end_sessions_of(home: Path, identities: set[str]) -> int:
+    """End every stored session of these identities; how many there were. Raises EngineUnavailable if one is running."""
+    if not (home / "engine.db").exists():
+        return 0
+
+    async def end() -> int:
+        async with open_engine(home, lambda: load_settings(home, os.environ, {}), run=False) as engine:
+            return await engine.sessions.end_all_of(identities)
+
+    return trio.run(end)

@@ -1,0 +1,309 @@
+"""The pairing service: codes that are out, their claims and answers, and the limits on guessing (sections 3.1, 4.4)."""
+
+from __future__ import annotations
+
+import secrets
+import unicodedata
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import trio
+
+from engine.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
+from engine.records import Origin
+from engine.runtime import Actor, Data, Runtime
+from engine.sessions import SignedIn
+from engine.settings import Settings
+from engine.store.protocol import Store
+from engine.trust.limits import FailureLimit
+from statecharts import pairing
+from statecharts.interpreter import EventRefused
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Crockford base32: no I L O U. Eight of them are 40 bits."""
+
+LENGTH = 8
+OUT_AT_ONCE = 4
+"""Codes that may be out, one for each terminal."""
+
+REMEMBERED = 600.0
+"""Seconds in which a code that was issued is no guess, though it is used up."""
+
+AGENT_LENGTH = 200
+"""Characters of a user agent shown at most, after escaping."""
+
+_FOLDED = str.maketrans({"O": "0", "I": "1", "L": "1"})
+
+
+class Terminal(Protocol):
+    """Where a code was printed: told what happens to it. Must not wait."""
+
+    def __call__(self, event: str, **details: Any) -> None: ...
+
+
+class PairingFacts(msgspec.Struct, frozen=True, gc=False):
+    """What a pairing is for. `lifetime` in seconds; `match` is the number both sides show, once claimed."""
+
+    permissions: tuple[str, ...]
+    lifetime: int
+    match: str = ""
+
+
+class Issued(NamedTuple):
+    """A code fresh from the press."""
+
+    id: str
+    code: str
+    expires_in: float
+
+
+class Claim:
+    """A console that waits for the operator. `wait_answer` returns the session, or raises the refusal."""
+
+    def __init__(self, pairing_id: str, origin: Origin) -> None:
+        self.id, self.origin = pairing_id, origin
+        self.match = ""
+        self._answered = trio.Event()
+        self.result: SignedIn | Refusal | None = None
+
+    @property
+    def answered(self) -> bool:
+        return self._answered.is_set()
+
+    def answer(self, result: SignedIn | Refusal) -> None:
+        self.result = result
+        self._answered.set()
+
+    async def wait_answered(self) -> None:
+        await self._answered.wait()
+
+    async def wait_answer(self) -> SignedIn:
+        """Raises PairingCodeRefused (rejected, withdrawn), PairingExpired, StoreUnavailable."""
+        await self._answered.wait()
+        if isinstance(self.result, Refusal):
+            raise self.result
+        assert self.result is not None
+        return self.result
+
+
+class _Live:
+    """A code that is out, with those it concerns."""
+
+    __slots__ = ("claim", "code", "terminal", "wrong")
+
+    def __init__(self, code: str, terminal: Terminal) -> None:
+        self.code, self.terminal = code, terminal
+        self.claim: Claim | None = None
+        self.wrong = 0
+
+
+Start = Callable[..., Any]
+
+
+class Pairings:
+    """Issues codes, takes claims and answers. The service keeps the codes; the chart's actors never hold one."""
+
+    def __init__(self, runtime: Runtime, store: Store, settings: Callable[[], Settings], start_session: Start) -> None:
+        self._runtime, self._settings, self._start_session = runtime, settings, start_session
+        self._clock = runtime.clock
+        self._live: dict[str, _Live] = {}
+        self._recent: dict[str, float] = {}
+        self._wrong = FailureLimit(self._clock, lambda: settings().limits.wrong_codes, "wrong pairing codes")
+        runtime.register(
+            pairing.CHART,
+            facts=PairingFacts,
+            store=store,
+            effects={
+                "print_code": self._print_code,
+                "confirm_claim": self._confirm_claim,
+                "ask_operator": self._ask_operator,
+                "consume_code": self._consume_code,
+                "sign_in": self._sign_in,
+                "refuse_claim": self._refuse_claim,
+                "report_expiry": self._report_expiry,
+            },
+        )
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    # The host's side
+
+    async def issue(self, permissions: tuple[str, ...], lifetime: int, terminal: Terminal, origin: Origin) -> Issued:
+        """Print a code for a session of `lifetime` seconds. Raises TooManyRequests while four are out."""
+        if len(self._live) >= OUT_AT_ONCE:
+            raise TooManyRequests(f"{OUT_AT_ONCE} pairing codes are out already: answer or withdraw one first")
+        name, code = secrets.token_urlsafe(9), "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
+        self._live[name] = _Live(code, terminal)
+        try:
+            await self._runtime.create("pairing", name, "issue", PairingFacts(permissions, lifetime), origin=origin)
+        except BaseException:
+            del self._live[name]
+            raise
+        return Issued(name, code, pairing.CLAIM_WINDOW)
+
+    async def answer(self, name: str, approved: bool, origin: Origin) -> None:
+        """The operator's answer. Raises PairingExpired where it came too late, or the claim is gone."""
+        try:
+            await self._runtime.send("pairing", name, "approve" if approved else "reject", origin=origin)
+        except EventRefused:
+            raise PairingExpired from None
+
+    async def withdraw(self, name: str, origin: Origin, cause: str = "withdrawn") -> None:
+        """The host takes the code back; nothing happens to one that is used up."""
+        if name in self._live:
+            await self._quietly(name, "withdraw", origin, cause)
+
+    # The console's side
+
+    async def claim(self, text: str, agent: bytes, peer: str, forwarded: str | None, origin: Origin) -> Claim:
+        """Claim a code as typed, from the socket's `peer` and what a trusted proxy said was behind it. Raises PairingCodeRefused (one answer for all causes), TooManyRequests."""
+        address = origin.address or ""
+        self._wrong.check(address)
+        self._wrong.count(address)  # before the comparison, so that a burst of tries finds no gap
+        code = normalise(text)
+        name = self._find(code)
+        if name is None:
+            raise await self._refusal(code, address, origin)
+        self._wrong.uncount(address)
+        claim = Claim(name, origin)
+        shown = {"address": peer, "forwarded": forwarded, "agent": printable(agent)}
+        match = f"{secrets.randbelow(100):02d}"
+        try:
+            await self._runtime.send(
+                "pairing", name, "claim", origin=origin, changes={"match": match}, claim=claim, shown=shown
+            )
+        except EventRefused as refused:
+            raise PairingCodeRefused(refused.cause) from None
+        return claim
+
+    async def leave(self, claim: Claim) -> None:
+        """The console hung up: its claim is void."""
+        if claim.id in self._live:
+            await self._quietly(claim.id, "leave", claim.origin, "console_hung_up")
+
+    def _find(self, code: str) -> str | None:
+        """The pairing of a code that is out. Every one is compared, each in constant time."""
+        found = None
+        for name, live in self._live.items():
+            if secrets.compare_digest(live.code.encode(), code.encode()):
+                found = name
+        return found
+
+    async def _refusal(self, code: str, address: str, origin: Origin) -> PairingCodeRefused:
+        now = self._clock.elapsed()
+        self._recent = {known: until for known, until in self._recent.items() if until > now}
+        if code in self._recent:
+            self._wrong.uncount(address)
+            cause = "used_code"
+        else:
+            cause = "wrong_code"
+            await self._count_guess(origin)
+        self._runtime.records.refusal("pairing", "-", "claim", cause, origin)
+        return PairingCodeRefused(cause)
+
+    async def _count_guess(self, origin: Origin) -> None:
+        limit = self._settings().limits.wrong_codes_total
+        for name, live in list(self._live.items()):
+            live.wrong += 1
+            if live.wrong == 1 or live.wrong == limit // 2:
+                live.terminal("wrong_codes", count=live.wrong)
+            if live.wrong >= limit:
+                live.terminal("wrong_codes", count=live.wrong)
+                await self._quietly(name, "withdraw", origin, "too_many_wrong_codes")
+
+    async def _quietly(self, name: str, event: str, origin: Origin, cause: str) -> None:
+        try:
+            await self._runtime.send("pairing", name, event, origin=origin, cause=cause)
+        except EventRefused:
+            pass  # something else ended it first
+
+    # Effects
+
+    def _print_code(self, actor: Actor, data: Data) -> None:
+        """The caller of `issue` prints it: it holds the terminal."""
+
+    def _confirm_claim(self, actor: Actor, data: Data) -> None:
+        claim: Claim = data["claim"]
+        claim.match = actor.facts.match
+        self._live[actor.id].claim = claim
+
+    def _ask_operator(self, actor: Actor, data: Data) -> None:
+        claim: Claim = data["claim"]
+        self._live[actor.id].terminal(
+            "claimed",
+            match=claim.match,
+            expires_in=pairing.DECISION_WINDOW,
+            **data["shown"],
+        )
+
+    def _consume_code(self, actor: Actor, data: Data) -> None:
+        live = self._live.pop(actor.id)
+        self._recent[live.code] = self._clock.elapsed() + REMEMBERED
+        data["live"] = live
+        if actor.state != "approved":  # an approval is told when the session is there
+            live.terminal(actor.state, message=MESSAGES.get(data.get("cause") or actor.state, MESSAGES[actor.state]))
+        if live.claim is not None and actor.state == "left":
+            live.claim.answer(PairingCodeRefused("left"))
+
+    async def _sign_in(self, actor: Actor, data: Data) -> None:
+        live: _Live = data["live"]
+        assert live.claim is not None
+        facts: PairingFacts = actor.facts
+        try:
+            signed_in = await self._start_session(
+                "pairing",
+                f"pairing:{actor.id}",
+                facts.permissions,
+                facts.lifetime,
+                proof="approval",
+                origin=live.claim.origin,
+            )
+        except Refusal as refused:
+            live.claim.answer(refused)
+            live.terminal("failed", message=f"approved, but no session was made: {refused.detail}")
+            return
+        live.claim.answer(signed_in)
+        live.terminal("approved", message=MESSAGES["approved"])
+
+    def _refuse_claim(self, actor: Actor, data: Data) -> None:
+        live: _Live = data["live"]
+        if live.claim is not None:
+            live.claim.answer(PairingCodeRefused(actor.state))
+
+    def _report_expiry(self, actor: Actor, data: Data) -> None:
+        live: _Live = data["live"]
+        if live.claim is not None:
+            live.claim.answer(PairingExpired())
+
+
+MESSAGES = {
+    "approved": "approved: the console is signed in",
+    "rejected": "rejected: the console was refused",
+    "expired": "pairing expired",
+    "withdrawn": "withdrawn: the code no longer works",
+    "left": "the console went away before the answer: the code no longer works",
+    "too_many_wrong_codes": "withdrawn: too many wrong codes were tried; run the command again for a new one",
+}
+"""What the terminal prints when a pairing ends."""
+
+
+def normalise(text: str) -> str:
+    """A code as typed: any case, spaces and hyphens ignored, O read as 0, I and L as 1."""
+    folded = unicodedata.normalize("NFKC", text[:64]).upper()
+    kept = "".join(sign for sign in folded if not (sign.isspace() or unicodedata.category(sign) == "Pd"))
+    return kept.translate(_FOLDED)
+
+
+def printable(agent: bytes) -> str:
+    """Bytes from a stranger as text for a terminal: 0x20-0x7E only, `\\`, `"` and all others as \\xNN, cut at 200."""
+    shown: list[str] = []
+    length = 0
+    for byte in agent[:AGENT_LENGTH]:
+        piece = chr(byte) if 0x20 <= byte <= 0x7E and byte not in b'\\"' else f"\\x{byte:02x}"
+        length += len(piece)
+        if length > AGENT_LENGTH:
+            break
+        shown.append(piece)
+    return "".join(shown)

@@ -1,0 +1,279 @@
+"""The session service: sign-in by key, the live sessions, their tokens, and who may still do what (sections 3.2, 4.1-4.3)."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+import msgspec
+import structlog
+
+from engine.clock import Clock
+from engine.durations import lifetime as lifetime_of
+from engine.errors import NotFound, PermissionDenied, SignatureRefused, TokenRefused
+from engine.records import NOBODY, Origin
+from engine.runtime import Actor, Data, Outcome, Runtime
+from engine.settings import Settings
+from engine.store.protocol import AlreadyUsed, Once, Store
+from engine.trust import permissions
+from engine.trust.authorized_keys import AuthorizedKeys, Entry
+from engine.trust.challenges import ANY, Challenge, Challenges, decode_signature
+from engine.trust.keys import PublicKey, verify
+from engine.trust.limits import FailureLimit
+from engine.trust.tokens import Tokens
+from statecharts import session
+from statecharts.interpreter import EventRefused
+
+log = structlog.get_logger(__name__)
+
+Method = Literal["key", "pairing"]
+
+
+class SessionFacts(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a session. Times in epoch seconds; `latest` bounds every renewal."""
+
+    identity: str
+    method: Method
+    permissions: tuple[str, ...]
+    lifetime: int
+    started_at: float
+    latest: float
+    address: str
+
+
+class SignedIn(NamedTuple):
+    """What a sign-in or a renewal answers (section 2.2); `expires_at` in epoch seconds."""
+
+    token: str
+    permissions: tuple[str, ...]
+    expires_at: int
+
+
+class Holder(NamedTuple):
+    """Who a good token belongs to, and what it may do now. `expires_at` is the token's own, in epoch seconds."""
+
+    session: str
+    identity: str
+    method: Method
+    permissions: tuple[str, ...]
+    expires_at: int
+
+
+class Sessions:
+    """Starts, renews, ends and looks up sessions. One for each engine."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        keys: AuthorizedKeys,
+        tokens: Tokens,
+        challenges: Challenges,
+        settings: Callable[[], Settings],
+        own_key: Callable[[], PublicKey],
+    ) -> None:
+        self._runtime, self._keys, self._tokens, self._challenges = runtime, keys, tokens, challenges
+        self._settings, self._own_key = settings, own_key
+        self._clock: Clock = runtime.clock
+        self._failures = FailureLimit(self._clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
+        runtime.register(
+            session.CHART,
+            facts=SessionFacts,
+            store=store,
+            effects={"issue_token": self._issue_token, "end_session": _nothing, "clean_up_tokens": _nothing},
+            rules={"session_lifetime": _lifetime_ends},
+        )
+
+    # Sign-in by key
+
+    def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
+        """The identity a challenge is for, and its nonce. Any identity gets one: nobody can list keys from outside."""
+        return identity or self._own_key().identity, self._challenges.issue(host, identity or ANY)
+
+    async def verify(
+        self, nonce: str, signature: str, algorithm: str, lifetime: str | None, origin: Origin
+    ) -> SignedIn:
+        """Start a session for the key that signed `nonce`.
+
+        Raises InvalidDuration (malformed lifetime), SignatureRefused, TooManyRequests, StoreUnavailable.
+        """
+        seconds, _ = lifetime_of(lifetime)
+        try:
+            challenge = self._challenges.read(nonce)
+            key = self._signer(challenge, algorithm, nonce.encode("ascii"), decode_signature(signature))
+            return await self._start_by_key(challenge, key, seconds, origin)
+        except SignatureRefused as refused:
+            self._runtime.records.refusal("session", "-", "start", refused.cause, origin)
+            self._failures.check(origin.address or "")
+            self._failures.count(origin.address or "")
+            raise
+
+    def _signer(self, challenge: Challenge, algorithm: str, message: bytes, signature: bytes) -> Entry:
+        """The authorized key that made the signature: the challenge's own, or any where it names none."""
+        if challenge.identity == ANY:
+            entries = [entry for entry in self._keys.entries() if entry.key.bits + 7 >> 3 == len(signature)]
+        else:
+            found = self._keys.find(challenge.identity)
+            entries = [found] if found else []
+        for entry in entries:
+            try:
+                verify(entry.key, algorithm, message, signature)
+            except SignatureRefused:
+                continue
+            return entry
+        if not entries:
+            # An unknown identity costs what a known one does.
+            verify(self._own_key(), algorithm, message, signature)
+            raise SignatureRefused("unknown_key")
+        raise SignatureRefused("wrong_signature")
+
+    async def _start_by_key(self, challenge: Challenge, entry: Entry, lifetime: int, origin: Origin) -> SignedIn:
+        once = Once(challenge.digest, challenge.seconds_left)
+        try:
+            return await self.start(
+                "key", entry.key.identity, entry.permissions, lifetime, proof="signature", origin=origin, once=once
+            )
+        except AlreadyUsed:
+            raise SignatureRefused("used_nonce") from None
+
+    async def start(
+        self,
+        method: Method,
+        identity: str,
+        granted: tuple[str, ...],
+        lifetime: int,
+        *,
+        proof: Literal["signature", "approval"],
+        origin: Origin,
+        once: Once | None = None,
+    ) -> SignedIn:
+        """A new session of `lifetime` seconds behind a proof. Raises AlreadyUsed, StoreUnavailable."""
+        now = self._clock.wall()
+        age = self._settings().session_max_age
+        facts = SessionFacts(
+            sys.intern(identity),
+            method,
+            granted,
+            lifetime,
+            now,
+            now + (age.key if method == "key" else age.pairing),
+            sys.intern(origin.address or ""),
+        )
+        name = secrets.token_urlsafe(12)
+        outcome = await self._runtime.create(
+            "session", name, "start", facts, origin=origin._replace(identity=identity), once=once, proof=proof
+        )
+        return _signed_in(outcome)
+
+    def _issue_token(self, actor: Actor, data: Data) -> SignedIn:
+        facts: SessionFacts = actor.facts
+        held = self._effective(facts) or ()
+        expires_at = int(actor.deadline or 0)
+        return SignedIn(self._tokens.issue(facts.identity, actor.id, held, expires_at), held, expires_at)
+
+    # Use
+
+    def holder(self, token: str) -> Holder:
+        """Whose good token this is, looked at anew on every call. Raises TokenRefused."""
+        payload = self._tokens.read(token)
+        actor = self._runtime.peek("session", payload.sid)
+        if actor is None or actor.state != "active":
+            raise TokenRefused("ended")
+        facts: SessionFacts = actor.facts
+        if min(payload.exp, actor.deadline or 0) <= self._clock.wall():
+            raise TokenRefused("expired")
+        held = self._effective(facts)
+        if held is None:
+            raise TokenRefused("key_unregistered")
+        return Holder(actor.id, facts.identity, facts.method, held, payload.exp)
+
+    def _effective(self, facts: SessionFacts) -> tuple[str, ...] | None:
+        """The session's permissions cut to what its key holds now; None where its key is gone."""
+        if facts.method == "pairing":
+            return facts.permissions
+        entry = self._keys.find(facts.identity)
+        return None if entry is None else permissions.cut(facts.permissions, entry.permissions)
+
+    async def settle(self, token: str) -> None:
+        """End for good what `holder` refused for its clock or its key, so that no later clock or key revives it."""
+        try:
+            actor = self._runtime.peek("session", self._tokens.read(token).sid)
+        except TokenRefused:
+            return
+        if actor is not None:
+            await self._runtime.catch_up(actor)
+            if self._effective(actor.facts) is None:
+                await self._revoke(actor.id, NOBODY, "key_unregistered")
+
+    async def renew(self, holder: Holder, origin: Origin) -> SignedIn:
+        """The same session, its lifetime counted from now. Raises TokenRefused where a logout came first."""
+        return _signed_in(await self._event(holder.session, "renew", origin, None))
+
+    async def logout(self, holder: Holder, origin: Origin) -> None:
+        """Every token of the session is dead, durably, when this returns."""
+        await self._event(holder.session, "logout", origin, None)
+
+    async def _event(self, name: str, event: str, origin: Origin, cause: str | None) -> Outcome:
+        try:
+            return await self._runtime.send("session", name, event, origin=origin, cause=cause)
+        except EventRefused as refused:
+            raise TokenRefused(refused.cause) from None
+
+    # Listing and revoking
+
+    def visible(self, holder: Holder) -> Iterator[Actor]:
+        """The live sessions a holder may see: its identity's own, all with MASTER."""
+        everything = permissions.allows(holder.permissions, permissions.MASTER)
+        now = self._clock.wall()
+        for actor in list(self._runtime.actors("session")):
+            mine = actor.facts.identity == holder.identity
+            if (mine or everything) and actor.state == "active" and (actor.deadline or 0) > now:
+                yield actor
+
+    async def revoke(self, holder: Holder, name: str, origin: Origin) -> None:
+        """End another session. Raises NotFound; PermissionDenied for a stranger's without MASTER is NotFound too."""
+        if all(actor.id != name for actor in self.visible(holder)):
+            raise NotFound("no such session")
+        await self._revoke(name, origin, "revoked")
+
+    async def end_all_of(self, identities: set[str], origin: Origin = NOBODY, cause: str = "key_unregistered") -> int:
+        """End every session of these identities; how many there were."""
+        names = [actor.id for actor in self._runtime.actors("session") if actor.facts.identity in identities]
+        return sum([await self._revoke(name, origin, cause) for name in names])
+
+    async def end_orphans(self) -> int:
+        """End the sessions whose key was taken out of authorized_keys, by hand or while the engine was down."""
+        actors = list(self._runtime.actors("session"))
+        return await self.end_all_of({actor.facts.identity for actor in actors if self._effective(actor.facts) is None})
+
+    async def _revoke(self, name: str, origin: Origin, cause: str) -> bool:
+        try:
+            await self._runtime.send("session", name, "revoke", origin=origin, cause=cause)
+        except EventRefused:
+            return False
+        return True
+
+    async def end(self, token: str, cause: str) -> None:
+        """End the session of a token that never reached its owner."""
+        await self._revoke(self._tokens.read(token).sid, NOBODY, cause)
+
+
+def require(holder: Holder, needed: str) -> None:
+    """Raises PermissionDenied unless the holder has the permission, in the grade it is needed."""
+    if not permissions.allows(holder.permissions, needed):
+        raise PermissionDenied(needed)
+
+
+def _lifetime_ends(facts: SessionFacts, now: float) -> float:
+    return float(min(int(now) + facts.lifetime, int(facts.latest)))
+
+
+def _signed_in(outcome: Outcome) -> SignedIn:
+    signed_in: SignedIn = outcome.results["issue_token"]
+    return signed_in
+
+
+def _nothing(actor: Actor, data: Data) -> None:
+    """The step itself is the effect: the store holds the session's end, and every token of it is looked up there."""

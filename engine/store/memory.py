@@ -1,0 +1,57 @@
+"""A store that lasts as long as the process: for pairing codes, and for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from engine.clock import Clock
+from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
+
+
+class MemoryStore:
+    """Keeps what it is given in a dictionary. Commits never wait."""
+
+    shared = False
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._actors: dict[tuple[str, str], Stored] = {}
+        self._used: dict[bytes, float] = {}
+        self._identity = new_identity()
+
+    def define(self, facts: Mapping[str, type[msgspec.Struct]]) -> None:
+        """Facts are kept as they are, so their type is not needed."""
+
+    async def load(self, chart: str, actor: str) -> Stored | None:
+        return self._actors.get((chart, actor))
+
+    async def commit(self, change: Change) -> None:
+        key = (change.chart, change.actor)
+        held = self._actors.get(key)
+        if (held.version if held else 0) != change.expected:
+            raise VersionMoved
+        if change.once is not None:
+            self._use(change.once)
+        if change.stored is None:
+            self._actors.pop(key, None)
+        else:
+            self._actors[key] = change.stored
+
+    def _use(self, once: Once) -> None:
+        now = self._clock.elapsed()
+        if self._used.get(once.key, 0) > now:
+            raise AlreadyUsed("used before")
+        if len(self._used) > 1024:
+            self._used = {key: until for key, until in self._used.items() if until > now}
+        self._used[once.key] = now + once.seconds
+
+    async def live(self, chart: str) -> list[tuple[str, Stored]]:
+        return [(actor, stored) for (name, actor), stored in self._actors.items() if name == chart]
+
+    async def identity(self) -> str:
+        return self._identity
+
+    def size(self) -> int:
+        return 0

@@ -1,0 +1,80 @@
+"""The store's protocol: one atomic, versioned change at a time."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from engine.errors import Refusal
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """An actor as the store holds it. `deadline` is in epoch seconds, None where no wall delay is armed."""
+
+    version: int
+    state: str
+    deadline: float | None
+    facts: msgspec.Struct
+
+
+class Once(msgspec.Struct, frozen=True, gc=False):
+    """Something that may be used one time, remembered for `seconds` (elapsed ones: no set clock brings it back)."""
+
+    key: bytes
+    seconds: float
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One step to be stored: the actor moves from `expected` to `expected` + 1, or nothing happens at all.
+
+    `expected` 0 creates it. `stored` None removes it: it reached a final state. `once` is used up in the same step.
+    """
+
+    chart: str
+    actor: str
+    expected: int
+    stored: Stored | None
+    once: Once | None = None
+
+
+def new_identity() -> str:
+    """A name that no other engine has."""
+    return f"urn:uuid:{uuid.uuid4()}"
+
+
+class VersionMoved(Exception):
+    """Somebody else changed the actor first: load it and advance again."""
+
+
+class AlreadyUsed(Refusal):
+    """The change's `once` was used before; nothing was stored."""
+
+    code = "already_used"
+
+
+class Store(Protocol):
+    """Memory, SQLite and the fleet's store pass one contract test."""
+
+    shared: bool
+    """Whether other engines write here too: then nothing read before is believed."""
+
+    def define(self, facts: Mapping[str, type[msgspec.Struct]]) -> None:
+        """Which type the facts of each chart have."""
+
+    async def load(self, chart: str, actor: str) -> Stored | None:
+        """The actor now, or None."""
+
+    async def commit(self, change: Change) -> None:
+        """Store the change whole and durably. Raises VersionMoved, AlreadyUsed, StoreUnavailable."""
+
+    async def live(self, chart: str) -> list[tuple[str, Stored]]:
+        """Every stored actor of a chart, by id."""
+
+    async def identity(self) -> str:
+        """The name of the engine, or the fleet, that this store is the memory of: `iss` and `aud` of its tokens."""
+
+    def size(self) -> int:
+        """Bytes it takes on its medium, 0 for memory."""

@@ -1,0 +1,91 @@
+"""The stateless challenge: a printable nonce that the engine can recognise without having kept it (sections 2.1, 4.1)."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from hashlib import sha256
+from typing import NamedTuple
+
+from engine.clock import Clock
+from engine.errors import SignatureRefused
+
+PREFIX = "hatchway-auth-v1"
+"""Fixed first part, so that a signature made for us means nothing elsewhere (PROTOCOL.sshsig's namespace, by example)."""
+
+LIFETIME = 60
+"""Seconds a nonce may be answered; told as `1m0s`."""
+
+ANY = "any"
+"""Stands for the identity in a nonce that any registered key may answer."""
+
+
+class Challenge(NamedTuple):
+    """A nonce taken apart: who may answer, its digest for the store's used set, and the seconds it has left."""
+
+    identity: str
+    digest: bytes
+    seconds_left: float
+
+
+def encode(part: bytes) -> str:
+    """base64url without padding (RFC 7515 section 2)."""
+    return urlsafe_b64encode(part).rstrip(b"=").decode()
+
+
+def decode(part: str) -> bytes:
+    """The bytes of canonical base64url; raises ValueError for any other spelling."""
+    data = urlsafe_b64decode(part.encode("ascii") + b"=" * (-len(part) % 4))
+    if encode(data) != part:
+        raise ValueError("not canonical base64url")
+    return data
+
+
+def decode_signature(text: str) -> bytes:
+    """The bytes of a signature in strict base64 or base64url, padded or not. Raises SignatureRefused otherwise."""
+    bare = text.rstrip("=")
+    if (
+        len(text) not in (len(bare), len(bare) + -len(bare) % 4)
+        or ("+" in text or "/" in text)
+        and ("-" in text or "_" in text)
+    ):
+        raise SignatureRefused("bad_base64")
+    try:
+        return decode(bare.replace("+", "-").replace("/", "_"))
+    except (ValueError, Base64Error):
+        raise SignatureRefused("bad_base64") from None
+
+
+class Challenges:
+    """Makes and recognises nonces under one MAC key. A flood of them costs no memory."""
+
+    def __init__(self, clock: Clock, mac_key: bytes | None = None) -> None:
+        self._clock = clock
+        self._mac_key = mac_key or secrets.token_bytes(32)
+
+    def issue(self, host: str, identity: str = ANY) -> str:
+        """A fresh nonce that names the host as dialled and the identity that may answer. ASCII, about 200 characters."""
+        issued = int(self._clock.elapsed() * 1000).to_bytes(8, "big")
+        parts = (host.encode(), identity.encode(), secrets.token_bytes(32), issued)
+        text = ".".join((PREFIX, *map(encode, parts)))
+        return f"{text}.{encode(self._mac(text))}"
+
+    def read(self, nonce: str) -> Challenge:
+        """The challenge behind a nonce of ours that is still fresh. Raises SignatureRefused for any other string."""
+        text, _, mac = nonce.rpartition(".")
+        try:
+            authentic = hmac.compare_digest(decode(mac), self._mac(text))
+            _, _, identity, _, issued = text.split(".") if authentic else ("",) * 5
+        except (ValueError, Base64Error):
+            authentic = False
+        if not authentic:
+            raise SignatureRefused("foreign_nonce")
+        age = self._clock.elapsed() - int.from_bytes(decode(issued), "big") / 1000
+        if not 0 <= age <= LIFETIME:
+            raise SignatureRefused("old_nonce")
+        return Challenge(decode(identity).decode(), sha256(text.encode()).digest(), LIFETIME - age + 1)
+
+    def _mac(self, text: str) -> bytes:
+        return hmac.digest(self._mac_key, text.encode("utf-8", "surrogatepass"), "sha256")

@@ -1,0 +1,65 @@
+"""Counts what went wrong by address, in a bounded table."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Callable
+
+from engine.clock import Clock
+from engine.errors import TooManyRequests
+
+WINDOW = 60.0
+"""Seconds in which an address may fail as often as its limit says."""
+
+SOURCES = 65_536
+"""Addresses kept at most; beyond it the oldest is forgotten."""
+
+
+def source_of(address: str) -> str:
+    """What counts as one source: an IPv4 address, or the /64 of an IPv6 one (one customer has as many as that)."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+class FailureLimit:
+    """At most `limit()` failures a minute from one source. Successes never count."""
+
+    def __init__(self, clock: Clock, limit: Callable[[], int], what: str) -> None:
+        self._clock, self._limit, self._what = clock, limit, what
+        self._failures: dict[str, tuple[float, int]] = {}
+
+    def check(self, address: str) -> None:
+        """Raises TooManyRequests with the seconds until this source may try again."""
+        source, now = source_of(address), self._clock.elapsed()
+        since, count = self._failures.get(source, (now, 0))
+        wait = since + WINDOW - now
+        if count >= self._limit() and wait > 0:
+            seconds = math.ceil(wait)
+            raise TooManyRequests(f"too many {self._what} from this address: wait {seconds} s", retry_after=seconds)
+
+    def count(self, address: str) -> None:
+        """One more failure of this source."""
+        source, now = source_of(address), self._clock.elapsed()
+        since, count = self._failures.pop(source, (now, 0))
+        if now - since >= WINDOW:
+            since, count = now, 0
+        if len(self._failures) >= SOURCES:
+            del self._failures[next(iter(self._failures))]
+        self._failures[source] = (since, count + 1)
+
+    def uncount(self, address: str) -> None:
+        """The try counted last was none."""
+        source = source_of(address)
+        since, count = self._failures.get(source, (0.0, 0))
+        if count > 1:
+            self._failures[source] = (since, count - 1)
+        else:
+            self._failures.pop(source, None)
