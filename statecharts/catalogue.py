@@ -1,0 +1,8 @@
+"""Every chart by its name: what `chart show`, the charts' door and the tests go through."""
+
+from collections.abc import Mapping
+
+from statecharts import pairing, session
+from statecharts.chart import Chart
+
+CHARTS: Mapping[str, Chart] = {chart.name: chart for chart in (pairing.CHART, session.CHART)}

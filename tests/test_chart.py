@@ -1,0 +1,70 @@
+"""A chart that can't be meant is refused when it is built, in words that name the chart and the place."""
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from statecharts.chart import NONE, Chart, ChartFault, Data, Delay, Transition, always
+
+
+def sometimes(data: Data) -> bool:
+    return bool(data["now"])
+
+
+T = Transition
+START = T(NONE, "start", always, "on", ("light",))
+STOP = T("on", "stop", always, "off", ("dim",))
+
+
+def chart(*rows: Transition, final: set[str] | None = None, delays: dict[str, Delay] | None = None) -> Chart:
+    return Chart("lamp", rows, frozenset({"off"} if final is None else final), delays or {})
+
+
+def test_a_sound_chart_tells_its_words_in_order() -> None:
+    """States and events come once, in order of appearance, `none` first; effects are a set."""
+    lamp = chart(START, T("on", "dim", sometimes, "on", ("dim",)), STOP)
+    assert lamp.states == (NONE, "on", "off")
+    assert lamp.events == ("start", "dim", "stop")
+    assert lamp.effects == {"light", "dim"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "words"),
+    [
+        ((), {}, "first row must start from 'none'"),
+        ((STOP, START), {}, "first row must start from 'none'"),
+        ((START, STOP, T("on", "back", always, NONE)), {}, "no row may lead back"),
+        ((START, STOP), {"final": {"off", "burnt"}}, "'burnt' stands in no row"),
+        ((START, STOP), {"delays": {"onn": Delay(1, "stop")}}, "'onn' stands in no row"),
+        ((START, STOP, STOP), {}, "a second row for 'stop' in 'on'"),
+        ((START, STOP, T("on", "stop", sometimes, "on")), {}, "a second row for 'stop' in 'on'"),
+        ((START, T("on", "a", sometimes, "off"), T("on", "a", sometimes, "on")), {}, "a second row for 'a' in 'on'"),
+        ((START, STOP, T("off", "start", always, "on")), {}, "leaves the final state 'off'"),
+        ((START, STOP), {"delays": {"on": Delay(1, "elapsed")}}, "'elapsed' must leave 'on'"),
+        ((START, STOP), {"delays": {NONE: Delay(1, "stop")}}, "'stop' must leave 'none'"),
+        ((START, T("on", "a", sometimes, "off")), {"delays": {"on": Delay(1, "a")}}, "'a' must leave 'on'"),
+        ((START, STOP, T("dark", "x", always, "off")), {}, "'dark' is never reached"),
+        ((START, STOP, T("on", "x", always, "stuck")), {}, "'stuck' is a trap"),
+        ((START, STOP), {"final": set()}, "is a trap"),
+    ],
+)
+def test_each_fault_is_named(rows: tuple[Transition, ...], more: dict[str, Any], words: str) -> None:
+    """One chart for each thing that can be wrong with one; the message says what and where."""
+    with pytest.raises(ChartFault, match=words) as fault:
+        chart(*rows, **more)
+    assert str(fault.value).startswith("lamp: ")
+
+
+def test_guarded_rows_stand_before_the_unguarded_one() -> None:
+    """Two rows for one event are fine as long as each can be taken; a delay's last row must be unguarded."""
+    rows = (START, T("on", "a", sometimes, "on"), T("on", "a", always, "off"))
+    assert chart(*rows, delays={"on": Delay(1, "a")}).events == ("start", "a")
+
+
+def test_nobody_changes_a_chart() -> None:
+    """Rows, delays and charts are frozen: what was checked is what runs."""
+    lamp = chart(START, STOP)
+    for thing, name in ((lamp, "rows"), (lamp.rows[0], "target"), (Delay(1, "stop"), "seconds")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(thing, name, None)

@@ -1,0 +1,106 @@
+"""Every event in every state of every chart does what its row says, or is refused and says why."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import statecharts
+from statecharts.catalogue import CHARTS
+from statecharts.chart import NONE, Chart, Data, Transition, always
+from statecharts.interpreter import EventRefused, Interpreter
+
+OPEN: dict[str, Any] = {"now": 0.0, "deadline": 1.0, "proof": "signature"}
+"""What an event may bring for every guard to hold."""
+
+SHUT: dict[str, Any] = {"now": 1.0, "deadline": 1.0, "proof": "none"}
+"""... and for none to hold."""
+
+
+def pairs() -> Iterator[tuple[Chart, str, str]]:
+    return ((chart, state, event) for chart in CHARTS.values() for state in chart.states for event in chart.events)
+
+
+def expected(chart: Chart, state: str, event: str, data: Data) -> Transition | None:
+    """The row, by reading the table from top to bottom."""
+    fitting = [row for row in chart.rows if (row.state, row.event) == (state, event) and row.guard(data)]
+    return fitting[0] if fitting else None
+
+
+@pytest.mark.parametrize("data", [OPEN, SHUT], ids=["guards hold", "guards fail"])
+@pytest.mark.parametrize(
+    ("chart", "state", "event"), [pytest.param(*pair, id=".".join((pair[0].name, *pair[1:]))) for pair in pairs()]
+)
+def test_every_event_in_every_state(chart: Chart, state: str, event: str, data: dict[str, Any]) -> None:
+    """The step is the table's row, whole; where no row fits, the refusal names chart, state, event and cause."""
+    row, interpreter = expected(chart, state, event, data), Interpreter(chart)
+    if row is not None:
+        step = interpreter.advance(state, event, data)
+        assert (step.row, step.source, step.event, step.target, step.effects) == (
+            row,
+            state,
+            event,
+            row.target,
+            row.effects,
+        )
+        return
+    with pytest.raises(EventRefused) as refused:
+        interpreter.advance(state, event, data)
+    guards = [row.guard.__name__ for row in chart.rows if (row.state, row.event) == (state, event)]
+    assert refused.value.cause == (", ".join(guards) or "no_row")
+    assert (refused.value.chart, refused.value.state, refused.value.event) == (chart.name, state, event)
+
+
+@pytest.mark.parametrize("chart", CHARTS.values(), ids=CHARTS)
+def test_the_guards_of_this_test_are_told_apart(chart: Chart) -> None:
+    """Every guard holds for OPEN; every condition fails for SHUT: the pairs above see both sides of each."""
+    for guard in {row.guard for row in chart.rows} - {always}:
+        assert (guard(OPEN), guard(SHUT)) == (True, False)
+
+
+def test_an_unknown_event_is_our_own_mistake() -> None:
+    """A word that stands in no chart is no refusal to be answered, but a KeyError to be mended."""
+    with pytest.raises(KeyError):
+        Interpreter(CHARTS["session"]).advance(NONE, "to_active", OPEN)
+
+
+def test_one_interpreter_serves_all_actors() -> None:
+    """`advance` remembers nothing: steps of many actors may alternate, and a refusal leaves no trace."""
+    interpreter = Interpreter(CHARTS["pairing"])
+    for _ in range(3):
+        assert interpreter.advance("issued", "claim", OPEN).target == "claimed"
+        with pytest.raises(EventRefused):
+            interpreter.advance("approved", "claim", OPEN)
+        assert interpreter.advance(NONE, "issue", OPEN).target == "issued"
+
+
+def test_a_failing_guard_changes_nothing() -> None:
+    """An exception inside a guard reaches the caller, and the next event is not disturbed."""
+
+    def broken(data: Data) -> bool:
+        raise ZeroDivisionError
+
+    chart = Chart(
+        "lamp", (Transition(NONE, "a", broken, "off"), Transition(NONE, "b", always, "off")), frozenset({"off"})
+    )
+    interpreter = Interpreter(chart)
+    with pytest.raises(ZeroDivisionError):
+        interpreter.advance(NONE, "a", OPEN)
+    assert interpreter.advance(NONE, "b", OPEN).event == "b"
+
+
+def test_only_the_interpreter_knows_transitions() -> None:
+    """`transitions` stands behind one module: its traps are designed around there and nowhere else."""
+    root = Path(statecharts.__file__).parents[1]
+    importers = {
+        str(path.relative_to(root))
+        for room in ("statecharts", "engine", "api")
+        for path in (root / room).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+        if name and name.split(".")[0] == "transitions"
+    }
+    assert importers == {"statecharts/interpreter.py"}
