@@ -1,0 +1,122 @@
+"""Lines of authorized_keys in OpenSSH's form: what each grants, or why it grants nothing (section 2.4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.errors import KeyRefused, Refusal
+from engine.trust.key_files import printable
+from engine.trust.keys import PublicKey, parse_openssh
+from engine.trust.permissions import FIVE, parse_permissions
+
+LONGEST_LINE = 16384
+"""Bytes; a line with a key of 8192 bits takes about 1,500."""
+
+_KEY_FIRST = re.compile(r"(?:ssh|ecdsa|sk)-[A-Za-z0-9@.-]+(?:[ \t]|$)")
+_OPTION = re.compile(r'([A-Za-z0-9-]+)(?:="((?:[^"\\]|\\.)*)")?')
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line that grants something. `line` counts from 1; `comment` is made printable."""
+
+    key: PublicKey
+    permissions: tuple[str, ...]
+    comment: str
+    line: int
+
+    @property
+    def identity(self) -> str:
+        """The key's fingerprint."""
+        return self.key.identity
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the file, its bytes kept as they are. `key` is its key, also where it grants nothing."""
+
+    raw: bytes
+    number: int
+    key: PublicKey | None = None
+    entry: Entry | None = None
+    fault: str | None = None
+    options: tuple[str, ...] = ()
+    """Names of options that are not ours."""
+
+
+def parse_file(data: bytes) -> tuple[Line, ...]:
+    """Every line of the file; nothing in it raises. Of two lines with one key the first counts, whatever it grants."""
+    return tuple(_first_counts(_parse(raw, number) for number, raw in enumerate(_split(data), 1)))
+
+
+def render(key: PublicKey, permissions: Iterable[str], comment: str) -> bytes:
+    """The line that grants `permissions` to `key`, without its end."""
+    return f'permissions="{",".join(permissions)}" {key.openssh()} {printable(comment)}'.rstrip().encode()
+
+
+def _split(data: bytes) -> list[bytes]:
+    """The lines with their ends, so that joined they are the file again."""
+    lines = data.split(b"\n")
+    return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _first_counts(lines: Iterable[Line]) -> Iterable[Line]:
+    seen: dict[str, int] = {}
+    for line in lines:
+        if line.key is None or (first := seen.setdefault(line.key.identity, line.number)) == line.number:
+            yield line
+        else:
+            yield Line(line.raw, line.number, line.key, None, f"the key of line {first} again; that one counts")
+
+
+def _parse(raw: bytes, number: int) -> Line:
+    if len(raw) > LONGEST_LINE:
+        return Line(raw, number, fault=f"longer than {LONGEST_LINE} bytes")
+    try:
+        text = raw.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").decode().strip(" \t\r\n")
+    except UnicodeDecodeError:
+        return Line(raw, number, fault="not text")
+    if not text or text.startswith("#"):
+        return Line(raw, number)
+    try:
+        options, rest = ({}, text) if _KEY_FIRST.match(text) else _options(text)
+        key = parse_openssh(rest)
+    except KeyRefused as refused:
+        return Line(raw, number, fault=refused.detail)
+    return _grant(Line(raw, number, key), options)
+
+
+def _grant(line: Line, options: dict[str, str | None]) -> Line:
+    assert line.key is not None
+    foreign = tuple(name for name in options if name != "permissions")
+    if foreign:
+        # Ignoring a restriction would widen it.
+        fault = f"the option {', '.join(foreign)} is not known here, so the line grants nothing"
+        return Line(line.raw, line.number, line.key, None, fault, foreign)
+    try:
+        value = options.get("permissions", ",".join(FIVE))
+        permissions = parse_permissions(value or "", master=True)
+    except Refusal as refused:
+        return Line(line.raw, line.number, line.key, None, refused.detail)
+    return Line(line.raw, line.number, line.key, Entry(line.key, permissions, line.key.comment, line.number))
+
+
+def _options(text: str) -> tuple[dict[str, str | None], str]:
+    """The options before a key, and what follows them. Raises KeyRefused."""
+    options: dict[str, str | None] = {}
+    at = 0
+    while match := _OPTION.match(text, at):
+        name, value = match[1], match[2]
+        if name in options:
+            raise KeyRefused(f"the option {name} stands twice")
+        options[name] = value
+        at = match.end()
+        if text[at : at + 1] != ",":
+            break
+        at += 1
+    rest = text[at:]
+    if not options or rest[:1] not in (" ", "\t") or text[at - 1 : at] == ",":
+        raise KeyRefused("neither a key nor options that can be read")
+    return options, rest.strip()
