@@ -1,0 +1,51 @@
+"""What every test gets, and which tests a machine can't run: those are left out by name here, and fail in CI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import vectors
+
+NEEDS: dict[str, Callable[[], bool]] = {
+    "apptainer": lambda: shutil.which("apptainer") is not None,
+    "browser": lambda: shutil.which("chromium") is not None,
+    "nginx": lambda: shutil.which("nginx", path="/usr/sbin:" + os.environ.get("PATH", "")) is not None,
+    "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
+    "redis": lambda: shutil.which("redis-server") is not None,
+    "slurm": lambda: shutil.which("slurmctld", path="/usr/sbin:" + os.environ.get("PATH", "")) is not None,
+    "vectors": lambda: vectors().is_dir(),
+}
+"""Marker, and whether what it needs is here."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what this machine can't run, and say so; in CI nothing may be missing."""
+    missing = [marker for marker, here in NEEDS.items() if not here()]
+    left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in missing)]
+    if not left_out:
+        return
+    if os.environ.get("CI") == "true":
+        raise pytest.UsageError(f"CI must run every test, and this machine lacks: {', '.join(missing)}")
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+    config.stash[_LEFT_OUT] = f"left out {len(left_out)} tests that need: {', '.join(missing)}"
+
+
+_LEFT_OUT = pytest.StashKey[str]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out, last, where it is read."""
+    if _LEFT_OUT in config.stash:
+        terminalreporter.write_line(config.stash[_LEFT_OUT], yellow=True)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder for one engine, not made yet."""
+    return tmp_path / "hatchway"

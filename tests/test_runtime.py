@@ -1,0 +1,240 @@
+"""The runtime: one event to completion, stored before it shows, elapsed rows first, no name left unresolved."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from engine.clock import TrioClock
+from engine.errors import StoreUnavailable
+from engine.records import Record, Records
+from engine.runtime import Actor, Runtime
+from engine.store.memory import MemoryStore
+from engine.store.protocol import Change, Stored
+from statecharts.chart import NONE, Chart, ChartFault, Delay, Transition, always
+from statecharts.interpreter import EventRefused
+
+
+def in_time(data: Any) -> bool:
+    return bool(data["now"] < data["deadline"])
+
+
+DOOR = Chart(
+    name="door",
+    rows=(
+        Transition(NONE, "build", always, "shut", ("squeak",)),
+        Transition("shut", "open", in_time, "open", ("squeak", "draught")),
+        Transition("shut", "rust", always, "stuck"),
+        Transition("open", "shut", always, "shut"),
+        Transition("open", "burn", always, "gone"),
+    ),
+    delays={"shut": Delay("patience", "rust")},
+    final=frozenset({"stuck", "gone"}),
+)
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """A door's."""
+
+    patience: float = 30.0
+    opened_by: str = ""
+
+
+class SlowStore(MemoryStore):
+    """Waits before each commit, so that everything else has its chance to come between; may be told to fail."""
+
+    def __init__(self) -> None:
+        super().__init__(TrioClock())
+        self.fail: list[Exception] = []
+
+    async def commit(self, change: Change) -> None:
+        await trio.sleep(0.001)
+        if self.fail:
+            raise self.fail.pop()
+        await super().commit(change)
+
+
+class House:
+    """A runtime with doors, what it recorded, and what its effects heard."""
+
+    def __init__(self) -> None:
+        self.store = SlowStore()
+        self.records: list[Record] = []
+        self.heard: list[str] = []
+        self.runtime = Runtime(TrioClock(), Records(TrioClock(), self.records.append))
+        self.runtime.register(
+            DOOR,
+            facts=Facts,
+            store=self.store,
+            effects={"squeak": self._hear("squeak"), "draught": self._hear("draught")},
+            rules={"patience": lambda facts, now: now + facts.patience},
+        )
+
+    def _hear(self, name: str) -> Callable[[Actor, dict[str, Any]], Awaitable[str]]:
+        async def effect(actor: Actor, data: dict[str, Any]) -> str:
+            await trio.sleep(0)
+            self.heard.append(f"{name}:{actor.state}")
+            return name
+
+        return effect
+
+    async def build(self, name: str = "front") -> None:
+        await self.runtime.create("door", name, "build", Facts())
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+async def test_a_step_is_stored_recorded_and_then_felt(house: House, autojump_clock: MockClock) -> None:
+    """State, store, record, delay, effects, in that order and each with the step's own words."""
+    await house.build()
+    outcome = await house.runtime.send("door", "front", "open", changes={"opened_by": "cat"})
+    assert outcome.results == {"squeak": "squeak", "draught": "draught"}
+    assert await house.store.load("door", "front") == Stored(2, "open", None, Facts(opened_by="cat"))
+    assert house.heard == ["squeak:shut", "squeak:open", "draught:open"]
+    assert [(r.event, r.source, r.target, r.effects) for r in house.records] == [
+        ("build", NONE, "shut", ("squeak",)),
+        ("open", "shut", "open", ("squeak", "draught")),
+    ]
+    assert len(house.runtime.timers) == 0
+
+
+async def test_nothing_shows_before_it_is_stored(house: House, autojump_clock: MockClock) -> None:
+    """While a step is being stored the old state stands; one that can't be stored leaves no trace."""
+    await house.build()
+    house.store.fail.append(StoreUnavailable("disk full"))
+    with pytest.raises(StoreUnavailable):
+        await house.runtime.send("door", "front", "open")
+    actor = house.runtime.peek("door", "front")
+    assert actor is not None
+    assert (actor.state, actor.version) == ("shut", 1)
+    assert house.heard == ["squeak:shut"]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(house.runtime.send, "door", "front", "open")
+        await trio.sleep(0.0005)
+        assert actor.state == "shut"
+    assert actor.state == "open"  # type: ignore[comparison-overlap]
+
+
+async def test_racing_events_come_one_after_another(house: House, autojump_clock: MockClock) -> None:
+    """Of many who open one door at once one does, and each other is refused by the state that it left."""
+    await house.build()
+    refused: list[str] = []
+
+    async def try_it() -> None:
+        try:
+            await house.runtime.send("door", "front", "open")
+        except EventRefused as error:
+            refused.append(error.cause)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(try_it)
+    assert refused == ["no_row"] * 19
+    assert house.heard.count("draught:open") == 1
+    assert house.runtime._inboxes == {}
+
+
+@pytest.mark.parametrize("late", [0.0, 0.5])
+async def test_at_its_deadline_the_elapsed_row_comes_first(
+    house: House, autojump_clock: MockClock, late: float
+) -> None:
+    """An event at or after the deadline finds the state left by time, even where no timer has run."""
+    await house.build()
+    await trio.sleep(30 + late - 0.001)
+    with pytest.raises(EventRefused):
+        await house.runtime.send("door", "front", "open")
+    assert [(r.event, r.target) for r in house.records] == [("build", "shut"), ("rust", "stuck"), ("open", None)]
+    assert house.runtime.peek("door", "front") is None
+
+
+async def test_the_timer_takes_the_elapsed_row(house: House, autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    """Left alone, the state ends at its deadline; leaving it in time disarms the delay."""
+    nursery.start_soon(house.runtime.run)
+    await house.build("left")
+    await house.build("used")
+    await house.runtime.send("door", "used", "open")
+    await trio.sleep(31)
+    assert house.runtime.peek("door", "left") is None
+    assert house.runtime.peek("door", "used") is not None
+
+
+async def test_a_delay_that_cannot_be_stored_is_tried_again(
+    house: House, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """A store that fails for a while makes an end late, never lost."""
+    nursery.start_soon(house.runtime.run)
+    await house.build()
+    house.store.fail += [StoreUnavailable("full")] * 3
+    await trio.sleep(32)
+    assert house.runtime.peek("door", "front") is not None
+    await trio.sleep(5)
+    assert house.runtime.peek("door", "front") is None
+
+
+async def test_a_cancelled_sender_leaves_a_whole_step(house: House, autojump_clock: MockClock) -> None:
+    """Who sent an event may go away: the event runs to its end, or was never begun."""
+    await house.build()
+    with trio.move_on_after(0.0005):
+        await house.runtime.send("door", "front", "open")
+    actor = house.runtime.peek("door", "front")
+    assert actor is not None
+    assert actor.state == "open"
+    assert house.heard[-1] == "draught:open"
+    assert house.runtime._inboxes == {}
+
+
+async def test_a_moved_version_is_loaded_and_tried_again(house: House, autojump_clock: MockClock) -> None:
+    """Where another engine changed the actor first, the event is judged by what it made of it."""
+    await house.build()
+    await MemoryStore.commit(house.store, Change("door", "front", 1, Stored(2, "open", None, Facts(opened_by="dog"))))
+    with pytest.raises(EventRefused):
+        await house.runtime.send("door", "front", "open")
+    actor = house.runtime.peek("door", "front")
+    assert actor is not None
+    assert (actor.state, actor.version, actor.facts.opened_by) == ("open", 2, "dog")
+    await MemoryStore.commit(house.store, Change("door", "front", 2, None))
+    with pytest.raises(EventRefused, match="no_actor"):
+        await house.runtime.send("door", "front", "burn")
+
+
+async def test_restored_actors_go_on(house: House, autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    """After a restart the store's actors are there, their delays armed."""
+    await house.build()
+    again = House()
+    again.store._actors = house.store._actors
+    nursery.start_soon(again.runtime.run)
+    assert [actor.id for actor in await again.runtime.restore("door")] == ["front"]
+    await trio.sleep(31)
+    assert await again.store.load("door", "front") is None
+
+
+async def test_an_unknown_actor_is_refused_and_recorded(house: House) -> None:
+    """No event makes an actor that was never created."""
+    with pytest.raises(EventRefused, match="no_actor"):
+        await house.runtime.send("door", "ghost", "open")
+    assert (house.records[-1].kind, house.records[-1].cause) == ("refusal", "no_actor")
+
+
+@pytest.mark.parametrize(
+    ("effects", "rules"),
+    [({"squeak"}, {"patience"}), ({"squeak", "draught", "extra"}, {"patience"}), ({"squeak", "draught"}, set())],
+)
+def test_every_name_is_resolved_at_start(effects: set[str], rules: set[str]) -> None:
+    """An effect or delay without a handler, or a handler without a name, stops the start."""
+    runtime = Runtime(TrioClock(), Records(TrioClock()))
+    with pytest.raises(ChartFault, match="without a name"):
+        runtime.register(
+            DOOR,
+            facts=Facts,
+            store=MemoryStore(TrioClock()),
+            effects={name: lambda actor, data: None for name in effects},
+            rules={name: lambda facts, now: now for name in rules},
+        )

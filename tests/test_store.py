@@ -1,0 +1,164 @@
+"""The store's contract, the same for every medium."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from engine.clock import SystemClock
+from engine.errors import EngineUnavailable, StoreUnavailable
+from engine.store.memory import MemoryStore
+from engine.store.protocol import AlreadyUsed, Change, Once, Store, Stored, VersionMoved
+from engine.store.sqlite import SCHEMA_VERSION, SQLiteStore
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What the actors of these tests carry."""
+
+    note: str
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite-inline"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """Each medium, empty."""
+    clock = SystemClock()
+    made: Store
+    if request.param == "memory":
+        made = MemoryStore(clock)
+    else:
+        made = SQLiteStore(tmp_path / "engine.db", clock, inline=request.param.endswith("inline"))
+    made.define({"session": Facts, "other": Facts})
+    yield made
+    if isinstance(made, SQLiteStore):
+        made.close()
+
+
+def stored(version: int, state: str = "active", note: str = "") -> Stored:
+    return Stored(version, state, 12.5, Facts(note))
+
+
+def create(actor: str, *, once: Once | None = None, chart: str = "session") -> Change:
+    return Change(chart, actor, 0, stored(1), once)
+
+
+async def test_what_is_committed_is_loaded(store: Store) -> None:
+    """State, version, deadline and facts come back as they were."""
+    await store.commit(create("a"))
+    await store.commit(Change("session", "a", 1, stored(2, note="ü")))
+    assert await store.load("session", "a") == stored(2, note="ü")
+    assert await store.load("session", "b") is None
+    assert await store.load("other", "a") is None
+
+
+async def test_a_moved_version_changes_nothing(store: Store) -> None:
+    """Of two changes that start from one version the second fails, whole."""
+    await store.commit(create("a"))
+    await store.commit(Change("session", "a", 1, stored(2, note="first")))
+    for late in (Change("session", "a", 1, stored(2, note="second")), create("a"), Change("session", "a", 1, None)):
+        with pytest.raises(VersionMoved):
+            await store.commit(late)
+    assert await store.load("session", "a") == stored(2, note="first")
+
+
+async def test_once_is_once(store: Store) -> None:
+    """A nonce is used up in the same step as the session it starts; a second use stores nothing."""
+    nonce = Once(b"nonce", 60)
+    await store.commit(create("a", once=nonce))
+    with pytest.raises(AlreadyUsed):
+        await store.commit(create("b", once=nonce))
+    assert await store.load("session", "b") is None
+
+
+async def test_a_failed_step_uses_nothing_up(store: Store) -> None:
+    """A nonce offered with a change that failed can still be used."""
+    await store.commit(create("a"))
+    with pytest.raises(VersionMoved):
+        await store.commit(create("a", once=Once(b"n", 60)))
+    await store.commit(create("b", once=Once(b"n", 60)))
+
+
+async def test_once_is_forgotten_after_its_seconds(store: Store) -> None:
+    """The used set does not grow for ever."""
+    await store.commit(create("a", once=Once(b"n", 0.0)))
+    await store.commit(create("b", once=Once(b"n", 60)))
+
+
+async def test_removed_is_gone(store: Store) -> None:
+    """A final step removes the actor; `live` lists what is left."""
+    for actor in ("a", "b", "c"):
+        await store.commit(create(actor))
+    await store.commit(create("x", chart="other"))
+    await store.commit(Change("session", "b", 1, None))
+    assert sorted(name for name, _ in await store.live("session")) == ["a", "c"]
+
+
+async def test_parallel_uses_of_one_nonce(store: Store) -> None:
+    """Fifty at once: one wins."""
+    won: list[str] = []
+
+    async def attempt(actor: str) -> None:
+        try:
+            await store.commit(create(actor, once=Once(b"n", 60)))
+        except AlreadyUsed:
+            return
+        won.append(actor)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(50):
+            nursery.start_soon(attempt, str(number))
+    assert len(won) == 1
+    assert [name for name, _ in await store.live("session")] == won
+
+
+async def test_sqlite_outlives_its_process(tmp_path: Path) -> None:
+    """A second opening finds actors and identity."""
+    path, clock = tmp_path / "engine.db", SystemClock()
+    first = SQLiteStore(path, clock)
+    first.define({"session": Facts})
+    await first.commit(create("a"))
+    identity = await first.identity()
+    first.close()
+    second = SQLiteStore(path, clock)
+    second.define({"session": Facts})
+    assert await second.live("session") == [("a", stored(1))]
+    assert await second.identity() == identity
+    assert second.size() > 0
+    second.close()
+
+
+def test_a_newer_schema_is_refused_in_words(tmp_path: Path) -> None:
+    """An older Hatchway does not touch what it can't understand."""
+    path = tmp_path / "engine.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    with pytest.raises(EngineUnavailable, match="newer Hatchway"):
+        SQLiteStore(path, SystemClock())
+
+
+def test_a_damaged_file_is_refused_in_words(tmp_path: Path) -> None:
+    """The engine does not start empty over a broken store (D16)."""
+    path = tmp_path / "engine.db"
+    path.write_bytes(b"this is no database" * 1000)
+    with pytest.raises(EngineUnavailable, match="restore it from a backup"):
+        SQLiteStore(path, SystemClock())
+    assert path.read_bytes().startswith(b"this is no database")
+
+
+async def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    """A full disk refuses the change and spoils nothing that was there."""
+    store = SQLiteStore(tmp_path / "engine.db", SystemClock())
+    store.define({"session": Facts})
+    await store.commit(create("a"))
+    store._connection.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(StoreUnavailable):
+        for number in range(200):
+            await store.commit(Change("session", f"n{number}", 0, stored(1, note="x" * 4000)))
+    store._connection.execute("PRAGMA max_page_count = 1000000")
+    await store.commit(create("b"))
+    assert await store.load("session", "a") == stored(1)
+    store.close()
