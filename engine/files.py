@@ -26,11 +26,20 @@ class LockHeld(FileRefused):
 def make_private_dir(path: Path) -> None:
     """Makes `path`, and any parent it lacks, with mode 0700; one that is there is checked instead."""
     for folder in [*reversed(path.parents), path]:
-        if not folder.exists():
+        if not os.path.exists(folder):  # Path.exists raises on a name that is too long
             with suppress(FileExistsError):
-                folder.mkdir(FOLDER_MODE)
-                folder.chmod(FOLDER_MODE)  # mkdir's mode is cut by the umask
+                _make(folder)
     check_private_dir(path)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(FOLDER_MODE)
+        folder.chmod(FOLDER_MODE)  # mkdir's mode is cut by the umask
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise FileRefused(f"{folder} can't be made: {_reason(error)}", cause="unwritable") from None
 
 
 def check_private_dir(path: Path) -> None:
@@ -61,41 +70,59 @@ def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], k
 
 
 def read_private(path: Path) -> bytes:
-    """The whole of a private file. Raises FileNotFoundError, or `FileRefused` if it isn't private."""
+    """The whole of a private file. Raises FileNotFoundError, or `FileRefused` if it can't be read or isn't private."""
     try:
-        # O_NONBLOCK: a pipe planted here must not make us wait for its writer.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _SAFE)
-    except FileNotFoundError:
+        fd = _open_to_read(path, os.O_NOFOLLOW)
+    except FileRefused:
+        with suppress(OSError):
+            check_private(path)  # a symbolic link has a better reason than "too many levels"
         raise
-    except OSError:
-        check_private(path)
-        raise
-    with open(fd, "rb") as file:
+    with os.fdopen(fd, "rb") as file:
         check_status(path, os.fstat(fd))
         return file.read()
 
 
 def read_small(path: Path, limit: int = 65536) -> bytes:
     """A file of anybody's, at most `limit` bytes. Raises FileNotFoundError, or `FileRefused` if it is no such file."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise FileRefused(f"{path} is not a plain file", cause="kind")
+    with os.fdopen(_open_to_read(path), "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise FileRefused(f"{path} is larger than {limit // 1024} KiB", cause="size")
     return data
 
 
+def _open_to_read(path: Path, flags: int = 0) -> int:
+    """A descriptor of a plain file. A pipe is not waited for, a device not read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise FileRefused(f"{path} can't be read: {_reason(error)}", cause="unreadable") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileRefused(f"{path} is not a plain file", cause="kind")
+    return fd
+
+
 def write_private(path: Path, data: bytes, *, overwrite: bool = True) -> None:
     """Writes `data` whole: whoever opens `path`, even after a crash, finds the old content or the new.
 
     Without `overwrite` an existing file is left alone and FileExistsError raised. Raises `FileRefused` where
-    something other than a private file stands in the way.
+    something other than a private file stands in the way, or the disk takes no more.
     """
-    if overwrite:
-        with suppress(FileNotFoundError):
-            check_private(path)
+    try:
+        if overwrite:
+            with suppress(FileNotFoundError):
+                check_private(path)
+        _put(path, data, overwrite)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise FileRefused(f"{path} can't be written: {_reason(error)}", cause="unwritable") from None
+
+
+def _put(path: Path, data: bytes, overwrite: bool) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_LEFTOVER}")
     try:
         _write_new(temporary, data)
@@ -108,9 +135,13 @@ def write_private(path: Path, data: bytes, *, overwrite: bool = True) -> None:
     _sync_folder(path.parent)
 
 
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def _write_new(path: Path, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, FILE_MODE)
-    with open(fd, "wb") as file:
+    with os.fdopen(fd, "wb") as file:
         os.fchmod(fd, FILE_MODE)  # open's mode is cut by the umask
         file.write(data)
         file.flush()
@@ -150,7 +181,10 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[int]:
 
 
 def _open_lock(path: Path) -> int:
-    with suppress(FileExistsError):
-        _write_new(path, b"")
-    check_private(path)
-    return os.open(path, os.O_RDWR | os.O_NONBLOCK | _SAFE)
+    try:
+        with suppress(FileExistsError):
+            _write_new(path, b"")
+        check_private(path)
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | _SAFE)
+    except OSError as error:
+        raise FileRefused(f"{path} can't be locked: {_reason(error)}", cause="unwritable") from None

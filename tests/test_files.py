@@ -1,0 +1,224 @@
+"""Private files: their modes, what is refused, and that nobody ever sees half of one (section 2.4; cases D34, D36)."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine import files
+from engine.errors import FileRefused
+
+HOLD = """
+import sys
+from pathlib import Path
+from engine.files import locked
+
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    input()
+"""
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """The process's umask for a while."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A private folder."""
+    files.make_private_dir(tmp_path / "home")
+    return tmp_path / "home"
+
+
+def mode(path: Path) -> int:
+    """Permission bits."""
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def foreign(folder: Path) -> Path:
+    """A file that another user owns: root's where we are somebody else."""
+    if os.geteuid():
+        return Path("/etc/passwd")
+    path = folder / "foreign"
+    path.touch(0o600)
+    os.chown(path, 12345, -1)
+    return path
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o777], ids=oct)
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path, mask: int) -> None:
+    """Files end with 0600 and folders with 0700, whatever the umask takes or leaves."""
+    with umask(mask):
+        files.make_private_dir(tmp_path / "a" / "b")
+        files.write_private(tmp_path / "a" / "b" / "new", b"x")
+        files.write_private(tmp_path / "a" / "b" / "once", b"x", overwrite=False)
+        with files.locked(tmp_path / "a" / "b" / "lock"):
+            pass
+    assert [mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [0o700, 0o700]
+    assert {mode(path) for path in (tmp_path / "a" / "b").iterdir()} == {0o600}
+
+
+def test_a_file_is_written_whole_and_nothing_is_left_beside_it(folder: Path) -> None:
+    """New content replaces old, and the temporary file is gone."""
+    files.write_private(folder / "file", b"old")
+    files.write_private(folder / "file", b"new")
+    assert files.read_private(folder / "file") == b"new"
+    assert os.listdir(folder) == ["file"]
+
+
+def test_what_must_not_be_overwritten_is_not(folder: Path) -> None:
+    """Without `overwrite` whatever stands there stays: a file, a folder, a link, a dangling link."""
+    (folder / "file").write_bytes(b"old")
+    (folder / "folder").mkdir()
+    (folder / "link").symlink_to(folder / "file")
+    (folder / "dangling").symlink_to(folder / "nowhere")
+    for name in ("file", "folder", "link", "dangling"):
+        with pytest.raises(FileExistsError):
+            files.write_private(folder / name, b"new", overwrite=False)
+    assert (folder / "file").read_bytes() == b"old"
+    assert sorted(os.listdir(folder)) == ["dangling", "file", "folder", "link"]
+
+
+def plant(folder: Path, kind: str) -> Path:
+    """Something at a private file's place that must not be there."""
+    path, target = folder / "file", folder / "target"
+    target.write_bytes(b"target")
+    target.chmod(0o600)
+    if kind == "symlink":
+        path.symlink_to(target)
+    elif kind == "folder":
+        path.mkdir(0o700)
+    elif kind == "pipe":
+        os.mkfifo(path, 0o600)
+    elif kind == "owner":
+        return foreign(folder)
+    else:
+        path.write_bytes(b"secret")
+        path.chmod(int(kind, 8))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["symlink", "folder", "pipe", "owner", "640", "604", "620", "610"])
+def test_a_file_that_is_not_private_is_refused_both_ways(folder: Path, kind: str) -> None:
+    """Reading, writing and locking refuse it, touch nothing, and name a command that mends it."""
+    path = plant(folder, kind)
+    before = sorted(os.listdir(folder))
+    for refused in (files.read_private, lambda path: files.write_private(path, b"x"), lock_once):
+        with pytest.raises(FileRefused, match=r"mend it with: (rm|mv|chown|chmod 600) ") as why:
+            refused(path)
+        assert str(path) in why.value.detail
+    assert sorted(os.listdir(folder)) == before
+    assert (folder / "target").read_bytes() == b"target"
+
+
+def lock_once(path: Path) -> None:
+    """Take and leave the lock."""
+    with files.locked(path):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["symlink", "640"])
+def test_the_command_in_the_refusal_mends_it(folder: Path, kind: str) -> None:
+    """After what the message says, the file is written."""
+    path = plant(folder, kind).rename(folder / "it's here")
+    with pytest.raises(FileRefused) as why:
+        files.write_private(path, b"x")
+    subprocess.run(["sh", "-c", why.value.detail.split("mend it with: ")[1]], check=True)
+    files.write_private(path, b"x")
+    assert files.read_private(path) == b"x"
+
+
+@pytest.mark.parametrize("wide", [0o750, 0o701, 0o720], ids=oct)
+def test_an_open_folder_is_refused(tmp_path: Path, wide: int) -> None:
+    """A folder that others may enter or write is named with the command that closes it."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home").chmod(wide)
+    with pytest.raises(FileRefused, match="chmod 700"):
+        files.make_private_dir(tmp_path / "home")
+
+
+def test_a_linked_folder_is_refused(tmp_path: Path) -> None:
+    """The folder is never a symbolic link, not even a dangling one, nor a file."""
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").touch(0o600)
+    for name in ("link", "file"):
+        with pytest.raises(FileRefused):
+            files.make_private_dir(tmp_path / name)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_key_file_of_anybody_is_read_up_to_its_limit(folder: Path) -> None:
+    """A public key may be anybody's; a device, a pipe or a large file is refused at once and not waited for."""
+    (folder / "fits").write_bytes(b"x" * 65536)
+    (folder / "large").write_bytes(b"x" * 65537)
+    os.mkfifo(folder / "pipe")
+    assert len(files.read_small(folder / "fits")) == 65536
+    for path in (folder / "large", folder / "pipe", folder, Path("/dev/zero")):
+        with pytest.raises(FileRefused):
+            files.read_small(path)
+
+
+def test_a_disk_that_takes_no_more_is_a_refusal(folder: Path) -> None:
+    """What can't be written or made is said in words, and nothing half written stays."""
+    (folder / "file").write_bytes(b"")
+    for parent in ("gone", "file"):
+        with pytest.raises(FileRefused, match="can't be written"):
+            files.write_private(folder / parent / "x", b"x")
+        with pytest.raises(FileRefused, match="can't be locked"):
+            lock_once(folder / parent / "x")
+    with pytest.raises(FileRefused, match="can't be read"):
+        files.read_private(folder / "file" / "x")
+    with pytest.raises(FileRefused, match="can't be made"):
+        files.make_private_dir(folder / ("x" * 300))
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        with pytest.raises(FileRefused, match="can't be written: File too large"):
+            files.write_private(folder / "big", b"x" * 2000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert os.listdir(folder) == ["file"]
+
+
+def test_a_missing_file_is_missing(folder: Path) -> None:
+    """Absence is not a refusal: first starts depend on telling them apart."""
+    for read in (files.read_private, files.read_small):
+        with pytest.raises(FileNotFoundError):
+            read(folder / "nothing")
+
+
+def test_a_lock_is_held_by_one_and_freed_when_its_holder_dies(folder: Path) -> None:
+    """A second holder is refused or waits, across descriptors; `kill -9` of the holder frees it."""
+    with files.locked(folder / "lock"), pytest.raises(files.LockHeld), files.locked(folder / "lock", wait=False):
+        pass
+    hold = [sys.executable, "-c", HOLD, str(folder / "lock")]
+    with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(files.LockHeld), files.locked(folder / "lock", wait=False):
+            pass
+        holder.kill()
+    with files.locked(folder / "lock", wait=False):
+        pass
+
+
+def test_leftovers_of_killed_writers_are_cleared(folder: Path) -> None:
+    """Only what writers of that very file left is removed."""
+    for name in (".file.0123456789abcdef.new", ".other.0123456789abcdef.new", "file", ".file.new.txt"):
+        (folder / name).touch(0o600)
+    files.clear_leftovers(folder / "file")
+    assert sorted(os.listdir(folder)) == [".file.new.txt", ".other.0123456789abcdef.new", "file"]

@@ -1,0 +1,93 @@
+"""Permission names, their grades, and what holding one allows (section 2.3; cases D18 and D19)."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import InvalidRequest
+from engine.trust.permissions import FIVE, MASTER, allows, cut, fold, parse_permissions
+
+NAMES = [*FIVE, *(f"{name}:READ" for name in FIVE)]
+held_sets = st.lists(st.sampled_from([*NAMES, MASTER])).map(fold)
+
+MALFORMED = [
+    "",
+    ",",
+    "SHELL,",
+    ",SHELL",
+    " SHELL",
+    "SHELL ",
+    "SHELL, AGENT",
+    "shell",
+    "MASTER",
+    "SHELL,MASTER",
+    "MASTER:READ",
+    "*",
+    "ALL",
+    "SHELL;RUNTIME",
+    "SHELL:WRITE",
+    "SHELL:READ:READ",
+    "SHELL:",
+    "SHELL\n",
+    "SHELL\0",
+    "SHELL" * 2000,
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED, ids=lambda text: repr(text[:20]))
+def test_a_malformed_list_is_refused_and_the_names_are_listed(text: str) -> None:
+    """Nothing is ever taken for "all"; the error lists the names and stays short."""
+    with pytest.raises(InvalidRequest, match="SHELL, ARTIFACT, RUNTIME, WORKFLOW, AGENT") as refused:
+        parse_permissions(text)
+    assert len(refused.value.detail) < 300
+
+
+def test_names_are_folded_into_the_specification_s_order() -> None:
+    """Doubled names are one name; a name and its grade are the name."""
+    assert parse_permissions("AGENT,SHELL,AGENT") == ("SHELL", "AGENT")
+    assert parse_permissions("RUNTIME:READ,RUNTIME,SHELL:READ") == ("SHELL:READ", "RUNTIME")
+
+
+def test_master_is_read_only_where_it_may_stand() -> None:
+    """The file of authorized keys may hold MASTER, which includes every other name."""
+    assert parse_permissions("SHELL,MASTER", master=True) == (MASTER,)
+
+
+@pytest.mark.parametrize(("held", "needed"), list(product(NAMES, NAMES)))
+def test_a_name_allows_itself_and_looking(held: str, needed: str) -> None:
+    """One name allows no other; `NAME` covers `NAME:READ` and not the other way round."""
+    assert allows((held,), needed) == (needed in (held, f"{held}:READ"))
+
+
+def test_only_master_is_master() -> None:
+    """MASTER allows everything; all five together do not make MASTER."""
+    assert all(allows((MASTER,), name) for name in [*NAMES, MASTER])
+    assert not allows(FIVE, MASTER)
+    assert not allows((), "SHELL:READ")
+
+
+@given(held_sets, held_sets, st.sampled_from([*NAMES, MASTER]))
+def test_a_cut_session_may_what_both_may(session: tuple[str, ...], key: tuple[str, ...], needed: str) -> None:
+    """Effective permissions are exactly those that the session has and its key has now."""
+    assert allows(cut(session, key), needed) == (allows(session, needed) and allows(key, needed))
+
+
+def test_unknown_names_grant_nothing() -> None:
+    """A name that a later release wrote is no permission here."""
+    assert cut(("SHELL", "TELEPORT"), ("SHELL", "TELEPORT")) == ("SHELL",)
+
+
+@given(st.text() | st.lists(st.sampled_from([*NAMES, MASTER, ""]), max_size=4).map(",".join))
+def test_a_list_is_known_names_or_refused(text: str) -> None:
+    """Whatever is typed, what comes out is a non-empty list of the five, at some grade."""
+    try:
+        names = parse_permissions(text)
+    except InvalidRequest:
+        return
+    assert names
+    assert set(names) <= set(NAMES)
+    assert parse_permissions(",".join(names)) == names
