@@ -68,6 +68,17 @@ def text() -> Kind:
     return Kind(_text)
 
 
+def lines() -> Kind:
+    """A text that may be of several lines, such as a PEM block."""
+
+    def read(raw: object) -> str:
+        if not isinstance(raw, str) or not raw.strip() or any(c < " " and c not in "\r\n\t" for c in raw.strip()):
+            raise ValueError("a text is wanted")
+        return raw.strip()
+
+    return Kind(read)
+
+
 def choice(*names: str) -> Kind:
     """One of `names`."""
 
