@@ -1,0 +1,178 @@
+"""Key files as editors and tools leave them, and the one reason why each broken one is refused (section 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.errors import KeyRefused
+from engine.trust import keys
+from engine.trust.keys import PassphraseWanted, read_private_key, read_public_key
+from tests.fakes import key
+from tests.test_keys import BASELINE, OWN, refusal
+
+PKCS8 = (OWN / "rsa2048.pkcs8.pem").read_bytes()
+PKCS1 = (OWN / "rsa2048.pkcs1.pem").read_bytes()
+SPKI = (OWN / "rsa2048.spki.pub").read_bytes()
+BOM = b"\xef\xbb\xbf"
+HARMLESS: dict[str, Callable[[bytes], bytes]] = {
+    "CRLF": lambda data: data.replace(b"\n", b"\r\n"),
+    "CR": lambda data: data.replace(b"\n", b"\r"),
+    "BOM": lambda data: BOM + data,
+    "BOM and CRLF": lambda data: BOM + data.replace(b"\n", b"\r\n"),
+    "blank lines": lambda data: b"\n\r\n" + data.replace(b"\n", b"\n\n") + b"\n \n",
+    "no final newline": lambda data: data.rstrip(),
+    "indented": lambda data: b"".join(b"  " + line + b"\n" for line in data.splitlines()),
+    "one long line": lambda data: _unwrapped(data),
+    "attributes first": lambda data: b"Bag Attributes\n    friendlyName: k\n" + data,
+    "words after": lambda data: data + b"this was the key of k\xc3\xa9vin\n",
+}
+
+
+def _unwrapped(data: bytes) -> bytes:
+    first, *body, last = data.splitlines()
+    return b"\n".join((first, b"".join(body), last, b""))
+
+
+@pytest.mark.parametrize("harm", HARMLESS)
+@pytest.mark.parametrize("data", [PKCS8, PKCS1, SPKI], ids=["PKCS#8", "PKCS#1", "SPKI"])
+def test_what_editors_and_tools_do_to_a_file_does_no_harm(data: bytes, harm: str) -> None:
+    """Line ends, byte order mark, blank lines and surrounding words change nothing."""
+    read = read_public_key if data is SPKI else read_private_key
+    assert read(HARMLESS[harm](data)).identity == BASELINE
+
+
+@pytest.mark.parametrize("harm", ["CRLF", "BOM", "blank lines"])
+def test_a_private_key_with_a_passphrase_survives_them_too(harm: str) -> None:
+    """Also with the headers of an encrypted PKCS#1 key."""
+    for name in ("rsa2048.enc-pkcs1.pem", "rsa2048.enc-pkcs8.pem"):
+        data = (OWN / name).read_bytes()
+        if not (harm == "blank lines" and b"Proc-Type" in data):  # a blank line ends those headers
+            assert read_private_key(HARMLESS[harm](data), b"x").identity == BASELINE
+
+
+def _swap(data: bytes, old: bytes, new: bytes) -> bytes:
+    return data.replace(b"BEGIN " + old, b"BEGIN " + new).replace(b"END " + old, b"END " + new)
+
+
+OPENSSH_PUBLIC = (OWN / "rsa2048.ssh.pub").read_bytes()
+BROKEN: dict[str, tuple[Callable[..., object], bytes, str]] = {
+    "empty": (read_private_key, b"", "empty"),
+    "blank": (read_private_key, BOM + b" \n", "empty"),
+    "words": (read_private_key, b"hello\n", "no key in PEM form"),
+    "UTF-16": (read_private_key, PKCS8.decode().encode("utf-16"), "UTF-16"),
+    "DER": (read_public_key, b"\x30\x82\x01\x22\x00", "DER"),
+    "binary": (read_private_key, b"\x7fELF\0\0", "not text"),
+    "too large": (read_private_key, PKCS8 + b" " * 65536, "64 KiB"),
+    "no END": (read_private_key, PKCS8[:500], "END line"),
+    "cut": (read_private_key, PKCS8[:500] + PKCS8[-26:], "base64|no key"),
+    "\\n for newline": (read_private_key, PKCS8.replace(b"\n", b"\\n"), "base64"),
+    "two private": (read_private_key, PKCS8 + PKCS1, "more than one"),
+    "public first": (read_private_key, SPKI + PKCS8, "more than one"),
+    "PEM and line": (read_public_key, SPKI + OPENSSH_PUBLIC, "more than one"),
+    "two lines": (read_public_key, OPENSSH_PUBLIC * 2, "neither one"),
+    "PKCS#8 called PKCS#1": (read_private_key, _swap(PKCS8, b"PRIVATE", b"RSA PRIVATE"), "BEGIN line"),
+    "PKCS#1 called PKCS#8": (read_private_key, _swap(PKCS1, b"RSA PRIVATE", b"PRIVATE"), "BEGIN line"),
+    "encrypted called plain": (
+        read_private_key,
+        _swap((OWN / "rsa2048.enc-pkcs8.pem").read_bytes(), b"ENCRYPTED PRIVATE", b"PRIVATE"),
+        "BEGIN line",
+    ),
+    "RSASSA-PSS only": (read_private_key, (OWN / "rsapss.pem").read_bytes(), "RSASSA-PSS"),
+    "ssh-rsa as private": (read_private_key, OPENSSH_PUBLIC, "public key; give the private"),
+    "Ed25519 line": (read_public_key, b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA== me\n", "not an RSA"),
+    "certificate line": (read_public_key, b"ssh-rsa-cert-v01@openssh.com AAAA me\n", "certificate"),
+    "options": (read_public_key, b'permissions="MASTER" ' + OPENSSH_PUBLIC, "options before the key"),
+    "bad base64": (read_public_key, OPENSSH_PUBLIC.replace(b"AAAAB3", b"AAAA=B3"), "base64"),
+    "not a blob": (read_public_key, b"ssh-rsa AAAAB3NzaC1yc2EAAAAD\n", "no key"),
+    "other blob": (read_public_key, b"ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAAIA==\n", "no key|base64"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_each_broken_file_names_its_one_reason(case: str) -> None:
+    """What is wrong is said, in one sentence that shows nothing of the file."""
+    read, data, reason = BROKEN[case]
+    with pytest.raises(KeyRefused, match=reason) as refused:
+        read(data)
+    assert "MII" not in refused.value.detail
+
+
+def test_an_openssh_private_key_gets_the_contract_s_hint() -> None:
+    """Section 7's recipe, and that it rewrites in place and serves RSA only."""
+    detail = refusal(read_private_key, (OWN / "rsa2048.openssh.pem").read_bytes()).detail
+    assert "ssh-keygen -p -m PEM -f <key>" in detail
+    assert "RSA only; it rewrites in place, so copy first" in detail
+
+
+def test_a_private_key_given_as_public_shows_nothing_of_itself() -> None:
+    """No private byte reaches the message."""
+    refused = refusal(read_public_key, PKCS8)
+    assert refused.cause == "private"
+    assert all(line.decode() not in str(refused.__dict__) for line in PKCS8.splitlines()[1:-1])
+
+
+def test_what_we_write_is_what_we_read() -> None:
+    """PKCS#8, SPKI and the OpenSSH line come back as the same key; the comment is made printable."""
+    own = key()
+    assert read_private_key(own.pem()).identity == own.identity
+    assert read_public_key(own.public.openssh().encode() + b" me\xc2\xa0at\xe2\x80\xae home\n").comment == "me at? home"
+    assert own.pem().startswith(b"-----BEGIN PRIVATE KEY-----")
+    assert own.public.pem().startswith(b"-----BEGIN PUBLIC KEY-----")
+
+
+@pytest.mark.parametrize("passphrase", [b"", b"wrong", "päss".encode()])
+def test_a_passphrase_is_asked_for_and_told_when_wrong(passphrase: bytes) -> None:
+    """A key with a passphrase wants it; a wrong one is said; one too many is no error."""
+    data = key().key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"right"))
+    assert isinstance(refusal(read_private_key, data, None), PassphraseWanted)
+    assert "passphrase is wrong" in refusal(read_private_key, data, passphrase).detail
+    assert read_private_key(data, b"right").identity == key().identity
+    assert read_private_key(key().pem(), passphrase).identity == key().identity
+
+
+def test_a_generated_key_is_one_we_take() -> None:
+    """RSA-3072 with e = 65537, found good by our own checks."""
+    made = keys.generate_key()
+    assert made.public.bits == 3072
+    assert made.public.key.public_numbers().e == 65537
+    assert read_public_key(made.public.pem()).identity == made.identity
+
+
+def test_the_token_key_is_ed25519_and_no_other() -> None:
+    """`token-key.pem` comes back; an RSA key or rubbish in its place is refused."""
+    made = keys.generate_token_key()
+    again = keys.read_token_key(keys.token_key_pem(made))
+    assert again.public_key() == made.public_key()
+    for data in (key().pem(), b"", b"rubbish", (OWN / "ed25519.spki.pub").read_bytes()):
+        assert "token key" in refusal(keys.read_token_key, data).detail
+
+
+@given(st.binary(max_size=300) | st.text().map(str.encode))
+def test_no_bytes_are_more_than_refused(data: bytes) -> None:
+    """Whatever a file holds, both readers refuse it by our refusal."""
+    for read in (read_public_key, read_private_key):
+        assert refusal(read, data).detail
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_mutated_public_key_is_refused_or_itself(data: st.DataObject) -> None:
+    """One byte changed, dropped or added gives a refusal, the same key, or another key that keeps every rule."""
+    text = bytearray(data.draw(st.sampled_from([SPKI, OPENSSH_PUBLIC, (OWN / "rsa2048.pkcs1.pub").read_bytes()])))
+    at = data.draw(st.integers(0, len(text) - 1))
+    text[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
+    try:
+        public = read_public_key(bytes(text))
+    except KeyRefused:
+        return
+    assert public.bits >= 2048
+    assert read_public_key(public.pem()).identity == public.identity
