@@ -167,7 +167,8 @@ def _line(
 ) -> Line:
     row = chart.rows[index]
     if row.state == row.target:
-        return _loop(boxes[row.state], _loops(chart, row.state).index(index))
+        loops = _loops(chart, row.state)
+        return _loop(boxes[row.state], loops.index(index), len(loops))
     left, *between, right = chains[index]
     first, last = boxes[str(left)], boxes[str(right)]
     points = [(first.x + first.width, ports[index, str(left)])]
@@ -191,9 +192,9 @@ def _bend(start: Point, end: Point) -> list[Point]:
     return [(x0 + (x1 - x0) * part, y0 + (y1 - y0) * part * part * (3 - 2 * part)) for part in parts]
 
 
-def _loop(box: Box, nth: int) -> Line:
+def _loop(box: Box, nth: int, count: int) -> Line:
     """A row back to its own state: an arch over the box, each further one higher and wider."""
-    middle, rise, half = box.x + box.width / 2, 26.0 + nth * LOOP_HEIGHT, box.width * (0.22 + 0.06 * min(nth, 3))
+    middle, rise, half = box.x + box.width / 2, 26.0 + nth * LOOP_HEIGHT, box.width * 0.45 * (nth + 1) / (count + 0.6)
     arch = [step / (2 * STEPS) for step in range(2 * STEPS + 1)]
     points = [(middle - half * (1 - 2 * part), box.y - rise * 4 * part * (1 - part)) for part in arch]
     return Line((middle, box.y - rise - 10), points)
