@@ -49,3 +49,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def home(tmp_path: Path) -> Path:
     """A folder for one engine, not made yet."""
     return tmp_path / "hatchway"
+
+
+@pytest.fixture
+def command_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has an engine's folder of its own and stands in an empty one."""
+    for name in [name for name in os.environ if name.startswith("HATCHWAY_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HATCHWAY_HOME", str(home))
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")

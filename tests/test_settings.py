@@ -132,7 +132,7 @@ def test_an_unknown_variable_names_the_nearest(home: Path) -> None:
         ("url", "http://engine/console", "without a path"),
         ("url", "http://engine:99999", "port"),
         ("key", "a\nb", "one line"),
-        ("vendor_key", "", "one line"),
+        ("vendor_key", "", "a text"),
     ],
 )
 def test_a_wrong_value_is_refused_in_words(name: str, raw: object, words: str) -> None:

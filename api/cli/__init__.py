@@ -1,0 +1,61 @@
+"""The command `hatchway`: parse, call, print. Adding a command takes one file and one line.
+
+Write `api/cli/NAME.py` with a `click` command or group, and name it in COMMANDS (or in the table of the group it
+belongs to, such as `api.cli.engine.COMMANDS`). Import whatever is heavy (httpx, trio, cryptography, quart, rich)
+inside functions: a table's modules are all imported to print its help. Let refusals pass: this file tells them.
+"""
+
+from __future__ import annotations
+
+import click
+
+from api.cli.groups import RootGroup
+
+COMMANDS = {
+    "login": "api.cli.sign_in:login",
+    "logout": "api.cli.sign_in:logout",
+    "pair": "api.cli.sign_in:pair",
+    "key": "api.cli.keys:key",
+    "engine": "api.cli.engine:engine",
+    "config": "api.cli.config:config",
+    "license": "api.cli.license:license_group",
+    "session": "api.cli.sessions:session",
+    "completion": "api.cli.completion:completion",
+}
+"""Command name to `module:object`, in the order of the help."""
+
+
+def _tell_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            click.echo(f"hatchway {version('hatchway')}")
+        except PackageNotFoundError:
+            click.echo("hatchway, from a checkout that is not installed")
+        context.exit()
+
+
+@click.group(
+    cls=RootGroup,
+    commands_at=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  hatchway engine start                      run an engine on this host
+  hatchway engine pair                       let a browser in by a code
+  hatchway login --url http://127.0.0.1:7420 sign in with a private key
+  hatchway session list                      who is signed in
+
+The engine's folder is ~/.hatchway, or what HATCHWAY_HOME names.""",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_tell_version, help="Show the version."
+)
+def cli() -> None:
+    """Sign-in and sessions for an engine on a remote host."""
+
+
+def main() -> None:
+    """The command's entry point."""
+    cli(prog_name="hatchway")

@@ -1,0 +1,158 @@
+"""`hatchway config get | set | unset | list`: the settings, and the stored token's place among them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from api.cli.groups import json_option
+
+TOKEN = "connection-token"  # noqa: S105 - the setting's name
+_LOGIN = re.compile(r"(?<=://)[^/@]*@")
+
+
+def _names(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
+    from engine.settings import TABLE
+
+    return [name for name in [*TABLE, TOKEN] if name.startswith(typed)]
+
+
+name_argument = click.argument("name", shell_complete=_names)
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  hatchway config list
+  hatchway config set session_max_age.key 24h
+  hatchway config get url
+  hatchway config unset connection-token"""
+)
+def config() -> None:
+    """Read and change the settings in config.toml."""
+
+
+@config.command("get", epilog="\b\nExample:\n  hatchway config get port")
+@name_argument
+@json_option
+def get(name: str, as_json: bool) -> None:
+    """Print the value of setting NAME, wherever it comes from."""
+    from api.cli.printing import print_json
+    from engine.settings import home_folder, show
+
+    home = home_folder()
+    if name == TOKEN:
+        value: Any = "set" if _token_is_set(home) else None
+        shown = value or ""
+    else:
+        value = _value(home, name)
+        shown = _without_login(show(name, value))
+    if as_json:
+        print_json({"name": name, "value": None if value is None else shown})
+    elif value is None:
+        click.echo(f"{name} is not set", err=True)
+        raise SystemExit(1)
+    else:
+        click.echo(shown)
+
+
+@config.command(
+    "set",
+    epilog="""\b
+Examples:
+  hatchway config set url https://engine.example
+  hatchway config set registries docker.io,ghcr.io     a list""",
+)
+@name_argument
+@click.argument("value")
+def set_(name: str, value: str) -> None:
+    """Write setting NAME into config.toml, keeping its comments."""
+    from engine.config_file import set_value
+    from engine.settings import home_folder
+
+    if name == TOKEN:
+        raise click.UsageError("connection-token is stored by: hatchway login")
+    set_value(home_folder(), name, value)
+    _tell_effect(name)
+
+
+@config.command("unset", epilog="\b\nExample:\n  hatchway config unset connection-token")
+@name_argument
+def unset(name: str) -> None:
+    """Take setting NAME out of config.toml; `connection-token` forgets the stored token."""
+    from engine.config_file import unset_value
+    from engine.settings import home_folder
+
+    home = home_folder()
+    if name == TOKEN:
+        was_set = _token_is_set(home)
+        (home / TOKEN).unlink(missing_ok=True)
+    else:
+        was_set = unset_value(home, name)
+    if not was_set:
+        click.echo(f"{name} was not set", err=True)
+    elif name != TOKEN:
+        _tell_effect(name)
+
+
+@config.command("list", epilog="\b\nExample:\n  hatchway config list --json")
+@json_option
+def list_(as_json: bool) -> None:
+    """Show every setting: value, where it comes from, when a change takes effect."""
+    from api.cli.printing import print_json, print_table
+    from engine.settings import TABLE, home_folder, show
+
+    home = home_folder()
+    values, sources = _values(home)
+    shown = {name: _without_login(show(name, values[name])) for name in TABLE}
+    rows = [(name, shown[name], sources[name], row.effect) for name, row in TABLE.items()]
+    rows.append((TOKEN, "set" if _token_is_set(home) else "", "file" if _token_is_set(home) else "default", "at once"))
+    if as_json:
+        print_json([dict(zip(("name", "value", "source", "effect"), row, strict=True)) for row in rows])
+    else:
+        print_table(("SETTING", "VALUE", "FROM", "TAKES EFFECT"), rows, "")
+
+
+def _values(home: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every setting's value, and where it comes from."""
+    from engine.settings import TABLE, load_settings, read_config, read_environment, value_of
+
+    sources = dict.fromkeys(TABLE, "default")
+    sources |= dict.fromkeys(read_config(home), "config.toml") | dict.fromkeys(
+        read_environment(os.environ), "environment"
+    )
+    settings = load_settings(home, os.environ, {})
+    return {name: value_of(settings, name) for name in TABLE}, sources
+
+
+def _value(home: Path, name: str) -> Any:
+    from engine.settings import load_settings, value_of
+
+    return value_of(load_settings(home, os.environ, {}), name)
+
+
+def _token_is_set(home: Path) -> bool:
+    return (home / TOKEN).exists()
+
+
+def _without_login(text: str) -> str:
+    """An address without the user and password that a store's may hold."""
+    return _LOGIN.sub("...@", text)
+
+
+def _tell_effect(name: str) -> None:
+    """Say what is left to do, if an engine runs that has to hear of it."""
+    from api.cli.operator import runs
+    from engine.settings import TABLE, home_folder, setting
+
+    if name not in TABLE or not runs(home_folder()):
+        return
+    effect = setting(name).effect
+    if effect == "reload":
+        click.echo("the running engine takes it up with: hatchway engine reload", err=True)
+    elif effect == "restart":
+        click.echo("takes effect at the engine's next start", err=True)

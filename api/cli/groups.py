@@ -1,0 +1,63 @@
+"""Groups whose commands are imported when they are used, and the one place where a failure becomes words and a code."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by `module:object`."""
+
+    def __init__(self, *args: Any, commands_at: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._at = commands_at
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(self._at)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in self._at:
+            return None
+        module, _, attribute = self._at[name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(context, name) is None and not name.startswith("-") and not context.resilient_parsing:
+            near = difflib.get_close_matches(name, self._at, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise click.UsageError(f"No such command '{name}'.{hint}", context)
+        return super().resolve_command(context, args)
+
+
+class RootGroup(LazyGroup):
+    """The command itself: colour as decided, and refusals in words."""
+
+    def invoke(self, context: click.Context) -> Any:
+        if os.environ.get("NO_COLOR"):
+            context.color = False
+        try:
+            return super().invoke(context)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as fault:
+            from api.cli.failures import Failed, failure_of
+
+            told = failure_of(fault)
+            if told is None:
+                raise
+            raise Failed(*told) from None
+
+
+def json_option(command: Any) -> Any:
+    """`--json`, on every command that prints data."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)

@@ -1,0 +1,220 @@
+"""`hatchway key ...`: who may sign in. None of these needs a running engine; one that runs is told (section 4.6)."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from api.cli.groups import json_option
+from api.cli.pairing import permissions_option
+
+if TYPE_CHECKING:
+    from engine.trust.authorized_keys import AuthorizedKeys
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  hatchway key generate laptop
+  hatchway key register laptop.pub --permissions SHELL,RUNTIME
+  hatchway key list"""
+)
+def key() -> None:
+    """Make keys, and say which may sign in here."""
+
+
+def _authorized() -> AuthorizedKeys:
+    from engine.settings import home_folder
+    from engine.trust.authorized_keys import AuthorizedKeys
+
+    return AuthorizedKeys(home_folder() / "authorized_keys")
+
+
+@key.command("list", epilog="\b\nExample:\n  hatchway key list --json")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the authorized keys, with their permissions."""
+    from api.cli.printing import note, print_json, print_table
+
+    keys = _authorized()
+    rows = [
+        {
+            "identity": entry.identity,
+            "permissions": list(entry.permissions),
+            "bits": entry.key.bits,
+            "comment": entry.comment,
+        }
+        for entry in keys.entries()
+    ]
+    for fault in keys.faults():
+        note(f"{keys.path} line {fault.line} grants nothing: {fault.reason}")
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ("IDENTITY", "PERMISSIONS", "BITS", "COMMENT"),
+        [(entry.identity, ",".join(entry.permissions), entry.key.bits, entry.comment) for entry in keys.entries()],
+        "no authorized keys; the first start of the engine makes one, and `hatchway key register` adds others",
+    )
+
+
+@key.command("generate", epilog="\b\nExamples:\n  hatchway key generate\n  hatchway key generate laptop")
+@click.argument("name", default="rsa")
+@json_option
+def generate(name: str, as_json: bool) -> None:
+    """Write NAME.pem (private) and NAME.pub (public), RSA-3072, into the current folder. Default NAME: rsa."""
+    from api.cli.printing import print_json
+    from engine.errors import KeyRefused
+    from engine.files import write_private
+    from engine.trust.keys import generate_key
+
+    if not NAME.fullmatch(name):
+        raise click.BadParameter("a letter or digit, then up to 63 letters, digits, dots, underscores or hyphens")
+    private, public = Path(f"{name}.pem"), Path(f"{name}.pub")
+    for path in (private, public):
+        if path.is_symlink() or path.exists():
+            raise KeyRefused(f"{path} is there already and is not overwritten: give another name")
+    if sys.stderr.isatty():
+        click.echo("generating an RSA-3072 key ...", err=True)
+    made = generate_key()
+    write_private(private, made.pem(), overwrite=False)
+    try:
+        _write_new(public, made.public.pem())
+    except BaseException:
+        private.unlink()
+        raise
+    if as_json:
+        print_json({"identity": made.identity, "private": str(private), "public": str(public)})
+        return
+    click.echo(f"{made.identity}\nprivate key  {private}\npublic key   {public}")
+    click.echo(f"let it sign in, on the engine's host:\n  hatchway key register {public}", err=True)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with open(fd, "wb") as file:
+        file.write(data)
+
+
+@key.command(
+    "register",
+    epilog="""\b
+Examples:
+  hatchway key register rsa.pub
+  hatchway key register ~/.ssh/id_rsa.pub --permissions RUNTIME:READ --comment dashboard""",
+)
+@click.argument("public_key_file", type=click.Path(dir_okay=False))
+@permissions_option
+@click.option("--comment", default="", help="A name for the key; `key unregister` takes it too.")
+@json_option
+def register(public_key_file: str, permissions: tuple[str, ...] | None, comment: str, as_json: bool) -> None:
+    """Authorize a public key (SPKI or PKCS#1 PEM, or an OpenSSH line), or change what it may do."""
+    from api.cli.printing import print_json
+    from engine.files import read_small
+    from engine.trust.keys import read_public_key
+    from engine.trust.permissions import FIVE
+
+    public = read_public_key(read_small(Path(public_key_file)))
+    keys = _authorized()
+    known = keys.find(public.identity)
+    name = comment or (known.comment if known else "") or public.comment or Path(public_key_file).stem
+    done = keys.register(public, permissions or FIVE, name)
+    _tell_engine(removed=(), added=(public.identity,))
+    held = ", ".join(done.entry.permissions)
+    if as_json:
+        print_json({"identity": public.identity, "permissions": list(done.entry.permissions), "outcome": done.outcome})
+    elif done.outcome == "added":
+        click.echo(f"registered {public.identity}\npermissions  {held}")
+    elif done.outcome == "replaced":
+        click.echo(f"changed {public.identity}\npermissions  {held}, before: {', '.join(done.before or ('none',))}")
+    else:
+        click.echo(f"{public.identity} is registered already\npermissions  {held}")
+
+
+@key.command(
+    "unregister",
+    epilog="""\b
+Examples:
+  hatchway key unregister SHA256:2hFqN...      the identity, or a unique beginning of it
+  hatchway key unregister dashboard            a unique comment""",
+)
+@click.argument("key_identity")
+@click.option("--force", is_flag=True, help="The engine's own key too.")
+@json_option
+def unregister(key_identity: str, force: bool, as_json: bool) -> None:
+    """Remove an authorized key, and end its sessions at once."""
+    from api.cli.printing import print_json
+
+    identity, _ = _authorized().unregister(key_identity, force=force, own=_own_identity())
+    ended = _tell_engine(removed=(identity,))
+    if as_json:
+        print_json({"identity": identity, "sessions_ended": ended})
+    else:
+        click.echo(f"unregistered {identity}\nsessions ended  {ended}")
+
+
+def _own_identity() -> str | None:
+    from engine.errors import Refusal
+    from engine.files import read_private
+    from engine.settings import home_folder
+    from engine.trust.keys import read_private_key
+
+    try:
+        return read_private_key(read_private(home_folder() / "private-key.pem")).identity
+    except (FileNotFoundError, Refusal):
+        return None
+
+
+@key.command("rotate-engine", epilog="\b\nExample:\n  hatchway key rotate-engine")
+@json_option
+def rotate_engine(as_json: bool) -> None:
+    """Replace the engine's own key. Sessions of the old one end."""
+    from api.cli.printing import print_json
+    from engine.settings import home_folder
+    from engine.trust.rotation import rotate_engine_key
+
+    old, new = rotate_engine_key(home_folder())
+    ended = _tell_engine(removed=(old,), added=(new,), reload=True)
+    if as_json:
+        print_json({"old": old, "identity": new, "sessions_ended": ended})
+    else:
+        click.echo(f"new key  {new}\nold key  {old}, unregistered\nsessions ended  {ended}")
+
+
+@key.command("rotate-token", epilog="\b\nExample:\n  hatchway key rotate-token")
+@click.option("--force", is_flag=True, help="Even if a key before this one still verifies tokens; those end.")
+def rotate_token(force: bool) -> None:
+    """Replace the key that signs tokens. Tokens of the old one stay good until their own end."""
+    from engine.clock import SystemClock
+    from engine.settings import home_folder
+    from engine.trust.rotation import rotate_token_key
+
+    rotate_token_key(home_folder(), SystemClock(), force=force)
+    _tell_engine(removed=(), reload=True)
+    click.echo("new token key; the old one verifies its tokens until the last of them has ended")
+
+
+def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: bool = False) -> int:
+    """Have the sessions of removed keys ended, by the engine if one runs, else in its store; how many there were."""
+    from api.cli.operator import ask
+    from engine.errors import EngineUnavailable
+    from engine.settings import home_folder
+
+    home = home_folder()
+    try:
+        if reload:
+            ask(home, "reload")
+        return int(ask(home, "keys_changed", removed=removed, added=added)["sessions_ended"])
+    except EngineUnavailable:
+        if not removed:
+            return 0
+    from engine.offline import end_sessions_of
+
+    return end_sessions_of(home, set(removed))

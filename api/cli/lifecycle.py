@@ -1,0 +1,111 @@
+"""`hatchway engine start | stop | status | reload`: the life of this host's engine."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import click
+
+from api.cli.groups import json_option
+
+STOP_WAIT = 20.0
+"""Seconds an engine has to end its streams and let go of its folder."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hatchway engine start
+  hatchway engine start --port 0                         any free port; `engine status` tells which
+  hatchway engine start --host 0.0.0.0 --tls auto        with a self-signed certificate
+  hatchway engine start --host 0.0.0.0 --tls-cert /etc/engine.pem --tls-key /etc/engine.key"""
+)
+@click.option("--host", help="Address to listen on. Default 127.0.0.1; any other wants TLS.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on. Default 7420; 0 is any free one.")
+@click.option("--tls", type=click.Choice(["off", "auto"]), help="auto: make a self-signed certificate.")
+@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain, PEM.")
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="The certificate's key, PEM.")
+@click.option("--insecure-http", is_flag=True, default=None, help="Plain HTTP on an address others reach.")
+def start(**flags: Any) -> None:
+    """Run the engine in the foreground, until Ctrl-C or `hatchway engine stop`."""
+    from engine.settings import Settings, check_listening, home_folder, load_settings
+
+    given = {name: _absolute(flags[name]) if name in ("tls_cert", "tls_key") else flags[name] for name in flags}
+    home = home_folder()
+
+    def load() -> Settings:
+        settings = load_settings(home, os.environ, given)
+        check_listening(settings)
+        return settings
+
+    load()
+    import trio
+
+    from api.run import run_engine
+
+    trio.run(run_engine, home, load)
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else os.path.abspath(os.path.expanduser(path))
+
+
+@click.command(epilog="\b\nExample:\n  hatchway engine stop")
+def stop() -> None:
+    """Stop the running engine, and wait until it is gone. Sessions outlive it."""
+    from api.cli.operator import ask
+    from engine.errors import EngineUnavailable
+    from engine.files import LockHeld, locked
+    from engine.settings import home_folder
+
+    home = home_folder()
+    ask(home, "stop")
+    until = time.monotonic() + STOP_WAIT
+    while time.monotonic() < until:
+        try:
+            with locked(home / "engine.lock", wait=False):
+                click.echo("stopped")
+                return
+        except LockHeld:
+            time.sleep(0.05)
+    raise EngineUnavailable(f"the engine on {home} was asked to stop and is still there")
+
+
+@click.command(epilog="\b\nExamples:\n  hatchway engine status\n  hatchway engine status --json | jq -r .url")
+@json_option
+def status(as_json: bool) -> None:
+    """Show the running engine: address, uptime, what is live."""
+    from api.cli.operator import ask
+    from api.cli.printing import print_facts, print_json
+    from engine.settings import home_folder
+
+    told = ask(home_folder(), "status")
+    told.pop("ok", None)
+    if as_json:
+        print_json(told)
+    else:
+        print_facts({name.replace("_", " "): _shown(name, value) for name, value in told.items()})
+
+
+def _shown(name: str, value: Any) -> object:
+    from api.cli.printing import moment
+
+    if value is None:
+        return "none"
+    if name.endswith(("_at", "_expiry")) and isinstance(value, (int, float)):
+        return moment(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+@click.command(epilog="\b\nExample:\n  hatchway config set max_instances 8 && hatchway engine reload")
+def reload() -> None:
+    """Have the running engine take up settings, keys, license and certificate anew, as SIGHUP does."""
+    from api.cli.operator import ask
+    from engine.settings import home_folder
+
+    told = ask(home_folder(), "reload")
+    click.echo("reloaded")
+    for name in told.get("restart_needed_for", ()):
+        click.echo(f"{name} takes effect at the next start", err=True)

@@ -1,0 +1,208 @@
+"""`hatchway engine pair`: prints a code, and asks the operator about whoever claims it (sections 3.1 and 4.6)."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+import click
+
+from api.cli.groups import json_option
+from api.cli.operator import OperatorLine, operator_line
+from api.cli.sign_in import lifetime_option
+
+FINAL = ("approved", "rejected", "expired", "withdrawn", "left", "failed")
+
+
+def read_permissions(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    """A flag's permission list; nothing but its names is ever taken for one (section 2.3)."""
+    if text is None:
+        return None
+    from engine.errors import InvalidRequest
+    from engine.trust.permissions import parse_permissions
+
+    try:
+        return parse_permissions(text)
+    except InvalidRequest as fault:
+        raise click.BadParameter(fault.errors["permissions"]) from None
+
+
+permissions_option = click.option(
+    "--permissions",
+    metavar="LIST",
+    callback=read_permissions,
+    help="Comma-separated: SHELL, ARTIFACT, RUNTIME, WORKFLOW, AGENT, each also with :READ. Default: all five.",
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hatchway engine pair
+  hatchway engine pair --permissions SHELL,RUNTIME:READ --lifetime 30m
+  hatchway engine pair --qr"""
+)
+@permissions_option
+@lifetime_option
+@click.option("--qr", is_flag=True, help="Print the console's address as a QR code too.")
+@json_option
+def pair(permissions: tuple[str, ...] | None, lifetime: str | None, qr: bool, as_json: bool) -> None:
+    """Let a console or a remote command sign in by a code, once you have said yes to it here."""
+    from engine.durations import lifetime as lifetime_of
+    from engine.settings import home_folder
+
+    with operator_screen() as (answers, screen), operator_line(home_folder()) as line:
+        terminal = Terminal(answers, screen, qr, as_json)
+        line.send(op="pair", permissions=permissions, lifetime=lifetime_of(lifetime)[0])
+        try:
+            approved = terminal.follow(line)
+        except KeyboardInterrupt:
+            terminal.say("\nwithdrawn")
+            approved = False
+    if not approved:
+        raise SystemExit(1)
+
+
+@contextmanager
+def operator_screen() -> Iterator[tuple[int | None, TextIO]]:
+    """Where answers come from, None without a terminal, and where to ask: that very terminal, wherever output goes."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        yield None, sys.stderr
+    else:
+        with open(os.ttyname(sys.stdin.fileno()), "w") as screen:
+            yield sys.stdin.fileno(), screen
+
+
+class Terminal:
+    """The operator's terminal: what it shows, and the one answer it gives. Nothing but 0x20 to 0x7E is ever shown."""
+
+    def __init__(self, answers: int | None, screen: TextIO, qr: bool, as_json: bool) -> None:
+        self._input, self._screen, self._qr, self._as_json = answers, screen, qr, as_json
+        self._deadline: float | None = None
+        self._asked = self._counting = False
+
+    def follow(self, line: OperatorLine) -> bool:
+        """The whole life of one code; whether it was approved."""
+        while True:
+            waits: list[Any] = [line, self._input] if self._asked else [line]
+            ready, _, _ = select.select(waits, [], [], 1.0)
+            if line in ready:
+                for event in line.read():
+                    self._show(event, line)
+                    if event["event"] in FINAL:
+                        return bool(event["event"] == "approved")
+            elif self._input in ready:
+                self._asked = False
+                line.send(answer="y" if self._read_answer() else "n")
+            elif not self._asked:
+                self._count_down()
+
+    def say(self, text: str) -> None:
+        """A line on the operator's screen."""
+        if self._counting:
+            print("\r" + " " * 40 + "\r", end="", file=self._screen)
+            self._counting = False
+        print(text, file=self._screen, flush=True)
+
+    def _show(self, event: dict[str, Any], line: OperatorLine) -> None:
+        if self._as_json:
+            click.echo(json.dumps(event))
+        if "expires_in" in event:
+            self._deadline = time.monotonic() + event["expires_in"]
+        kind = event["event"]
+        if kind == "issued":
+            self._show_code(event)
+        elif kind == "wrong_codes":
+            self.say(f"{event['count']} wrong codes have been tried")
+        elif kind == "claimed":
+            self._deadline = None
+            self._ask(event, line)
+        elif kind in FINAL:
+            self._end(str(event["message"]))
+
+    def _show_code(self, event: dict[str, Any]) -> None:
+        longest = f"renewed while used, {_short(event['session_max_age'])} at most"
+        link = f"{event['console'].rstrip('/')}/#pair={event['code']}"
+        if not self._as_json:
+            click.echo(f"Pairing code  {event['code']}")
+            click.echo(f"Permissions   {', '.join(event['permissions'])}")
+            click.echo(f"Lifetime      {_short(event['lifetime'])}, {longest}")
+            click.echo(f"Console       {link}")
+            if hint := ssh_hint(event["console"], dict(os.environ)):
+                click.echo(f"From your own machine, first: {hint}")
+        if self._qr:
+            import segno
+
+            segno.make(link, error="l", micro=False).terminal(out=self._screen, compact=True)
+
+    def _ask(self, event: dict[str, Any], line: OperatorLine) -> None:
+        where = f"{event['address']} (this host or a tunnel)" if event.get("local") else event["address"]
+        forwarded = f", forwarded for {event['forwarded']} as that proxy says" if event.get("forwarded") else ""
+        self.say(f"Claimed from  {_ascii(where + forwarded)}")
+        self.say(f'User agent    "{_ascii(event["agent"])}"')
+        self.say(f"Number        {_ascii(event['match'])}, which the browser must show too")
+        if self._input is None:
+            self.say("there is no terminal to answer at: rejected")
+            line.send(answer="n")
+            return
+        self.say(f"Sign it in only if you are at that browser yourself. {math.ceil(event['expires_in'])} s to answer.")
+        # What was typed before the question is no answer to it.
+        termios.tcflush(self._input, termios.TCIFLUSH)
+        print("Approve? [y/N] ", end="", file=self._screen, flush=True)
+        self._asked = True
+
+    def _read_answer(self) -> bool:
+        """One line of the terminal; end of file, or a line without an end, is a no."""
+        assert self._input is not None
+        typed = os.read(self._input, 4096)
+        if not typed.endswith(b"\n"):
+            self.say("")
+        return typed.removesuffix(b"\n").removesuffix(b"\r").lower() in (b"y", b"yes")
+
+    def _end(self, message: str) -> None:
+        if self._asked:
+            self.say("")
+            assert self._input is not None
+            # An answer that came too late must not become the shell's next command.
+            termios.tcflush(self._input, termios.TCIFLUSH)
+        self.say(_ascii(message))
+
+    def _count_down(self) -> None:
+        if self._deadline is None or not self._screen.isatty():
+            return
+        left = max(0, math.ceil(self._deadline - time.monotonic()))
+        print(f"\rWaiting for a console: {left} s ", end="", file=self._screen, flush=True)
+        self._counting = True
+
+
+def _ascii(text: str) -> str:
+    """Printable ASCII, all else spelled out. The engine has done so already; this end doesn't rely on it."""
+    return "".join(c if " " <= c <= "~" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _short(seconds: int) -> str:
+    if seconds % 60:
+        return f"{seconds}s"
+    return f"{seconds // 3600}h" if seconds % 3600 == 0 else f"{seconds // 60}m"
+
+
+def ssh_hint(console: str, environ: dict[str, str]) -> str | None:
+    """Under SSH, the line that brings the console's port to the machine the operator sits at."""
+    parts = environ.get("SSH_CONNECTION", "").split()
+    if len(parts) != 4:
+        return None
+    host, port = urlsplit(console).hostname, urlsplit(console).port
+    user = environ.get("USER") or environ.get("LOGNAME")
+    target = f"{user}@{parts[2]}" if user else parts[2]
+    inner = f"[{host}]" if host and ":" in host else host
+    ssh_port = "" if parts[3] == "22" else f"-p {parts[3]} "
+    return f"ssh -L {port}:{inner}:{port} {ssh_port}{target}"

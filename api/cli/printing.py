@@ -1,0 +1,71 @@
+"""How results look: tables and facts for people, JSON for programs; colour on a terminal only."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from api.wire import printable
+
+
+def print_json(value: Any) -> None:
+    """`value` as JSON on standard output."""
+    click.echo(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
+    """A table: aligned columns, no line ever cut. `empty` goes to standard error where there is no row."""
+    if not rows:
+        click.echo(empty, err=True)
+        return
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    widths = [max(len(row[index]) for row in [columns, *cells]) for index in range(len(columns))]
+    if sys.stdout.isatty():
+        click.secho(_line(columns, widths), bold=True)
+    else:
+        click.echo(_line(columns, widths))
+    for row in cells:
+        click.echo(_line(row, widths))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """One fact a line, their values aligned."""
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        click.echo(f"{click.style(name.ljust(width), dim=True)}  {printable(str(value))}")
+
+
+def note(text: str) -> None:
+    """A remark on standard error."""
+    click.echo(text, err=True)
+
+
+def span(seconds: float) -> str:
+    """A length of time for people: `23h 59m`, `45s`."""
+    left = max(0, int(seconds))
+    for unit, size, smaller, small in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if left >= size:
+            rest = left % size // small
+            return f"{left // size}{unit} {rest}{smaller}" if rest else f"{left // size}{unit}"
+    return f"{left}s"
+
+
+def moment(epoch: float) -> str:
+    """A point in time for people, with its time zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(epoch))

@@ -1,0 +1,85 @@
+"""`hatchway session list | revoke`: who is signed in, and ending it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from api.cli.groups import json_option
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  hatchway session list
+  hatchway session revoke 9tZ0bq1xVqVnJ3dE
+  hatchway session revoke --key SHA256:2hF..."""
+)
+def session() -> None:
+    """List and end sessions: your own, or all of them with MASTER."""
+
+
+@session.command("list", epilog="\b\nExample:\n  hatchway session list --json")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the live sessions."""
+    from api.cli.host import Here
+    from api.cli.printing import print_json, print_table, span
+
+    here = Here()
+    with here.client() as client:
+        rows = client.sessions()
+        own = client.flows.stored.session if client.flows.stored else None
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ("SESSION", "METHOD", "IDENTITY", "PERMISSIONS", "EXPIRES IN", ""),
+        [
+            (
+                row.get("session"),
+                row.get("method"),
+                row.get("identity"),
+                ",".join(row.get("permissions", ())),
+                span(row.get("expires_at", 0) - time.time()),
+                "this one" if row.get("session") == own else "",
+            )
+            for row in rows
+        ],
+        "no live sessions",
+    )
+
+
+@session.command(
+    "revoke",
+    epilog="""\b
+Examples:
+  hatchway session revoke 9tZ0bq1xVqVnJ3dE
+  hatchway session revoke --all              this one too""",
+)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="End every session that `session list` shows.")
+@click.option("--key", "identity", metavar="ID", help="End the sessions of this key's identity.")
+def revoke(ids: tuple[str, ...], everything: bool, identity: str | None) -> None:
+    """End sessions at once: every token of them is dead."""
+    if bool(ids) + everything + bool(identity) != 1:
+        raise click.UsageError("give session IDs, or --all, or --key ID")
+    from api.cli.host import Here
+    from engine.errors import NotFound
+
+    here = Here()
+    with here.client() as client:
+        chosen = list(ids) or _matching(client.sessions(), identity)
+        own = client.flows.stored.session if client.flows.stored else None
+        if not chosen:
+            raise NotFound("no live session matches")
+        # Our own goes last: its end is the end of what we may do.
+        for name in sorted(chosen, key=lambda name: name == own):
+            client.revoke(name)
+            click.echo(f"revoked {name}")
+
+
+def _matching(rows: list[dict[str, Any]], identity: str | None) -> list[str]:
+    return [str(row["session"]) for row in rows if identity is None or row.get("identity") == identity]

@@ -1,0 +1,147 @@
+"""`hatchway login`, `logout` and `pair`: get a session, keep its token, end it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from api.cli.groups import json_option
+
+if TYPE_CHECKING:
+    from api.client import SignedIn
+
+
+def read_lifetime(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """A flag's lifetime, checked; one out of range is the default of 1 hour, and said so (section 4.2)."""
+    if text is None:
+        return None
+    from engine.durations import InvalidDuration
+    from engine.durations import lifetime as lifetime_of
+
+    try:
+        _, fell_back = lifetime_of(text)
+    except InvalidDuration as fault:
+        raise click.BadParameter(fault.detail) from None
+    if fell_back:
+        click.echo(f"{text} is not between 1 minute and 24 hours: 1h is used", err=True)
+    return text
+
+
+lifetime_option = click.option(
+    "--lifetime", metavar="DURATION", callback=read_lifetime, help="How long the session lasts: 1m to 24h. Default 1h."
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hatchway login                                        the engine of this host, by its own key
+  hatchway login --url https://engine.example --key rsa.pem --lifetime 8h"""
+)
+@click.option("--url", help="The engine's address. Default: the setting url, else this host's engine.")
+@click.option("--key", type=click.Path(dir_okay=False), help="Private key, PKCS#1 or PKCS#8 PEM.")
+@lifetime_option
+@json_option
+def login(url: str | None, key: str | None, lifetime: str | None, as_json: bool) -> None:
+    """Sign in with a private key, and store the token."""
+    from api.cli.host import Here
+
+    here = Here(url, key)
+    with here.client(lifetime=lifetime, fresh=True) as client:
+        signed_in = client.sign_in()
+    _tell(here.url, signed_in, as_json)
+
+
+@click.command(epilog="\b\nExample:\n  hatchway logout")
+def logout() -> None:
+    """End the session of the stored token, and forget the token."""
+    from api.cli.host import Here
+
+    here = Here()
+    if here.stored is None:
+        click.echo("not signed in", err=True)
+        return
+    with here.client(url=here.stored.url) as client:
+        client.logout()
+    click.echo(f"signed out of {here.stored.url}")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hatchway engine pair                                     on the engine's host: prints the code
+  hatchway pair 7K3M-Q9XD --url https://engine.example     here"""
+)
+@click.argument("code")
+@click.option("--url", help="The engine's address. Default: the setting url, else this host's engine.")
+@json_option
+def pair(code: str, url: str | None, as_json: bool) -> None:
+    """Sign in by a pairing CODE that `hatchway engine pair` printed, and store the token."""
+    from api.cli.host import Here
+    from api.client import Accepted
+
+    def asked(accepted: Accepted) -> None:
+        click.echo(f"Waiting for the operator. The number there must be {accepted.match}.", err=True)
+
+    here = Here(url)
+    with here.client(fresh=True, by_key=False) as client:
+        signed_in = client.pair(code, asked)
+    _tell(here.url, signed_in, as_json)
+
+
+def _tell(url: str, signed_in: SignedIn, as_json: bool) -> None:
+    from api.cli.printing import print_facts, print_json, span
+
+    facts = {"url": url, "permissions": list(signed_in.permissions), "expires_at": signed_in.expires_at}
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(click.style("signed in", fg="green"))
+    print_facts(
+        {
+            "engine": url,
+            "permissions": ", ".join(signed_in.permissions),
+            "expires": f"in {span(signed_in.expires_at - time.time())}, renewed while used",
+        }
+    )
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hatchway engine ping
+  hatchway config unset connection-token && hatchway engine ping     with a fresh token"""
+)
+@json_option
+def ping(as_json: bool) -> None:
+    """Contact the engine: sign in if need be, and say who we are there."""
+    from api.cli.host import Here
+    from api.cli.printing import print_facts, print_json, span
+
+    here = Here()
+    with here.client() as client:
+        began = time.monotonic()
+        inspection = client.inspect()
+        took = time.monotonic() - began
+    facts = {
+        "url": here.url,
+        "identity": inspection.identity,
+        "permissions": list(inspection.permissions),
+        "method": inspection.method,
+        "session": inspection.session,
+        "expires_at": inspection.expires_at,
+        "milliseconds": round(took * 1000, 1),
+    }
+    if as_json:
+        print_json(facts)
+        return
+    print_facts(
+        {
+            "engine": f"{here.url} answered in {facts['milliseconds']} ms",
+            "identity": inspection.identity,
+            "permissions": ", ".join(inspection.permissions),
+            "expires": f"in {span(inspection.expires_at - time.time())}, renewed while used",
+        }
+    )
