@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.http import auth, health, sessions
+from api.http import auth, console, health, sessions
 from api.http.door import Door
 
 SESSION = {"token": str, "permissions": list[str], "expires_at": int}
@@ -17,6 +17,8 @@ DOORS: tuple[Door, ...] = (
     Door("POST",   "/api/auth/logout/",               auth.logout,             "End the session", "session", refusals=("store_unavailable",)),
     Door("GET",    "/api/auth/sessions/",             sessions.list_sessions,  "List live sessions", "session"),
     Door("DELETE", "/api/auth/sessions/{session}/",   sessions.revoke_session, "Revoke a session", "session", refusals=("not_found", "store_unavailable")),
+    Door("GET",    "/",                               console.page,            "The browser console"),
+    Door("GET",    "/console/{file}",                 console.asset,           "A script, style or picture of the console", refusals=("not_found",)),
     Door("GET",    "/.well-known/jwks.json",          health.jwks,             "Public keys of the session tokens"),
     Door("GET",    "/healthz",                        health.healthz,          "Liveness"),
     Door("GET",    "/readyz",                         health.readyz,           "Readiness", refusals=("store_unavailable",)),

@@ -1,0 +1,103 @@
+// One chart as a picture, drawn from the engine's own rows; its states are lit while an actor is in them.
+
+import { el, svg } from "./dom.js";
+
+const AFTERGLOW = 2500; // ms a taken row and a final state stay lit
+
+export class Board {
+  /** `chart` as GET /api/charts/{name}/ gives it, layout included. */
+  constructor(chart) {
+    this.actors = new Map(); // actor -> state
+    this.final = new Set(chart.final);
+    this.states = new Map(chart.states.map((state) => [state.name, drawState(state, chart)]));
+    this.rows = chart.rows.map((row) => ({ ...row, way: drawWay(row, chart), words: drawWords(row, chart) }));
+    this.figure = figure(chart, [...this.rows.map((row) => row.way), ...this.states.values(), ...this.rows.map((row) => row.words)]);
+  }
+
+  /** A record of the stream: moves its actor, lights the row it took. */
+  take({ kind, actor, event, source, target }) {
+    if (kind !== "transition") return;
+    const row = this.rows.find((one) => one.state === source && one.event === event && one.target === target);
+    if (row) flash([row.way, row.words], "taken");
+    this.actors.set(actor, target);
+    if (this.final.has(target)) {
+      this.actors.delete(actor);
+      flash([this.states.get(target)], "lit");
+    }
+    this.light();
+  }
+
+  /** A list the engine gave: these are its actors and their states. */
+  settle(pairs) {
+    this.actors = new Map(pairs.filter(([, state]) => this.states.has(state) && !this.final.has(state)));
+    this.light();
+  }
+
+  /** Says which states are occupied, to the eye and in words. */
+  light() {
+    const counts = new Map();
+    for (const state of this.actors.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
+    for (const [name, node] of this.states) {
+      node.classList.toggle("held", counts.has(name));
+      node.querySelector(".count").textContent = counts.get(name) ?? "";
+    }
+    const words = [...counts].map(([state, count]) => `${count} ${state}`).join(", ");
+    this.figure.querySelector(".now").textContent = words || "none now";
+  }
+}
+
+function flash(nodes, name) {
+  for (const node of nodes) {
+    node.classList.add(name);
+    clearTimeout(node.timer);
+    node.timer = setTimeout(() => node.classList.remove(name), AFTERGLOW);
+  }
+}
+
+function figure(chart, nodes) {
+  const title = `chart-${chart.name}`;
+  const picture = svg("svg", { viewBox: `0 0 ${chart.width} ${chart.height}`, width: chart.width, role: "img", "aria-labelledby": title, "aria-describedby": `${title}-words` },
+    svg("defs", {}, arrow(chart)), nodes);
+  picture.style.minWidth = `${0.8 * chart.width}px`; // smaller can't be read: the figure scrolls
+  return el("figure", { class: "card chart", "data-chart": chart.name },
+    el("figcaption", {}, el("h3", { id: title }, chart.name), el("span", { class: "now soft", id: `${title}-words` }, "none now")),
+    el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Picture of the ${chart.name} chart` }, picture),
+    table(chart));
+}
+
+function arrow({ name }) {
+  return svg("marker", { id: `tip-${name}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
+    svg("path", { d: "M0 0.8 7.4 4 0 7.2z", fill: "context-stroke" }));
+}
+
+function drawState({ name, x, y, width, height, final }, chart) {
+  const kind = name === chart.initial ? "initial" : final ? "final" : "";
+  return svg("g", { class: `state ${kind}`, "data-state": name },
+    svg("rect", { x, y, width, height, rx: 10 }),
+    final && svg("rect", { class: "rim", x: x + 3, y: y + 3, width: width - 6, height: height - 6, rx: 7 }),
+    svg("text", { x: x + width / 2, y: y + height / 2 + 4.5 }, name),
+    svg("text", { class: "count", x: x + width - 11, y: y + 13 }));
+}
+
+function drawWay({ points, ours }, chart) {
+  return svg("polyline", { class: ours ? "way ours" : "way", points: points.join(" "), "marker-end": `url(#tip-${chart.name})` });
+}
+
+/** A row's label, of one line or two; `label` is the middle of the last line. */
+function drawWords(row, { delays }) {
+  const { state, event, guard, label: { x, y } } = row;
+  const delay = delays.find((one) => one.state === state && one.event === event);
+  const condition = delay ? `after ${typeof delay.seconds === "number" ? `${delay.seconds} s` : delay.seconds}` : guard !== "always" && `[${guard}]`;
+  return svg("g", { class: "words" },
+    svg("text", { x, y: y - (condition ? 13 : 0) }, event),
+    condition && svg("text", { class: "condition", x, y }, condition));
+}
+
+/** The same rows as the specification's table, for those who would rather read. */
+function table({ name, rows }) {
+  const head = ["State", "Event", "Condition", "Next state", "Effects"].map((title) => el("th", { scope: "col" }, title));
+  const body = rows.map((row) => el("tr", {}, [row.state, row.event, row.guard, row.target, row.effects.join(", ")].map((cell) => el("td", {}, cell))));
+  return el("details", {}, el("summary", {}, "As a table"),
+    el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Rows of the ${name} chart` },
+      el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body))));
+}

@@ -1,0 +1,64 @@
+// The signed-in page: who, what, for how long; then the lists this session may see.
+
+import { countdown, now, spell, when } from "./clock.js";
+import { announce, byId, el } from "./dom.js";
+import * as instances from "./instances.js";
+import * as live from "./live.js";
+import { allows } from "./permissions.js";
+import { current } from "./session.js";
+import * as sessions from "./sessions.js";
+
+const METHODS = { key: "Private key", pairing: "Pairing code" };
+const WARN_AT = 60; // seconds before the end, said aloud once
+let timer = null;
+let warned = false;
+
+/** Opens the page for a session; what it may not see is neither shown nor asked for. */
+export function enter(session) {
+  refresh(session);
+  sessions.enter((list) => live.settle("session", list.map(({ session: name }) => [name, "active"])));
+  if (allows("RUNTIME:READ")) instances.enter((list) => live.settle("instance", list.map(({ identity, state }) => [identity, state])));
+  if (allows("MASTER")) live.enter();
+  timer = setInterval(tick, 250);
+}
+
+/** The same session with a newer token or fewer permissions. */
+export function refresh(session) {
+  warned = false;
+  byId("facts").replaceChildren(
+    ...fact("Identity", el("span", { class: "mono wrap" }, session.identity)),
+    ...fact("Method", METHODS[session.method] ?? session.method),
+    ...fact("Permissions", el("ul", { class: "chips" }, session.permissions.map(chip))),
+  );
+  tick();
+}
+
+export function leave() {
+  clearInterval(timer);
+  sessions.leave();
+  instances.leave();
+  live.leave();
+}
+
+function fact(name, value) {
+  return [el("dt", {}, name), el("dd", {}, value)];
+}
+
+function chip(permission) {
+  const [name, grade] = permission.split(":");
+  return el("li", {}, name, grade && el("small", {}, grade === "READ" ? "read only" : grade));
+}
+
+function tick() {
+  const session = current();
+  if (!session) return;
+  const left = session.expires_at - now();
+  const whole = session.expires_at - session.issued_at;
+  for (const id of ["left-clock", "top-clock"]) byId(id).textContent = countdown(left);
+  byId("left-bar").style.width = `${Math.max(0, Math.min(100, (100 * left) / whole))}%`;
+  byId("left").classList.toggle("short", left < WARN_AT);
+  const hint = `Ends at ${when(session.expires_at)}. It lasts ${spell(whole)} and is renewed while you use this page, once half has passed.`;
+  if (byId("left-hint").textContent !== hint) byId("left-hint").textContent = hint;
+  if (left < WARN_AT && !warned) announce("Your session ends in less than a minute. Press any key to renew it.");
+  warned ||= left < WARN_AT;
+}

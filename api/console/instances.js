@@ -1,0 +1,82 @@
+// The list of container instances: their state, their log, starting and stopping.
+
+import { poll, when } from "./clock.js";
+import { announce, byId, confirm, el, note, reconcile } from "./dom.js";
+import { Problem } from "./http.js";
+import { toggleLog } from "./log.js";
+import { allows } from "./permissions.js";
+import { current, use } from "./session.js";
+import * as startForm from "./start_form.js";
+
+const PATH = "/api/platform/singularity/instance/";
+const OVER = ["stopped", "failed", "exited", "lost"];
+let stop = () => {};
+let tell = () => {};
+
+startForm.start({ path: PATH, started: (identity) => { announce(`Instance ${identity} started.`); load(); } });
+
+/** Keeps the list fresh; `seen` gets it each time. */
+export function enter(seen) {
+  tell = seen;
+  byId("instances").hidden = false;
+  byId("start-open").hidden = !allows("RUNTIME");
+  stop();
+  stop = poll(load, 4);
+}
+
+export function leave() {
+  stop();
+  byId("instances").hidden = true;
+  byId("instances-list").replaceChildren();
+  startForm.close();
+}
+
+async function attempt(work) {
+  try {
+    await work();
+    note(byId("instances-problem"), "");
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    if (current()) note(byId("instances-problem"), error.message);
+  }
+}
+
+const load = () => attempt(async () => {
+  const { instances } = await (await use("GET", PATH)).json();
+  if (!current()) return;
+  tell(instances);
+  byId("instances-empty").hidden = instances.length > 0;
+  reconcile(byId("instances-list"), instances, { key: (instance) => instance.identity, make, update });
+});
+
+function make({ identity }) {
+  const log = el("div", { class: "log", id: `log-${identity}`, hidden: true });
+  const open = el("button", { type: "button", class: "quiet", "aria-expanded": "false", "aria-controls": log.id, "aria-label": `Log of ${identity}`,
+    on: { click: () => toggleLog(open, log, identity, `${PATH}${encodeURIComponent(identity)}/log/`) } }, "Log");
+  const halt = el("button", { type: "button", class: "quiet danger", "aria-label": `Stop ${identity}`, on: { click: () => stopInstance(identity) } }, "Stop");
+  return el("li", { class: "row" },
+    el("div", { class: "row-main" }, el("p", { class: "row-title" }, el("strong", { class: "wrap" }, identity), el("span", { class: "tag" })), el("p", { class: "row-facts" })),
+    el("div", { class: "row-actions" }, open, halt),
+    log);
+}
+
+function update(row, instance) {
+  const tag = row.querySelector(".row-title .tag");
+  tag.textContent = instance.state;
+  tag.dataset.state = instance.state;
+  row.querySelector(".row-facts").textContent = [
+    instance.img ?? instance.image,
+    instance.pid && `pid ${instance.pid}`,
+    instance.ip,
+    instance.started_at && `since ${when(instance.started_at)}`,
+    instance.exit_code != null && `exit code ${instance.exit_code}`,
+  ].filter(Boolean).join(" · ");
+  row.querySelector(".row-actions").lastChild.hidden = OVER.includes(instance.state) || !allows("RUNTIME");
+}
+
+async function stopInstance(identity) {
+  if (!(await confirm({ title: `Stop ${identity}?`, text: "Its processes end. Its log stays readable here for as long as the engine lists it.", yes: "Stop" }))) return;
+  await attempt(() => use("DELETE", `${PATH}${encodeURIComponent(identity)}/`));
+  await load();
+  byId("instances-title").focus();
+}

@@ -1,0 +1,145 @@
+// Sign-in by private key: the file, the duration, and whether this device remembers the key.
+
+import { ChallengeRefused, signIn } from "./challenge.js";
+import { spell } from "./clock.js";
+import { byId, note } from "./dom.js";
+import { inRange, parseDuration } from "./durations.js";
+import { Problem } from "./http.js";
+import { KeyRefused, readPrivateKey } from "./keys.js";
+import { PassphraseWanted } from "./passphrase.js";
+import { begin } from "./session.js";
+import * as vault from "./vault.js";
+
+let chosen = null; // {key, identity, bits, name, remembered}
+let locked = null; // {bytes, name} of a file that waits for its passphrase
+let busy = false;
+
+export function start() {
+  const file = byId("key-file");
+  const drop = byId("key-drop");
+  file.addEventListener("change", () => file.files.length && take(file.files[0]));
+  for (const event of ["dragenter", "dragover"]) drop.addEventListener(event, () => drop.classList.add("over"));
+  for (const event of ["dragleave", "drop"]) drop.addEventListener(event, () => drop.classList.remove("over"));
+  byId("key-unlock").addEventListener("click", unlock);
+  byId("key-change").addEventListener("click", () => { choose(null); byId("key-file").focus(); });
+  byId("key-forget").addEventListener("click", forgetKey);
+  byId("lifetime").addEventListener("input", explainLifetime);
+  byId("key-form").addEventListener("submit", submit);
+  explainLifetime();
+}
+
+/** Shows the remembered key, if there is one and no other was chosen. */
+export async function refresh() {
+  note(byId("key-refusal"), "");
+  if (!isSecureContext || chosen) return;
+  const found = await vault.remembered();
+  if (found) choose({ ...found, remembered: true });
+}
+
+/** Lets go of the key. */
+export function clear() {
+  choose(null);
+  byId("remember").checked = false;
+}
+
+/** Reads a file. Its bytes stay in this function; the input is emptied at once. */
+async function take(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  byId("key-file").value = "";
+  await read(bytes, file.name, null);
+}
+
+async function read(bytes, name, passphrase) {
+  try {
+    choose({ ...(await readPrivateKey(bytes, passphrase)), name });
+    bytes.fill(0);
+    byId("key-submit").focus();
+  } catch (error) {
+    if (!(error instanceof KeyRefused)) throw error;
+    if (!passphrase) choose(null);
+    if (error instanceof PassphraseWanted) askPassphrase(bytes, name);
+    else note(byId("key-error"), `${name}: ${error.message}`);
+  }
+}
+
+function askPassphrase(bytes, name) {
+  locked = { bytes, name };
+  byId("key-locked").hidden = false;
+  byId("key-drop").hidden = true;
+  byId("key-locked-name").textContent = name;
+  byId("passphrase").focus();
+}
+
+function unlock() {
+  note(byId("key-error"), "");
+  const passphrase = byId("passphrase").value;
+  byId("passphrase").value = "";
+  if (passphrase) read(locked.bytes, locked.name, passphrase);
+}
+
+function choose(key) {
+  chosen = key;
+  locked = null;
+  note(byId("key-error"), "");
+  note(byId("key-refusal"), "");
+  byId("passphrase").value = "";
+  byId("key-locked").hidden = true;
+  byId("key-drop").hidden = key !== null;
+  byId("key-chosen").hidden = key === null;
+  byId("remember-field").hidden = Boolean(key?.remembered);
+  byId("key-forget").hidden = !key?.remembered;
+  if (!key) return;
+  byId("key-name").textContent = key.name;
+  byId("key-kind").textContent = `RSA ${key.bits}${key.remembered ? ", remembered on this device" : ""}`;
+  byId("key-identity").textContent = key.identity;
+}
+
+async function forgetKey() {
+  await vault.forget();
+  choose(null);
+  byId("key-file").focus();
+}
+
+/** Says what the engine will make of the duration; returns it, or null for one that it would refuse. */
+function explainLifetime() {
+  const text = byId("lifetime").value.trim();
+  const seconds = text === "" ? 3600 : parseDuration(text);
+  const hint = byId("lifetime-hint");
+  if (seconds === null) hint.textContent = "A duration is a whole number of minutes or hours, such as 30m or 2h.";
+  else if (inRange(seconds)) hint.textContent = `${spell(seconds)}, renewed while you use it.`;
+  else hint.textContent = "Out of range, 1m to 24h: the engine will give 1 h.";
+  byId("lifetime").setAttribute("aria-invalid", String(seconds === null));
+  return seconds === null ? null : text || undefined;
+}
+
+async function submit(event) {
+  event.preventDefault();
+  if (busy) return;
+  note(byId("key-refusal"), "");
+  const lifetime = explainLifetime();
+  if (locked) return unlock();
+  if (!chosen) return note(byId("key-error"), "Choose a private key first.");
+  if (lifetime === null) return byId("lifetime").focus();
+  setBusy(true);
+  try {
+    const answer = await signIn(chosen, lifetime);
+    await rememberIfAsked();
+    await begin(answer);
+  } catch (error) {
+    if (!(error instanceof Problem || error instanceof ChallengeRefused)) throw error;
+    note(byId("key-refusal"), error.message);
+  } finally {
+    setBusy(false);
+  }
+}
+
+async function rememberIfAsked() {
+  const { key, identity, bits, name, remembered } = chosen;
+  if (!remembered && byId("remember").checked) await vault.remember({ key, identity, bits, name });
+}
+
+function setBusy(now) {
+  busy = now;
+  byId("key-submit").setAttribute("aria-disabled", String(now));
+  byId("key-submit").textContent = now ? "Signing in…" : "Sign in";
+}

@@ -1,0 +1,114 @@
+// What the engine is doing, for MASTER: the stream of transitions beside the three charts, the occupied states lit.
+
+import { Board } from "./board.js";
+import { pause } from "./clock.js";
+import { byId, el, note } from "./dom.js";
+import { Problem } from "./http.js";
+import { current, use } from "./session.js";
+import { events } from "./streams.js";
+
+const CHARTS = ["pairing", "session", "instance"];
+const MOST = 200; // lines kept
+const RETRY = [1, 2, 4, 8, 15]; // seconds
+const boards = new Map();
+let connection = null; // the AbortController of the stream
+let last = null; // the id of the last event seen
+let paused = false;
+let held = [];
+
+byId("stream-pause").addEventListener("click", () => hold(!paused));
+document.addEventListener("visibilitychange", () => {
+  // A hidden page hangs up: a browser keeps only six connections to one host. It resumes where it stopped.
+  if (byId("live").hidden) return;
+  if (document.hidden) connection?.abort();
+  else listen();
+});
+
+export async function enter() {
+  byId("live").hidden = false;
+  await Promise.all(CHARTS.map(drawChart));
+  listen();
+}
+
+export function leave() {
+  connection?.abort();
+  byId("live").hidden = true;
+  byId("charts").replaceChildren();
+  byId("events").replaceChildren();
+  byId("events-empty").hidden = false;
+  boards.clear();
+  last = null;
+  held = [];
+  hold(false);
+}
+
+/** A list the engine gave: who is in which state of `chart` now. */
+export function settle(chart, pairs) {
+  boards.get(chart)?.settle(pairs);
+}
+
+async function drawChart(name) {
+  try {
+    const board = new Board(await (await use("GET", `/api/charts/${name}/`)).json());
+    if (!current()) return;
+    boards.set(name, board);
+    byId("charts").replaceChildren(...CHARTS.filter((chart) => boards.has(chart)).map((chart) => boards.get(chart).figure));
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    if (current()) say(error.message);
+  }
+}
+
+/** Reads the stream for as long as the page is seen, and takes it up again after the last event it saw. */
+async function listen() {
+  connection?.abort();
+  const mine = (connection = new AbortController());
+  for (let failures = 0; !mine.signal.aborted && current(); failures += 1) {
+    try {
+      const headers = { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) };
+      const response = await use("GET", "/api/events/", { headers, signal: mine.signal });
+      say("Live");
+      failures = -1;
+      for await (const event of events(response)) take(event);
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      if (error instanceof Problem && error.status === 403) return say(error.message);
+    }
+    say("Reconnecting…");
+    await pause(1000 * RETRY[Math.min(Math.max(failures, 0), RETRY.length - 1)]);
+  }
+}
+
+function take({ id, event, data }) {
+  last = id || last;
+  if (event === "gap") return show(el("li", { class: "gap" }, "Some transitions are missing here: they are older than the engine's log."));
+  const record = JSON.parse(data);
+  boards.get(record.chart)?.take(record);
+  if (paused) held.push(record);
+  else show(line(record));
+}
+
+function show(item) {
+  byId("events-empty").hidden = true;
+  byId("events").prepend(item);
+  if (byId("events").children.length > MOST) byId("events").lastChild.remove();
+}
+
+function line({ kind, chart, actor, event, source, target, time, cause }) {
+  const at = new Date(time * 1000);
+  const step = kind === "transition" ? [`${source} `, el("span", { "aria-label": "to" }, "→"), " ", el("b", {}, target)] : [el("b", {}, cause ?? kind)];
+  return el("li", { class: kind },
+    el("time", { datetime: at.toISOString() }, at.toLocaleTimeString([], { hour12: false })),
+    el("span", { class: "what" }, kind === "refusal" ? `${chart} ${event} refused` : `${chart} ${event}`),
+    el("span", { class: "step" }, step),
+    el("span", { class: "actor mono" }, kind === "transition" && cause ? `${actor} · ${cause}` : actor));
+}
+
+function hold(still) {
+  paused = still;
+  byId("stream-pause").setAttribute("aria-pressed", String(still));
+  byId("stream-pause").textContent = still ? "Go on" : "Pause";
+  for (const record of held.splice(0)) show(line(record));
+}
+
+const say = (words) => note(byId("live-state"), words);

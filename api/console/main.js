@@ -1,0 +1,68 @@
+// Which view is shown, and why: looking, sign-in, waiting, home.
+
+import { byId } from "./dom.js";
+import { expireIfDue, check, current, logout, onChange, renewIfDue, restore } from "./session.js";
+import * as home from "./home.js";
+import { takeFragment } from "./pairing.js";
+import * as signin from "./signin.js";
+
+const TITLES = { looking: "Hatchway", signin: "Sign in · Hatchway", waiting: "Waiting · Hatchway", home: `Hatchway · ${location.host}` };
+
+const FAREWELLS = {
+  "logged-out": "You are logged out.",
+  elsewhere: "You were logged out in another tab.",
+  expired: "Your session has expired.",
+  ended: "Your session was ended at the engine: logged out, revoked, or its key was unregistered.",
+};
+
+function show(view) {
+  for (const name of Object.keys(TITLES)) byId(`view-${name}`).hidden = name !== view;
+  byId("top-end").hidden = view !== "home";
+  document.title = TITLES[view];
+  window.scrollTo(0, 0);
+  byId(`view-${view}`).querySelector("h1").focus({ preventScroll: true });
+}
+
+onChange((session, why) => {
+  if (why === "renewed") {
+    home.refresh(session);
+  } else if (session) {
+    signin.leave();
+    show("home");
+    home.enter(session);
+  } else {
+    home.leave();
+    show("signin");
+    signin.enter({ notice: FAREWELLS[why] });
+  }
+});
+
+byId("logout").addEventListener("click", () => logout().catch((problem) => {
+  signin.enter({ notice: `This browser has forgotten the session, but the engine was not told: ${problem.message}. It ends by itself when its time is up.` });
+}));
+
+/** A code in the address, at the start or typed into it later: filled in, never sent by itself. */
+function readFragment() {
+  const code = takeFragment();
+  if (code !== null && !current()) signin.enter({ code });
+  return code;
+}
+
+/** What counts as use: a session past half its lifetime is then renewed. */
+for (const event of ["pointerdown", "keydown"]) document.addEventListener(event, renewIfDue, { passive: true });
+document.addEventListener("visibilitychange", () => document.hidden || !current() || check().then(renewIfDue));
+window.addEventListener("hashchange", readFragment);
+window.addEventListener("pagehide", signin.clear);
+setInterval(expireIfDue, 1000);
+
+byId("host").textContent = location.host;
+const code = takeFragment();
+show("looking");
+signin.start(show);
+if (await restore()) {
+  show("home");
+  home.enter(current());
+} else {
+  show("signin");
+  await signin.enter({ code });
+}

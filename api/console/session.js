@@ -1,0 +1,129 @@
+// The one session of this browser: its token here and in sessionStorage, shared with the other tabs, never kept beyond them.
+
+import { now, pause } from "./clock.js";
+import { call, Problem, send } from "./http.js";
+import * as tabs from "./tabs.js";
+
+const STORED = "hatchway.session";
+const ANSWER_WITHIN = 250; // ms the other tabs have to answer
+const listeners = new Set();
+const gone = new Set(); // sessions that ended: no late message brings one back
+let live = null; // {token, permissions, expires_at, issued_at, session, identity, method}
+
+export const current = () => live;
+
+/** `listener(session | null, why)`; why is `signed-in`, `renewed`, `logged-out`, `elsewhere`, `expired` or `ended`. */
+export const onChange = (listener) => listeners.add(listener);
+
+/** Signed in: asks what the token is good for, then shares it. `answer` is the session object of contract 2.2. */
+export async function begin(answer) {
+  const { identity, method, session } = await call("GET", "/api/auth/inspect/", { token: answer.token });
+  adopt({ ...answer, issued_at: issuedAt(answer.token), identity, method, session }, "signed-in");
+  tabs.tell({ kind: "session", session: live });
+}
+
+/** After a refresh the token is in sessionStorage; a new tab asks the others. Resolves to whether there is a session. */
+export async function restore() {
+  live = JSON.parse(sessionStorage.getItem(STORED));
+  if (live) await check();
+  else await askOthers();
+  return live !== null;
+}
+
+/** Is it still good? Asked after a refresh, and whenever the page comes back into view (a host may have slept). */
+export async function check() {
+  try {
+    const { permissions } = await (await use("GET", "/api/auth/inspect/")).json();
+    if (live) adopt({ ...live, permissions }, "renewed");
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem; // a refusal has already ended the session; silence ends nothing
+  }
+}
+
+/** A request under the session. A 401 ends it here, unless another tab has a newer token. */
+export async function use(method, path, options = {}) {
+  const token = live?.token;
+  try {
+    return await send(method, path, { ...options, token });
+  } catch (problem) {
+    if (problem.status !== 401 || !token) throw problem;
+    if (live?.token === token) await askOthers();
+    if (live && live.token !== token) return send(method, path, { ...options, token: live.token });
+    if (live) end(now() >= live.expires_at ? "expired" : "ended");
+    throw problem;
+  }
+}
+
+/** Renews a token past half its lifetime. One tab does it for all: whoever holds the lock, while the rest go on. */
+export async function renewIfDue() {
+  if (!due()) return;
+  const once = (lock) => lock && due() && renew();
+  await (navigator.locks ? navigator.locks.request("hatchway-renewal", { ifAvailable: true }, once) : once(true));
+}
+
+const due = () => live !== null && now() > (live.issued_at + live.expires_at) / 2;
+
+async function renew() {
+  const { session } = live;
+  const response = await use("POST", "/api/auth/renew/").catch((problem) => {
+    if (problem instanceof Problem) return null; // the token it has is good until its own end
+    throw problem;
+  });
+  const answer = await response?.json();
+  if (!answer || live?.session !== session) return; // logout wins over a renewal
+  adopt({ ...live, ...answer, issued_at: issuedAt(answer.token) }, "renewed");
+  tabs.tell({ kind: "session", session: live });
+  await pause(ANSWER_WITHIN); // the lock is kept until the others have heard
+}
+
+/** Ends it for every tab at once, then at the engine; rejects with a `Problem` if the engine was not told. */
+export async function logout() {
+  const { token, session } = live;
+  end("logged-out");
+  tabs.tell({ kind: "ended", session });
+  await call("POST", "/api/auth/logout/", { token }).catch((problem) => {
+    if (problem.status !== 401) throw problem; // 401: it had ended already
+  });
+}
+
+/** Called each second: the engine's clock ends a session even if nobody asks the engine. */
+export async function expireIfDue() {
+  const over = () => live !== null && now() >= live.expires_at;
+  if (over()) await askOthers(); // this tab may have slept while another renewed
+  if (over()) end("expired");
+}
+
+function end(why) {
+  gone.add(live.session);
+  live = null;
+  sessionStorage.removeItem(STORED);
+  listeners.forEach((listener) => listener(null, why));
+}
+
+function issuedAt(token) {
+  return JSON.parse(atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/"))).iat;
+}
+
+function adopt(session, why) {
+  live = session;
+  sessionStorage.setItem(STORED, JSON.stringify(live));
+  listeners.forEach((listener) => listener(live, why));
+}
+
+async function askOthers() {
+  const before = live;
+  tabs.tell({ kind: "ask" });
+  for (let waited = 0; waited < ANSWER_WITHIN && live === before; waited += 25) await pause(25);
+}
+
+tabs.listen({
+  ask: () => live && tabs.tell({ kind: "session", session: live }),
+  ended: ({ session }) => {
+    gone.add(session);
+    if (live?.session === session) end("elsewhere");
+  },
+  session: ({ session }) => {
+    const newer = live?.session !== session.session || session.expires_at > live.expires_at;
+    if (newer && !gone.has(session.session) && session.expires_at > now()) adopt(session, live ? "renewed" : "signed-in");
+  },
+});

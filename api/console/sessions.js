@@ -1,0 +1,90 @@
+// The list of sessions: this one, the identity's others, and everybody's for MASTER.
+
+import { poll, when } from "./clock.js";
+import { byId, confirm, el, note, reconcile } from "./dom.js";
+import { Problem } from "./http.js";
+import { current, logout, use } from "./session.js";
+
+const METHODS = { key: "private key", pairing: "pairing code" };
+let stop = () => {};
+let tell = () => {};
+let listed = [];
+
+byId("everywhere").addEventListener("click", everywhere);
+
+/** Keeps the list fresh; `seen` gets it each time. */
+export function enter(seen) {
+  stop();
+  tell = seen;
+  stop = poll(load, 10);
+}
+
+export function leave() {
+  stop();
+  listed = [];
+  byId("sessions-list").replaceChildren();
+}
+
+/** Carries out `work`; a refusal is shown above the list. */
+async function attempt(work) {
+  try {
+    await work();
+    note(byId("sessions-problem"), "");
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    if (current()) note(byId("sessions-problem"), error.message);
+  }
+}
+
+const load = () => attempt(async () => {
+  const { sessions } = await (await use("GET", "/api/auth/sessions/")).json();
+  if (!current()) return;
+  listed = sessions.sort((a, b) => b.current - a.current || b.started_at - a.started_at);
+  tell(listed);
+  reconcile(byId("sessions-list"), listed, { key: (session) => session.session, make, update });
+});
+
+function make() {
+  return el("li", { class: "row" },
+    el("div", { class: "row-main" }, el("p", { class: "row-title mono wrap" }), el("p", { class: "row-facts" })),
+    el("div", { class: "row-actions" }));
+}
+
+function update(row, session) {
+  const [title, facts] = row.firstChild.children;
+  title.replaceChildren(session.identity, session.current ? el("span", { class: "tag" }, "this session") : "");
+  facts.textContent = [
+    METHODS[session.method] ?? session.method, session.permissions.join(", "), `from ${session.address}`,
+    `since ${when(session.started_at)}`, `until ${when(session.expires_at)}`,
+  ].join(" · ");
+  if (!session.current && !row.lastChild.children.length) row.lastChild.append(revokeButton(session));
+}
+
+function revokeButton(session) {
+  const label = `Revoke the session of ${session.identity} from ${session.address}`;
+  return el("button", { type: "button", class: "quiet danger", "aria-label": label, on: { click: () => revoke(session) } }, "Revoke");
+}
+
+async function revoke(session) {
+  const text = `${session.identity}, signed in ${when(session.started_at)} from ${session.address}. It ends at once.`;
+  if (!(await confirm({ title: "Revoke this session?", text, yes: "Revoke" }))) return;
+  await attempt(() => use("DELETE", `/api/auth/sessions/${encodeURIComponent(session.session)}/`));
+  await load();
+  byId("sessions-title").focus();
+}
+
+async function everywhere() {
+  await load();
+  const mine = listed.filter((session) => session.identity === current()?.identity);
+  const others = mine.filter((session) => !session.current);
+  const text = `${mine.length === 1 ? "This is the only session" : `All ${mine.length} sessions`} of ${current()?.identity}.`;
+  if (!(await confirm({ title: "Log out everywhere?", text, yes: "Log out everywhere" }))) return;
+  await attempt(async () => {
+    for (const { session } of others) {
+      await use("DELETE", `/api/auth/sessions/${encodeURIComponent(session)}/`).catch((problem) => {
+        if (problem.status !== 404) throw problem; // 404: it ended meanwhile
+      });
+    }
+    await logout();
+  });
+}

@@ -1,0 +1,104 @@
+// The form that starts an instance: the fields of section 2.6, one a line where a field is a list.
+
+import { byId, el, note } from "./dom.js";
+import { Problem } from "./http.js";
+import { use } from "./session.js";
+
+const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+const FIELDS = [
+  { name: "image", label: "Image", hint: "A .sif file of an image folder, or docker://, oras://, library:// from a listed registry.", wide: true, required: true },
+  { name: "identity", label: "Name", hint: "Drawn by the engine if you leave it out." },
+  { name: "command", label: "Command", hint: "One argument a line. Its end ends the instance.", read: lines },
+  { name: "cpu", label: "CPU", hint: "2, 0.5 or 500m", more: true },
+  { name: "memory", label: "Memory", hint: "512M or 2Gi", more: true },
+  { name: "gpu", label: "GPU", hint: "all, or a count", more: true },
+  { name: "env", label: "Environment", hint: "NAME=value, one a line.", read: lines, more: true },
+  { name: "volume", label: "Volumes", hint: "source:destination, then :rw if it may be written; one a line.", read: lines, more: true },
+  { name: "fakeroot", label: "Root inside the container (fakeroot)", read: Boolean, more: true, check: true },
+];
+const inputs = new Map();
+let starting = false;
+
+/** Builds the form once; `started(identity)` is called after each start. */
+export function start({ path, started }) {
+  const problem = el("p", { class: "error said", id: "start-problem", role: "alert", hidden: true });
+  const submit = el("button", { class: "main" }, "Start");
+  const cancel = el("button", { type: "button", class: "quiet", on: { click: close } }, "Cancel");
+  byId("start-form").append(
+    el("div", { class: "fields" }, FIELDS.filter((field) => !field.more).map(build)),
+    el("details", { id: "start-more" }, el("summary", {}, "Limits, environment, volumes"), el("div", { class: "fields three" }, FIELDS.filter((field) => field.more).map(build))),
+    problem,
+    el("p", { class: "actions" }, submit, cancel),
+  );
+  byId("start-form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (starting) return;
+    starting = true;
+    submit.textContent = "Starting…";
+    await run(path, started);
+    submit.textContent = "Start";
+    starting = false;
+  });
+  byId("start-open").addEventListener("click", () => (byId("start-form").hidden ? open() : close()));
+}
+
+function build({ name, label, hint, read, wide, check, required }) {
+  const id = `start-${name}`;
+  const described = `${id}-hint ${id}-error`;
+  const error = el("p", { class: "error", id: `${id}-error`, hidden: true });
+  const input = read === lines
+    ? el("textarea", { id, rows: 3, spellcheck: "false", "aria-describedby": described })
+    : el("input", { id, type: check ? "checkbox" : "text", required, spellcheck: "false", autocapitalize: "off", "aria-describedby": described });
+  inputs.set(name, { input, error });
+  if (check) return el("div", { class: "field check wide" }, el("label", {}, input, el("span", {}, label)), error);
+  return el("div", { class: wide ? "field wide" : "field" }, el("label", { for: id }, label), input, hint && el("p", { class: "hint", id: `${id}-hint` }, hint), error);
+}
+
+function open() {
+  byId("start-form").hidden = false;
+  byId("start-open").setAttribute("aria-expanded", "true");
+  inputs.get("image").input.focus();
+}
+
+/** Shuts the form; what was typed stays for the next time. */
+export function close() {
+  const within = byId("start-form").contains(document.activeElement);
+  byId("start-form").hidden = true;
+  byId("start-open").setAttribute("aria-expanded", "false");
+  if (within) byId("start-open").focus();
+}
+
+async function run(path, started) {
+  complain("", {});
+  try {
+    const items = await (await use("POST", path, { body: body() })).json();
+    byId("start-form").reset();
+    close();
+    started(items[1].payload);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    complain(error.message, error.errors);
+  }
+}
+
+/** The request of section 2.6, without the fields that were left empty. */
+function body() {
+  const filled = FIELDS.map(({ name, read, check }) => {
+    const { input } = inputs.get(name);
+    const value = check ? input.checked : (read ?? String)(input.value.trim());
+    return [name, value];
+  });
+  return Object.fromEntries(filled.filter(([, value]) => value && value.length !== 0));
+}
+
+/** Shows a refusal: each wrong field's own reason beside it, anything else below. */
+function complain(message, errors) {
+  for (const [name, { input, error }] of inputs) {
+    note(error, errors[name] ?? "");
+    input.setAttribute("aria-invalid", String(name in errors));
+    if (name in errors && FIELDS.find((field) => field.name === name).more) byId("start-more").open = true;
+  }
+  const first = [...inputs].find(([name]) => name in errors);
+  note(byId("start-problem"), first ? "" : message);
+  first?.[1].input.focus();
+}

@@ -1,0 +1,42 @@
+// Streams of text: NDJSON lines of a pairing, server-sent events, a log that grows.
+
+/** The text of a streamed answer, piece by piece. */
+export async function* pieces(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) yield part.value;
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+/** Its lines, without their ends; what follows the last newline counts as one when the stream ends. */
+async function* lines(response) {
+  let rest = "";
+  for await (const piece of pieces(response)) {
+    const whole = (rest + piece).split("\n");
+    rest = whole.pop();
+    for (const line of whole) yield line.replace(/\r$/, "");
+  }
+  if (rest) yield rest;
+}
+
+/** Objects of an NDJSON answer; the blank lines that keep proxies awake are passed over. */
+export async function* objects(response) {
+  for await (const line of lines(response)) if (line.trim()) yield JSON.parse(line);
+}
+
+/** Server-sent events as `{id, event, data}`; comments are passed over. */
+export async function* events(response) {
+  let frame = { id: "", event: "message", data: [] };
+  for await (const line of lines(response)) {
+    if (line) {
+      const [, field, value] = /^([^:]*):? ?(.*)$/.exec(line);
+      if (field === "data") frame.data.push(value);
+      else if (field) frame[field] = value;
+    } else {
+      if (frame.data.length) yield { ...frame, data: frame.data.join("\n") };
+      frame = { id: frame.id, event: "message", data: [] };
+    }
+  }
+}
