@@ -21,8 +21,8 @@ __all__ = ["AuthorizedKeys", "Entry", "Fault", "Registered"]
 _TICK = 0.05
 """Seconds: two changes closer than that may carry one time stamp."""
 
-_PAUSE = 0.005
-"""Seconds an editor gets between emptying the file and writing it."""
+_PAUSE, _PAUSES = 0.005, 10
+"""Seconds, and how many times them an editor gets between emptying the file and writing it."""
 
 
 class Fault(NamedTuple):
@@ -97,7 +97,7 @@ class AuthorizedKeys:
             old = next((line for line in lines if line.key and line.key.identity == key.identity), None)
             _refuse_replacing(old, own)
             before = old.entry if old else None
-            kept = comment or key.comment or (before.comment if before else "")
+            kept = comment or key.comment or (old.key.comment if old and old.key else "")
             entry = Entry(key, permissions, printable(kept), old.number if old else len(lines) + 1)
             if before and (before.permissions, before.comment) == (permissions, entry.comment):
                 return Registered(before, "unchanged", permissions)
@@ -127,10 +127,7 @@ class AuthorizedKeys:
 
     def _read(self) -> tuple[Line, ...]:
         files.clear_leftovers(self.path)
-        try:
-            return parse_file(files.read_private(self.path))
-        except FileNotFoundError:
-            return ()
+        return parse_file(self._content())
 
     def _write(self, data: bytes) -> None:
         files.write_private(self.path, data)
@@ -140,37 +137,38 @@ class AuthorizedKeys:
         try:
             status = os.lstat(self._name)
         except FileNotFoundError:
-            if self._stamp != ():
-                self._load(b"")
-                self._stamp, self._inode = (), 0
-            return
+            status = None
         if _stamp(status) != self._stamp:
             self._reload(status)
 
-    def _reload(self, status: os.stat_result) -> None:
-        files.check_status(self.path, status)
-        try:
-            if status.st_ino == self._inode and status.st_size != len(self._data):
-                status = self._written(status)
-            data = files.read_private(self.path)
-        except FileNotFoundError:
-            return self._refresh()
-        if data != self._data:
+    def _reload(self, status: os.stat_result | None) -> None:
+        data = self._content()
+        in_place = status is None or status.st_ino == self._inode
+        if data != self._data and (in_place or not data):
+            data = self._settled(data)
+        if data != self._data or not self._version:
             self._load(data)
-        # The stamp is from before the reading: a change in between shows at the next look. So it must if it is fresh.
-        fresh = abs(SystemClock().wall() - status.st_ctime) < _TICK
-        self._stamp, self._inode = None if fresh else _stamp(status), status.st_ino
-        return None
+        # The stamp is from before the reading: a change in between shows at the next look. So must one within a tick.
+        fresh = status is not None and abs(SystemClock().wall() - status.st_ctime) < _TICK
+        self._stamp, self._inode = None if fresh else _stamp(status), status.st_ino if status else 0
 
-    def _written(self, status: os.stat_result) -> os.stat_result:
-        """An editor that writes in place empties the file first: a look just then would end everybody's session."""
-        for _ in range(4):
+    def _settled(self, data: bytes) -> bytes:
+        """What an editor leaves in the end.
+
+        Some empty or move the file before they write it: a look just then would end everybody's session.
+        """
+        for _ in range(_PAUSES):
             time.sleep(_PAUSE)
-            later = os.lstat(self._name)
-            if _stamp(later) == _stamp(status):
+            before, data = data, self._content()
+            if data and data == before:
                 break
-            status = later
-        return status
+        return data
+
+    def _content(self) -> bytes:
+        try:
+            return files.read_private(self.path)
+        except FileNotFoundError:
+            return b""
 
     def _load(self, data: bytes) -> None:
         lines = parse_file(data)
@@ -180,7 +178,9 @@ class AuthorizedKeys:
         self._version += 1
 
 
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
+def _stamp(status: os.stat_result | None) -> tuple[int, ...]:
+    if status is None:
+        return ()
     return (
         status.st_mtime_ns,
         status.st_ctime_ns,

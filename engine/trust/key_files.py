@@ -204,7 +204,9 @@ def _refuse_pss_only(der: bytes) -> None:
 def _no_line(line: str) -> KeyRefused:
     if "ssh-rsa-cert" in line:
         return KeyRefused("this is a certificate, not a bare key", cause="certificate")
-    if _SSH_OTHER.match(line) and not line.startswith("ssh-rsa"):
+    if line.startswith("ssh-rsa"):
+        return KeyRefused("the key is damaged: its base64 does not decode", cause="base64")
+    if _SSH_OTHER.match(line):
         return KeyRefused("this is not an RSA key", cause="not_rsa")
     if _SSH_INSIDE.search(line):
         return KeyRefused("there are options before the key; give the bare ssh-rsa line", cause="options")
