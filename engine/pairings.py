@@ -243,7 +243,9 @@ class Pairings:
         self._recent[live.code] = self._clock.elapsed() + REMEMBERED
         data["live"] = live
         if actor.state != "approved":  # an approval is told when the session is there
-            live.terminal(actor.state, message=MESSAGES.get(data.get("cause") or actor.state, MESSAGES[actor.state]))
+            late = actor.state == "expired" and live.claim is not None
+            key = "expired_on_approval" if late else data.get("cause") or actor.state
+            live.terminal(actor.state, message=MESSAGES.get(key, MESSAGES[actor.state]))
         if live.claim is not None and actor.state == "left":
             live.claim.answer(PairingCodeRefused("left"))
 
@@ -282,6 +284,7 @@ MESSAGES = {
     "approved": "approved: the console is signed in",
     "rejected": "rejected: the console was refused",
     "expired": "pairing expired",
+    "expired_on_approval": "pairing expired on approval",
     "withdrawn": "withdrawn: the code no longer works",
     "left": "the console went away before the answer: the code no longer works",
     "too_many_wrong_codes": "withdrawn: too many wrong codes were tried; run the command again for a new one",

@@ -121,6 +121,7 @@ class Terminal:
         kind = event["event"]
         if kind == "issued":
             self._show_code(event)
+            self._count_down()
         elif kind == "wrong_codes":
             self.say(f"{event['count']} wrong codes have been tried")
         elif kind == "claimed":
@@ -166,7 +167,7 @@ class Terminal:
         typed = os.read(self._input, 4096)
         if not typed.endswith(b"\n"):
             self.say("")
-        return typed.removesuffix(b"\n").removesuffix(b"\r").lower() in (b"y", b"yes")
+        return typed.lower() in (b"y\n", b"yes\n")
 
     def _end(self, message: str) -> None:
         if self._asked:
