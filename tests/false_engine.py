@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from api.client import StoredToken
 
@@ -17,7 +18,9 @@ def answer(status: int, body: bytes, *headers: str) -> bytes:
 
 
 @contextmanager
-def false_engine(reply: Callable[[bytes], bytes]) -> Iterator[tuple[str, list[bytes]]]:
+def false_engine(
+    reply: Callable[[bytes], bytes], tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[str, list[bytes]]]:
     """A server that answers as it likes; yields its address and every request it got, whole."""
     listening = socket.create_server(("127.0.0.1", 0))
     requests: list[bytes] = []
@@ -28,15 +31,15 @@ def false_engine(reply: Callable[[bytes], bytes]) -> Iterator[tuple[str, list[by
                 peer, _ = listening.accept()
             except OSError:
                 return
-            with peer:
-                if request := _whole(peer):
+            with peer, suppress(OSError), tls.wrap_socket(peer, server_side=True) if tls else peer as peer:
+                if request := _whole(peer).strip():
                     requests.append(request)
                     peer.sendall(reply(request))
 
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}", requests
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}", requests
     finally:
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()

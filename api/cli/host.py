@@ -93,9 +93,16 @@ class Here:
         return self.own_key if url == self.local_url and self.own_key.exists() else None
 
     def client(
-        self, *, url: str | None = None, lifetime: str | None = None, fresh: bool = False, by_key: bool = True
+        self,
+        *,
+        url: str | None = None,
+        lifetime: str | None = None,
+        fresh: bool = False,
+        by_key: bool = True,
+        accept_certificate: bool = False,
     ) -> Client:
         """A client of the engine. `fresh` leaves the stored token aside; without `by_key` it signs in by code alone."""
+        from api.cli.pins import tls_for
         from api.client import Client
 
         where = url or self.url
@@ -113,7 +120,13 @@ class Here:
             stored=None if fresh else self.stored,
             lifetime=lifetime,
             on_token=keep,
+            tls=tls_for(self.home, where, expected=self._fingerprint(where), accept=accept_certificate),
         )
+
+    def _fingerprint(self, url: str) -> str | None:
+        """Of this host's engine's certificate, as it told over the operator socket."""
+        told = self.local.get("fingerprint")
+        return told if isinstance(told, str) and url == self.local_url else None
 
 
 def ask_for_key(path: Path) -> PrivateKey:

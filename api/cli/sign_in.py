@@ -34,6 +34,11 @@ lifetime_option = click.option(
 )
 
 
+accept_option = click.option(
+    "--accept-certificate", is_flag=True, help="Pin the self-signed certificate that the engine shows now."
+)
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -43,13 +48,14 @@ Examples:
 @click.option("--url", help="The engine's address. Default: the setting url, else this host's engine.")
 @click.option("--key", type=click.Path(dir_okay=False), help="Private key, PKCS#1 or PKCS#8 PEM.")
 @lifetime_option
+@accept_option
 @json_option
-def login(url: str | None, key: str | None, lifetime: str | None, as_json: bool) -> None:
+def login(url: str | None, key: str | None, lifetime: str | None, accept_certificate: bool, as_json: bool) -> None:
     """Sign in with a private key, and store the token."""
     from api.cli.host import Here
 
     here = Here(url, key)
-    with here.client(lifetime=lifetime, fresh=True) as client:
+    with here.client(lifetime=lifetime, fresh=True, accept_certificate=accept_certificate) as client:
         signed_in = client.sign_in()
     _tell(here.url, signed_in, as_json)
 
@@ -76,8 +82,9 @@ Examples:
 )
 @click.argument("code")
 @click.option("--url", help="The engine's address. Default: the setting url, else this host's engine.")
+@accept_option
 @json_option
-def pair(code: str, url: str | None, as_json: bool) -> None:
+def pair(code: str, url: str | None, accept_certificate: bool, as_json: bool) -> None:
     """Sign in by a pairing CODE that `hatchway engine pair` printed, and store the token."""
     from api.cli.host import Here
     from api.client import Accepted
@@ -86,7 +93,7 @@ def pair(code: str, url: str | None, as_json: bool) -> None:
         click.echo(f"Waiting for the operator. The number there must be {accepted.match}.", err=True)
 
     here = Here(url)
-    with here.client(fresh=True, by_key=False) as client:
+    with here.client(fresh=True, by_key=False, accept_certificate=accept_certificate) as client:
         signed_in = client.pair(code, asked)
     _tell(here.url, signed_in, as_json)
 
