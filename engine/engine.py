@@ -17,7 +17,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from engine import files
 from engine.clock import Clock, SystemClock
 from engine.errors import EngineUnavailable, KeyRefused, Refusal
+from engine.instances import Instances
 from engine.pairings import Pairings
+from engine.platform.apptainer import Apptainer
 from engine.records import Records
 from engine.runtime import Runtime
 from engine.sessions import Sessions
@@ -60,6 +62,8 @@ class Engine:
             self.runtime, store, self.keys, self.tokens, Challenges(clock), lambda: self.settings, lambda: self.own_key
         )
         self.pairings = Pairings(self.runtime, MemoryStore(clock), lambda: self.settings, self.sessions.start)
+        platform = Apptainer(home / "instances", lambda: self.settings.allow_root_instances)
+        self.instances = Instances(self.runtime, store, platform, lambda: self.settings, home)
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
 
@@ -72,11 +76,13 @@ class Engine:
         await self.sessions.end_orphans()
         self.records.notice("engine", self.identity, "start")
 
-    async def run(self) -> None:
-        """Fire the delays and watch authorized_keys, for ever."""
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fire the delays, mind the instances and watch authorized_keys, for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self._watch_keys)
+            await nursery.start(self.instances.run)
+            task_status.started()
 
     async def _watch_keys(self) -> None:
         seen = self.keys.version()
@@ -179,7 +185,7 @@ async def open_engine(
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:
-                nursery.start_soon(engine.run)
+                await nursery.start(engine.run)
             try:
                 yield engine
             finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from api.http import auth, console, health, sessions
+from api.http import auth, console, health, platform, sessions
 from api.http.door import Door
+from engine.platform.request import InstanceFields
 
+INSTANCE = "/api/platform/singularity/instance/"
 SESSION = {"token": str, "permissions": list[str], "expires_at": int}
 
 # fmt: off
@@ -17,6 +19,11 @@ DOORS: tuple[Door, ...] = (
     Door("POST",   "/api/auth/logout/",               auth.logout,             "End the session", "session", refusals=("store_unavailable",)),
     Door("GET",    "/api/auth/sessions/",             sessions.list_sessions,  "List live sessions", "session"),
     Door("DELETE", "/api/auth/sessions/{session}/",   sessions.revoke_session, "Revoke a session", "session", refusals=("not_found", "store_unavailable")),
+    Door("POST",   INSTANCE,                          platform.start_instance, "Start a container instance", "RUNTIME", module="runtime", body=InstanceFields, large=True, answers={201: platform.ITEMS}, refusals=("image_not_found", "instance_exists", "resources_unavailable", "runtime_unavailable", "too_many_instances", "store_unavailable")),
+    Door("GET",    INSTANCE,                          platform.list_instances, "List instances", "RUNTIME:READ", module="runtime"),
+    Door("GET",    INSTANCE + "{identity}/",          platform.show_instance,  "Show an instance", "RUNTIME:READ", module="runtime", refusals=("instance_not_found",)),
+    Door("DELETE", INSTANCE + "{identity}/",          platform.stop_instance,  "Stop an instance", "RUNTIME", module="runtime", refusals=("instance_not_found", "store_unavailable")),
+    Door("GET",    INSTANCE + "{identity}/log/",      platform.read_log,       "Read or follow an instance's log", "RUNTIME:READ", module="runtime", refusals=("instance_not_found", "invalid_request")),
     Door("GET",    "/",                               console.page,            "The browser console"),
     Door("GET",    "/console/{file}",                 console.asset,           "A script, style or picture of the console", refusals=("not_found",)),
     Door("GET",    "/.well-known/jwks.json",          health.jwks,             "Public keys of the session tokens"),

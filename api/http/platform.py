@@ -1,0 +1,171 @@
+"""Container instances of the platform: start, list, show, stop, log (section 4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import trio
+
+from api.http.call import Answer, Headers, json_answer
+from api.http.door import Visit, bearer
+from api.http.problems import problem_answer
+from engine.errors import InvalidRequest, Refusal
+from engine.instances import is_live
+from engine.platform.protocol import StartFailed, Stream
+from engine.records import Origin
+from engine.runtime import Actor
+from engine.sessions import require
+
+LOOK = 0.25
+"""Seconds between two looks at a log that is followed: it may lie on a file system that tells nobody of a change."""
+
+CHUNK = 65536
+
+ITEMS = list[dict[str, Any]]
+
+_LOG_HEADERS: Headers = (
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"cache-control", b"no-store, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+async def start_instance(visit: Visit) -> Answer:
+    """Start an instance; the answer is the three items of section 2.7, or a problem with the runtime's status item."""
+    try:
+        actor = await visit.engine.instances.start(visit.fields, _origin(visit))
+    except StartFailed as failed:
+        items = [_status(failed.exit_code, failed.refusal.detail)]
+        return problem_answer(failed.refusal, items=items)
+    entry = actor.facts.started.entry
+    shown = {name: getattr(entry, name) for name in ("img", "instance", "ip", "log_err_path", "log_out_path", "pid")}
+    items = [
+        _status(0, "instance started"),
+        {"kind": "entity", "payload": entry.instance},
+        {"kind": "entity", "payload": shown},
+    ]
+    return json_answer(items, 201)
+
+
+def _status(code: int, message: str) -> dict[str, Any]:
+    return {"kind": "status", "payload": {"code": code, "message": message}}
+
+
+def list_instances(visit: Visit) -> Answer:
+    """This engine's instances, live or ended lately."""
+    instances = visit.engine.instances
+    return json_answer({"instances": [_described(actor, instances.progress(actor)) for actor in instances.shown()]})
+
+
+def show_instance(visit: Visit) -> Answer:
+    """One instance: its state, what was asked, what the runtime says, its command's exit code."""
+    instances = visit.engine.instances
+    actor = instances.show(visit.call.params["identity"])
+    return json_answer(_described(actor, instances.progress(actor)))
+
+
+async def stop_instance(visit: Visit) -> Answer:
+    """Stop an instance, and wait until it has ended."""
+    actor = await visit.engine.instances.stop(visit.call.params["identity"], _origin(visit))
+    return json_answer(_described(actor, None))
+
+
+def read_log(visit: Visit) -> Answer:
+    """What the instance wrote, to its end or, followed, as it comes."""
+    stream, follow = _log_query(visit.call.query)
+    actor = visit.engine.instances.show(visit.call.params["identity"])
+    path, begin = visit.engine.instances.log(actor, stream)
+
+    def more_may_come() -> bool:
+        return is_live(actor) and not visit.engine.stopping.is_set() and _still_allowed(visit)
+
+    return Answer(200, _lines(path, begin, more_may_come if follow else None), _LOG_HEADERS)
+
+
+def _still_allowed(visit: Visit) -> bool:
+    """A log that is followed ends with the session that asked for it."""
+    try:
+        require(visit.engine.sessions.holder(bearer(visit.call)), "RUNTIME:READ")
+    except Refusal:
+        return False
+    return True
+
+
+async def _lines(path: Path, position: int, more_may_come: Callable[[], bool] | None) -> AsyncIterator[bytes]:
+    """The log from `position`: to where it ends now, or on for as long as more may come."""
+    end = _size(path) if more_may_come is None else None
+    while True:
+        last = more_may_come is None or not more_may_come()  # asked first: nothing is written after an end
+        chunk = _read(path, position, CHUNK if end is None else min(CHUNK, end - position))
+        if chunk:
+            position += len(chunk)
+            yield chunk
+        elif last:
+            return
+        else:
+            await trio.sleep(LOOK)
+
+
+def _read(path: Path, position: int, size: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(position)
+            return file.read(max(size, 0))
+    except OSError:
+        return b""
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _log_query(query: bytes) -> tuple[Stream, bool]:
+    values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+    stream, follow = values.pop("stream", "out"), values.pop("follow", "false")
+    errors = {name[:64]: "is unknown" for name in values}
+    if stream not in ("out", "err"):
+        errors["stream"] = "must be out or err"
+    if follow not in ("true", "false"):
+        errors["follow"] = "must be true or false"
+    if errors:
+        raise InvalidRequest(errors)
+    return "err" if stream == "err" else "out", follow == "true"
+
+
+def _described(actor: Actor, progress: str | None) -> Mapping[str, Any]:
+    facts, request = actor.facts, actor.facts.request
+    entry = facts.started.entry if facts.started else None
+    return {
+        "identity": actor.id,
+        "state": actor.state,
+        "progress": progress,
+        "owner": facts.owner,
+        "image": request.image.name,
+        "command": request.command,
+        "env": [variable.partition("=")[0] for variable in request.env],
+        "volume": [f"{v.source}:{v.destination}:{'rw' if v.writable else 'ro'}" for v in request.volumes],
+        "cpu": None if request.cpu is None else f"{request.cpu}m",
+        "memory": None if request.memory is None else str(request.memory),
+        "gpu": None if request.gpu is None else str(request.gpu),
+        "fakeroot": request.fakeroot,
+        "requested_at": int(facts.requested_at),
+        "started_at": None if facts.started_at is None else int(facts.started_at),
+        "ended_at": None if facts.ended_at is None else int(facts.ended_at),
+        "exit_code": facts.exit_code,
+        "failure": facts.failure,
+        "img": entry.img if entry else None,
+        "ip": entry.ip if entry else None,
+        "pid": entry.pid if entry else None,
+        "log_out_path": entry.log_out_path if entry else None,
+        "log_err_path": entry.log_err_path if entry else None,
+    }
+
+
+def _origin(visit: Visit) -> Origin:
+    return visit.call.origin._replace(identity=visit.by.identity)

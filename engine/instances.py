@@ -1,0 +1,140 @@
+"""The instance service: requests, starts, ends and logs of containers on the platform (section 4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import trio
+
+from engine.errors import InstanceExists, InstanceNotFound, TooManyInstances
+from engine.platform.confinement import confine
+from engine.platform.lives import InstanceFacts, Lives, Waiter, start_window
+from engine.platform.protocol import Platform, Stream
+from engine.platform.request import InstanceFields, Policy
+from engine.records import Origin
+from engine.runtime import Actor, Runtime
+from engine.settings import Settings
+from engine.store.protocol import Change, Store, VersionMoved
+from statecharts import instance
+from statecharts.interpreter import EventRefused
+
+KEPT_SECONDS, KEPT_COUNT = 24 * 3600, 256
+"""How long an ended instance is still shown, with its exit code and log; and how many of them at most."""
+
+
+class Instances:
+    """Starts, shows and stops instances. `run` must have begun before any is asked for."""
+
+    def __init__(
+        self, runtime: Runtime, store: Store, platform: Platform, settings: Callable[[], Settings], home: Path
+    ) -> None:
+        self._runtime, self._store, self._platform = runtime, store, platform
+        self._settings, self._home = settings, home
+        self._lives = Lives(runtime, platform)
+        self.run = self._lives.run
+        runtime.register(
+            instance.CHART,
+            facts=InstanceFacts,
+            store=store,
+            effects=self._lives.effects,
+            rules={"start_window": start_window},
+            keep=True,
+        )
+
+    async def start(self, fields: InstanceFields, origin: Origin) -> Actor:
+        """The running instance. Raises InvalidRequest, ImageNotFound, ResourcesUnavailable, RuntimeUnavailable,
+        InstanceExists, TooManyInstances, StoreUnavailable; StartFailed where the runtime was asked and failed."""
+        request = confine(fields, Policy.of(self._home, self._settings()))
+        self._platform.admit(request)
+        name = request.identity
+        self._check_room(name)
+        # The name is ours from here on: nothing waits between the look and this.
+        waiter = self._lives.waiters[name] = Waiter()
+        try:
+            for ended in {name, *self._outdated()}:
+                await self._drop(ended)
+            facts = InstanceFacts(request, origin.identity or "", self._runtime.clock.wall())
+            await self._runtime.create("instance", name, "request", facts, origin=origin)
+            await waiter.wait()
+        except EventRefused:
+            raise InstanceExists("an instance of that name was just asked for elsewhere") from None
+        finally:
+            del self._lives.waiters[name]
+        return self.show(name)
+
+    def _check_room(self, name: str) -> None:
+        live = {actor.id for actor in self._runtime.actors("instance") if is_live(actor)} | set(self._lives.waiters)
+        if name in live:
+            raise InstanceExists(f"an instance named {name} is there already")
+        most = self._settings().max_instances
+        if len(live) >= most:
+            raise TooManyInstances(f"{most} instances are live, the most that `max_instances` allows", retry_after=30)
+
+    def shown(self) -> list[Actor]:
+        """The live instances and those that ended lately, in the order of their requests."""
+        outdated = set(self._outdated())
+        shown = [actor for actor in self._runtime.actors("instance") if actor.id not in outdated]
+        return sorted(shown, key=lambda actor: float(actor.facts.requested_at))
+
+    def show(self, name: str) -> Actor:
+        """Live, or ended lately. Raises InstanceNotFound."""
+        actor = self._runtime.peek("instance", name)
+        if actor is None:
+            raise InstanceNotFound("this engine has no such instance")
+        return actor
+
+    def progress(self, actor: Actor) -> str | None:
+        """What a start that is under way is doing; None for any other instance."""
+        if actor.state == "requested":
+            return "waiting"
+        return self._platform.progress(actor.id) if actor.state == "starting" else None
+
+    async def stop(self, name: str, origin: Origin) -> Actor:
+        """The instance, ended. Raises InstanceNotFound where none of that name is live, StoreUnavailable."""
+        actor = self.show(name)
+        if not is_live(actor):
+            raise InstanceNotFound("this engine has no such instance that is live")
+        ended = self._lives.ends.setdefault(name, trio.Event())
+        if actor.state != "stopping":
+            # Refused, it ended by itself or another stop came first: either way its end is what is waited for.
+            with suppress(EventRefused):
+                await self._runtime.send("instance", name, "stop", origin=origin)
+        await ended.wait()
+        return actor
+
+    def log(self, actor: Actor, stream: Stream) -> tuple[Path, int]:
+        """The file of a stream, and where in it the instance's own output begins. Raises InstanceNotFound."""
+        if actor.facts.started is None:
+            raise InstanceNotFound("the instance never ran: it has no log")
+        return self._platform.log(actor.facts.started, stream)
+
+    # Ended ones: kept for their exit code and log, until their name is wanted or their time is over
+
+    def _outdated(self) -> list[str]:
+        ended = [actor for actor in self._runtime.actors("instance") if not is_live(actor)]
+        ended.sort(key=_ended_at, reverse=True)
+        oldest = self._runtime.clock.wall() - KEPT_SECONDS
+        return [actor.id for place, actor in enumerate(ended) if place >= KEPT_COUNT or _ended_at(actor) < oldest]
+
+    async def _drop(self, name: str) -> None:
+        actor = self._runtime.peek("instance", name)
+        if actor is None or is_live(actor):
+            return
+        try:
+            await self._store.commit(Change("instance", name, actor.version, None))
+        except VersionMoved:
+            return  # somebody else was first
+        self._runtime.forget("instance", name)
+        self._platform.forget(name)
+
+
+def is_live(actor: Actor) -> bool:
+    """Whether it has not ended: its name is taken, and its log may grow."""
+    return actor.state not in instance.CHART.final
+
+
+def _ended_at(actor: Actor) -> float:
+    facts: InstanceFacts = actor.facts
+    return facts.ended_at or facts.requested_at

@@ -1,0 +1,193 @@
+"""Apptainer on this host: an instance is started, confirmed by the runtime's own list, watched, and ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+import trio
+
+from engine import files
+from engine.errors import InstanceExists, RuntimeUnavailable
+from engine.platform import argv, processes
+from engine.platform.calls import Calls
+from engine.platform.commands import Commands, exit_code
+from engine.platform.host import Host, check_limits, this_host
+from engine.platform.processes import Child
+from engine.platform.protocol import Started, StartFailed, Stream
+from engine.platform.request import InstanceRequest
+from engine.platform.words import progress_of, refusal_of
+
+log = structlog.get_logger(__name__)
+
+STOP_SECONDS = 10
+"""Seconds an instance has to end by itself once it is told to."""
+
+CLEARED_WITHIN = 5.0
+"""Seconds that what belongs to an ended instance has to go too, before it is killed."""
+
+_WORDS = "start.log"
+
+
+class Apptainer:
+    """The platform of one host. `folder` is a private one of the engine's, for what belongs to each instance."""
+
+    def __init__(self, folder: Path, allow_root: Callable[[], bool], host: Callable[[], Host] = this_host) -> None:
+        self._folder, self._allow_root, self._host = folder, allow_root, host
+        self._userns = os.geteuid() == 0
+        self._calls = Calls()
+        self._commands = Commands(self._calls.env)
+        self._launchers: dict[str, Child] = {}
+
+    def admit(self, request: InstanceRequest) -> None:
+        """Raises RuntimeUnavailable, ResourcesUnavailable."""
+        if self._userns and not self._allow_root():
+            raise RuntimeUnavailable(
+                "the engine runs as root: run it as an ordinary user, or set `allow_root_instances`"
+            )
+        _ = self._calls.program
+        check_limits(request, self._host())
+
+    # Starting
+
+    async def start(self, request: InstanceRequest) -> Started:
+        identity = request.identity
+        if identity in await self._calls.list():
+            raise StartFailed(InstanceExists("an instance of that name runs that this engine did not start"), 1)
+        sizes = {path: _size(path) for path in self._calls.logs(identity)}
+        self._launchers[identity] = self._launch(request)
+        code = await self._launchers[identity].wait()
+        del self._launchers[identity]
+        if code:
+            words = self._words(identity)
+            log.warning("instance_start_failed", instance=identity, exit_code=code, words=words[-2000:])
+            raise StartFailed(refusal_of(words), code)
+        return await self._confirm(request, sizes)
+
+    def _launch(self, request: InstanceRequest) -> Child:
+        self.forget(request.identity)
+        folder = self._folder / request.identity
+        files.make_private_dir(folder)
+        files.write_private(folder / _WORDS, b"")
+        with open(folder / _WORDS, "ab") as words:
+            return Child(
+                argv.start_argv(self._calls.program, request, userns=self._userns), self._calls.env, stderr=words
+            )
+
+    async def adopt(self, request: InstanceRequest) -> Started:
+        for launcher in _launchers_of(request.identity):
+            await processes.wait_gone(launcher, processes.since(launcher))
+        return await self._confirm(request, {})
+
+    async def _confirm(self, request: InstanceRequest, sizes: dict[str, int]) -> Started:
+        entry = (await self._calls.list()).get(request.identity)
+        since = processes.since(entry.pid) if entry else ""
+        if entry is None or not since:
+            raise StartFailed(RuntimeUnavailable("the instance was gone before it had started"), 1)
+        started = Started(entry, since, (sizes.get(entry.log_out_path, 0), sizes.get(entry.log_err_path, 0)))
+        if request.command:
+            run = argv.exec_argv(self._calls.program, request, userns=self._userns)
+            stop = argv.stop_argv(self._calls.program, request.identity, STOP_SECONDS)
+            self._commands.ensure(self._folder / request.identity, started, run, stop)
+        return started
+
+    async def undo(self, identity: str) -> None:
+        child = self._launchers.pop(identity, None)
+        if child is not None:
+            child.kill_group()
+        for launcher in _launchers_of(identity):
+            processes.kill(launcher, processes.since(launcher))
+            await processes.wait_gone(launcher, processes.since(launcher))
+        entry = (await self._calls.list()).get(identity)
+        if entry is not None:
+            processes.kill(entry.pid, processes.since(entry.pid))
+        await self._clear(identity, 0)
+
+    # Running
+
+    async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
+        folder = self._folder / request.identity
+        async with trio.open_nursery() as nursery:
+            scope = nursery.cancel_scope
+            nursery.start_soon(_then_cancel, scope, self._wait_process, started)
+            if request.command:
+                nursery.start_soon(_then_cancel, scope, self._commands.wait, folder)
+        if processes.since(started.entry.pid) == started.since:
+            # The watcher is gone and the instance is not: somebody killed it, and the command's end with it.
+            await self.stop(request, started)
+        await self._clear(request.identity, CLEARED_WITHIN)
+        return exit_code(folder)
+
+    async def _wait_process(self, started: Started) -> None:
+        """By an event: its descriptor is opened first and the list read again after, so no end goes unseen."""
+        with processes.held(started.entry.pid, started.since) as process:
+            if process is None:
+                return
+            with suppress(RuntimeUnavailable):
+                listed = (await self._calls.list()).get(started.entry.instance)
+                if listed is None or listed.pid != started.entry.pid:
+                    return
+            await process.wait()
+
+    async def stop(self, request: InstanceRequest, started: Started) -> None:
+        arguments = argv.stop_argv(self._calls.program, request.identity, STOP_SECONDS)
+        if (await self._calls.run(arguments)).returncode:
+            await self.kill(request, started)
+
+    async def kill(self, request: InstanceRequest, started: Started) -> None:
+        processes.kill(started.entry.pid, started.since)
+
+    async def _clear(self, identity: str, seconds: float) -> None:
+        """Wait for what belongs to an ended instance; kill what stays, listed or not."""
+        folder = self._folder / identity
+        family = [(pid, processes.since(pid)) for pid in processes.family(self._calls.title(identity))]
+        with trio.move_on_after(seconds):
+            for pid, since in family:
+                await processes.wait_gone(pid, since)
+            await self._commands.wait(folder)
+        for pid, since in family:
+            processes.kill(pid, since)
+            await processes.wait_gone(pid, since)
+        self._commands.kill(folder)
+        await self._commands.wait(folder)
+
+    # Beside it
+
+    def progress(self, identity: str) -> str:
+        return progress_of(self._words(identity))
+
+    def _words(self, identity: str) -> str:
+        with suppress(OSError):
+            return (self._folder / identity / _WORDS).read_text(errors="replace")
+        return ""
+
+    def log(self, started: Started, stream: Stream) -> tuple[Path, int]:
+        entry, error = started.entry, stream == "err"
+        return Path(entry.log_err_path if error else entry.log_out_path), started.log_from[error]
+
+    def forget(self, identity: str) -> None:
+        shutil.rmtree(self._folder / identity, ignore_errors=True)
+
+
+def _launchers_of(identity: str) -> list[int]:
+    """The runtime's own start commands for that name, of this engine or of one before it."""
+    return [
+        process.pid
+        for process in processes.own()
+        if process.argv[1:3] == ("instance", "start") and process.argv[-1] == identity
+    ]
+
+
+async def _then_cancel(scope: trio.CancelScope, wait: Callable[..., Awaitable[None]], *arguments: object) -> None:
+    await wait(*arguments)
+    scope.cancel()
+
+
+def _size(path: str) -> int:
+    with suppress(OSError):
+        return os.stat(path).st_size
+    return 0

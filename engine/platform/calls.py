@@ -1,0 +1,76 @@
+"""Calls of the runtime's program: argument vectors only, an environment built from nothing, no standard input."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import msgspec
+import structlog
+import trio
+
+from engine.errors import RuntimeUnavailable
+from engine.platform.argv import list_argv
+from engine.platform.protocol import Entry
+
+log = structlog.get_logger(__name__)
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class _Listing(msgspec.Struct):
+    instances: list[Entry]
+
+
+class Calls:
+    """The runtime as the engine's own user has it."""
+
+    def __init__(self) -> None:
+        self.user = pwd.getpwuid(os.geteuid())
+        self.env = _environment(self.user)
+
+    @property
+    def program(self) -> str:
+        """Its path. Raises RuntimeUnavailable."""
+        found = shutil.which("apptainer", path=PATH) or shutil.which("apptainer")
+        if found is None:
+            raise RuntimeUnavailable("Apptainer is not installed on this host")
+        return found
+
+    async def run(self, arguments: list[str]) -> CompletedProcess[bytes]:
+        return await trio.run_process(
+            arguments, env=self.env, cwd="/", stdin=b"", capture_stdout=True, capture_stderr=True, check=False
+        )
+
+    async def list(self) -> dict[str, Entry]:
+        """The runtime's own list, by name. Raises RuntimeUnavailable."""
+        result = await self.run(list_argv(self.program))
+        try:
+            listing = msgspec.json.decode(result.stdout, type=_Listing)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            log.warning("runtime_list_unreadable", words=result.stderr[-2000:].decode(errors="replace"))
+            raise RuntimeUnavailable("the runtime's list of instances can't be read") from None
+        return {entry.instance: entry for entry in listing.instances}
+
+    def logs(self, identity: str) -> tuple[str, str]:
+        """Where the runtime will keep the logs, out and err; its list says for certain once the instance runs."""
+        folder = f"{self.user.pw_dir}/.apptainer/instances/logs/{socket.gethostname()}/{self.user.pw_name}"
+        return f"{folder}/{identity}.out", f"{folder}/{identity}.err"
+
+    def title(self, identity: str) -> str:
+        """What the process that minds an instance calls itself, listed or not."""
+        return f"Apptainer instance: {self.user.pw_name} [{identity}]"
+
+
+def _environment(user: pwd.struct_passwd) -> dict[str, str]:
+    """Whatever the engine's own environment holds (APPTAINER_BIND, secrets) stays with the engine."""
+    env = {"PATH": PATH, "HOME": user.pw_dir}
+    run = Path(f"/run/user/{user.pw_uid}")
+    if (run / "bus").exists():
+        # The way to the user's systemd, which sets limits for an ordinary user.
+        env |= {"XDG_RUNTIME_DIR": str(run), "DBUS_SESSION_BUS_ADDRESS": f"unix:path={run}/bus"}
+    return env

@@ -1,0 +1,149 @@
+"""Processes that need not be children of ours: found in /proc, told apart by their start, waited for by pidfd."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import trio
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Process(NamedTuple):
+    """A process of our own user."""
+
+    pid: int
+    argv: tuple[str, ...]
+
+
+def since(pid: int) -> str:
+    """The boot and tick in which a process began; empty if there is none. A pid is used again, this is not."""
+    fields = _stat(pid)
+    return f"{_BOOT.read_text().strip()}:{fields[19]}" if fields else ""
+
+
+def parent(pid: int) -> int:
+    """The parent's pid, 0 if there is no such process."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the program's name, which may itself hold spaces and parentheses."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def own() -> Iterator[Process]:
+    """The processes of our user that have an argument vector (zombies have none)."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                line = Path(f"/proc/{name}/cmdline").read_bytes()
+                if line and _uid(name) == os.geteuid():
+                    yield Process(int(name), tuple(os.fsdecode(line).rstrip("\0").split("\0")))
+
+
+def _uid(pid: str) -> int:
+    """Asked of `status`: a process that may not be traced shows its folder as root's."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("Uid:"):
+            return int(line.split()[2])
+    return -1
+
+
+class Held:
+    """A living process, held by a descriptor: its pid can't become another's unseen."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    async def wait(self) -> None:
+        """Returns when it has ended."""
+        await trio.lowlevel.wait_readable(self._fd)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._fd, signal.SIGKILL)
+
+
+@contextmanager
+def held(pid: int, begun: str) -> Iterator[Held | None]:
+    """The process that began at `begun`, or None where it has ended."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        yield Held(fd) if since(pid) == begun else None
+    finally:
+        os.close(fd)
+
+
+async def wait_gone(pid: int, begun: str) -> None:
+    """Returns when the process that began at `begun` has ended: at once if it has, by an event if it has not."""
+    with held(pid, begun) as process:
+        if process is not None:
+            await process.wait()
+
+
+def kill(pid: int, begun: str) -> None:
+    """SIGKILL, unless the pid is another's by now."""
+    with held(pid, begun) as process:
+        if process is not None:
+            process.kill()
+
+
+def family(title: str) -> list[int]:
+    """The processes of ours that call themselves so, and their children."""
+    everyone = list(own())
+    heads = {process.pid for process in everyone if process.argv[0].rstrip() == title}
+    return [process.pid for process in everyone if process.pid in heads or parent(process.pid) in heads]
+
+
+_UNAWAITED: set[subprocess.Popen[bytes]] = set()
+"""Kept, since a Popen complains when it goes before its child: ours may outlive us."""
+
+
+class Child:
+    """A process that we start in a session of its own, so that it outlives us. Its end comes as an event."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        stdin: int = subprocess.DEVNULL,
+        stderr: int | IO[bytes] = subprocess.DEVNULL,
+    ) -> None:
+        self._popen = subprocess.Popen(  # noqa: S603 - an argument vector of our own making, no shell
+            argv,
+            env=env,
+            cwd="/",
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        self.pid = self._popen.pid
+        _UNAWAITED.add(self._popen)
+
+    async def wait(self) -> int:
+        """The exit code. Cancelled, it leaves the child to go on."""
+        await wait_gone(self.pid, since(self.pid))
+        _UNAWAITED.discard(self._popen)
+        return self._popen.wait()
+
+    def kill_group(self) -> None:
+        """SIGKILL to it and what it started, as far as that has not gone its own way."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)

@@ -1,0 +1,43 @@
+"""Which parts of the host a container may see: `source:destination[:ro|rw]`, read-only unless said."""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+
+from engine.platform.paths import overlap, resolve_under
+from engine.platform.request import Policy, Volume
+
+_SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/run", "/etc")))
+_RUNTIMES_OWN = ("/", "/proc", "/sys", "/dev", "/.singularity.d")
+
+
+def read_volume(text: str, policy: Policy) -> Volume:
+    """Raises ValueError, which tells the same of a source that is absent and of one that is not allowed."""
+    if len(text) > 4096 or any(letter in ',"\\' or ord(letter) < 0x20 or ord(letter) == 0x7F for letter in text):
+        raise ValueError("must be one line without comma, quote or backslash")
+    source, destination, mode = [*text.split(":"), "ro"][:3] if text.count(":") in (1, 2) else ("", "", "")
+    if not source.startswith("/") or mode not in ("ro", "rw"):
+        raise ValueError("must be source:destination, source:destination:ro or source:destination:rw, absolute paths")
+    return Volume(_source(source, policy), _destination(destination), mode == "rw")
+
+
+def _source(text: str, policy: Policy) -> str:
+    found = resolve_under(Path(text), policy.volume_roots)
+    if found is None:
+        raise ValueError("source must exist under one of the setting `volume_roots`")
+    if overlap(found, policy.home.resolve()) or any(found.is_relative_to(folder) for folder in _SYSTEM):
+        raise ValueError("source must exist under one of the setting `volume_roots`")
+    if any(ord(letter) < 0x20 for letter in str(found)):
+        raise ValueError("source must not be behind a link to a name with control characters")
+    return str(found)
+
+
+def _destination(text: str) -> str:
+    path = posixpath.normpath(text)
+    if not text.startswith("/") or ".." in text.split("/"):
+        raise ValueError("destination must be an absolute path without ..")
+    path = "/" + path.lstrip("/")
+    if any(path == own or (own != "/" and path.startswith(own + "/")) for own in _RUNTIMES_OWN):
+        raise ValueError("destination must not be the container's root, /proc, /sys, /dev or /.singularity.d")
+    return path
