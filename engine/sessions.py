@@ -11,7 +11,6 @@ import msgspec
 import structlog
 
 from engine.clock import Clock
-from engine.durations import lifetime as lifetime_of
 from engine.errors import NotFound, PermissionDenied, SignatureRefused, TokenRefused
 from engine.records import NOBODY, Origin
 from engine.runtime import Actor, Data, Outcome, Runtime
@@ -92,18 +91,15 @@ class Sessions:
         """The identity a challenge is for, and its nonce. Any identity gets one: nobody can list keys from outside."""
         return identity or self._own_key().identity, self._challenges.issue(host, identity or ANY)
 
-    async def verify(
-        self, nonce: str, signature: str, algorithm: str, lifetime: str | None, origin: Origin
-    ) -> SignedIn:
-        """Start a session for the key that signed `nonce`.
+    async def verify(self, nonce: str, signature: str, algorithm: str, lifetime: int, origin: Origin) -> SignedIn:
+        """Start a session of `lifetime` seconds for the key that signed `nonce`.
 
-        Raises InvalidDuration (malformed lifetime), SignatureRefused, TooManyRequests, StoreUnavailable.
+        Raises SignatureRefused, TooManyRequests, StoreUnavailable.
         """
-        seconds, _ = lifetime_of(lifetime)
         try:
             challenge = self._challenges.read(nonce)
             key = self._signer(challenge, algorithm, nonce.encode("ascii"), decode_signature(signature))
-            return await self._start_by_key(challenge, key, seconds, origin)
+            return await self._start_by_key(challenge, key, lifetime, origin)
         except SignatureRefused as refused:
             self._runtime.records.refusal("session", "-", "start", refused.cause, origin)
             self._failures.check(origin.address or "")

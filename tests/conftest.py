@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fakes import vectors
+from tests.fakes import run_in_virtual_time, vectors
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.browser import Host, Visitor
 
 NEEDS: dict[str, Callable[[], bool]] = {
     "apptainer": lambda: shutil.which("apptainer") is not None,
@@ -23,8 +29,13 @@ NEEDS: dict[str, Callable[[], bool]] = {
 """Marker, and whether what it needs is here."""
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what this machine can't run, and say so; in CI nothing may be missing."""
+    """Run in virtual time what asks for it. Leave out what this machine can't run, and say so; CI has everything."""
+    for item in items:
+        if item.get_closest_marker("virtual_time"):
+            # In front of the mark that pytest-trio's own mode has put on every test.
+            item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
     missing = [marker for marker, here in NEEDS.items() if not here()]
     left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in missing)]
     if not left_out:
@@ -59,3 +70,30 @@ def command_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HATCHWAY_HOME", str(home))
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A real engine process, one for a module."""
+    from tests.browser import running_host
+
+    with running_host(tmp_path_factory.mktemp("host")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Headless Chromium, one for a module."""
+    from tests.browser import running_chromium
+
+    with running_chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def visitor(chromium: Browser, host: Host) -> Iterator[Visitor]:
+    """Somebody with a fresh browser profile."""
+    from tests.browser import visiting
+
+    with visiting(chromium, host) as somebody:
+        yield somebody

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import trio
+from trio.testing import MockClock
+
+from engine import files
 from engine.clock import TrioClock
 from engine.engine import Engine, open_engine
 from engine.records import Record
 from engine.settings import Settings
+from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.keys import Algorithm, PrivateKey, generate_key, sign
-from engine.trust.permissions import FIVE
+from engine.trust.permissions import FIVE, MASTER
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,6 +46,19 @@ def signed(nonce: str, private: PrivateKey, algorithm: Algorithm = "PS256") -> d
     """The body of a verify."""
     signature = b64encode(sign(private, nonce.encode(), algorithm)).decode()
     return {"nonce": nonce, "signature": signature, "algorithm": algorithm}
+
+
+def run_in_virtual_time(main: Callable[..., Awaitable[Any]], **options: Any) -> Any:
+    """`trio.run` under a clock that jumps to the next deadline as soon as everybody waits."""
+    return trio.run(main, **(options | {"clock": MockClock(autojump_threshold=0)}))
+
+
+async def jump(seconds: float) -> None:
+    """Set virtual time forward at once: a week of ticks would take half a minute."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, MockClock)
+    clock.jump(seconds)
+    await trio.testing.wait_all_tasks_blocked()
 
 
 class Watch:
@@ -79,7 +98,14 @@ FINAL = {
 
 @asynccontextmanager
 async def virtual_engine(home: Path, clock: TrioClock | None = None, **settings: Any) -> AsyncIterator[Engine]:
-    """An engine in trio's time, its store written inline; `engine.watch` holds its records. Key `one` is authorized."""
+    """An engine in trio's time, its store written inline; `engine.watch` holds its records. Key `one` is authorized.
+
+    Its own key is made once for all tests: a first start takes half a second of every one.
+    """
+    if not home.exists():
+        files.make_private_dir(home)
+        files.write_private(home / "private-key.pem", key("own").pem())
+        AuthorizedKeys(home / "authorized_keys").register(key("own").public, (MASTER,), own=True)
     async with open_engine(home, lambda: Settings(**settings), clock or TrioClock(), inline=True) as engine:
         engine.records.sinks.append(watch := Watch())
         engine.watch = watch  # type: ignore[attr-defined]
@@ -91,3 +117,106 @@ def watch_of(engine: Engine) -> Watch:
     """The records of a virtual engine."""
     watch: Watch = engine.watch  # type: ignore[attr-defined]
     return watch
+
+
+class Reply:
+    """An answer as it arrives: status, headers, and each piece of the body with the time it came."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.pieces: list[tuple[float, bytes]] = []
+        self.hang_up = trio.Event()
+        self.done = trio.Event()
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(piece for _, piece in self.pieces)
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def lines(self) -> list[Any]:
+        """The stream's objects, heartbeats left out."""
+        return [json.loads(line) for line in self.body.splitlines() if line]
+
+
+class Browser:
+    """Talks ASGI to an engine's front, in the test's own trio run: whole answers, or streams with hang-ups."""
+
+    def __init__(self, front: Any, *, address: str = "127.0.0.1", host: str = "127.0.0.1:7420") -> None:
+        self.front, self.address, self.host = front, address, host
+
+    async def get(self, path: str, **more: Any) -> Reply:
+        return await self.ask("GET", path, **more)
+
+    async def post(self, path: str, value: Any = None, **more: Any) -> Reply:
+        return await self.ask("POST", path, value, **more)
+
+    async def ask(self, method: str, path: str, value: Any = None, **more: Any) -> Reply:
+        reply = Reply()
+        await self.talk(reply, method, path, value, **more)
+        return reply
+
+    async def talk(
+        self,
+        reply: Reply,
+        method: str,
+        path: str,
+        value: Any = None,
+        *,
+        token: str | None = None,
+        headers: dict[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> None:
+        """One request into `reply`, until it ends or `reply.hang_up` is set."""
+        sent = body if body is not None else b"" if value is None else json.dumps(value).encode()
+        named = {"host": self.host} | ({"content-type": "application/json"} if sent else {}) | (headers or {})
+        if token is not None:
+            named["authorization"] = f"Bearer {token}"
+        target, _, query = path.partition("?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": target,
+            "raw_path": target.encode(),
+            "root_path": "",
+            "query_string": query.encode(),
+            "headers": [(name.encode(), text.encode("latin-1")) for name, text in named.items()],
+            "client": (self.address, 40000),
+            "server": ("127.0.0.1", 7420),
+            "extensions": {},
+        }
+        messages = [{"type": "http.request", "body": sent, "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if messages:
+                return messages.pop()
+            await reply.hang_up.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            await trio.lowlevel.checkpoint()
+            if message["type"] == "http.response.start":
+                reply.status = message["status"]
+                reply.headers = {name.decode(): text.decode("latin-1") for name, text in message["headers"]}
+            elif message.get("body"):
+                reply.pieces.append((trio.current_time(), message["body"]))
+
+        try:
+            await self.front(scope, receive, send)
+        finally:
+            reply.done.set()
+
+
+async def sign_in(browser: Browser, private: PrivateKey | None = None, **more: Any) -> dict[str, Any]:
+    """A session by key, through the doors."""
+    private = private or key()
+    nonce = (await browser.get("/api/auth/challenge/")).json()["nonce"]
+    reply = await browser.post("/api/auth/verify/", signed(nonce, private) | more)
+    assert reply.status == 200, reply.body
+    session: dict[str, Any] = reply.json()
+    return session

@@ -13,7 +13,7 @@ import trio
 from api.http.call import NO_STORE, NOSNIFF, Answer, json_answer
 from api.http.door import Visit
 from api.http.problems import problem
-from engine.durations import format_duration
+from engine.durations import InvalidDuration, format_duration, lifetime
 from engine.errors import InvalidRequest, PairingCodeRefused, Refusal
 from engine.pairings import Claim
 from engine.sessions import SignedIn
@@ -67,8 +67,12 @@ async def verify(visit: Visit) -> Answer:
     fields: VerifyFields = visit.fields
     if fields.algorithm not in ("RS256", "PS256"):
         raise InvalidRequest({"algorithm": "must be RS256 or PS256"})
+    try:
+        seconds, _ = lifetime(fields.lifetime)
+    except InvalidDuration as refused:
+        raise InvalidRequest({"lifetime": refused.detail}) from None
     signed_in = await visit.engine.sessions.verify(
-        fields.nonce, fields.signature, fields.algorithm, fields.lifetime, visit.call.origin
+        fields.nonce, fields.signature, fields.algorithm, seconds, visit.call.origin
     )
     return json_answer(signed_in._asdict())
 

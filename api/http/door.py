@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,7 +13,7 @@ from api.http.bodies import read_fields, read_object
 from api.http.call import Answer, Call
 from api.http.problems import BadRequest, problem_answer
 from engine.engine import Engine
-from engine.errors import ModuleNotLicensed, Refusal, TokenRefused
+from engine.errors import Refusal, TokenRefused
 from engine.sessions import Holder, require
 
 log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ class Door:
     body: type[msgspec.Struct] | None = None
     large: bool = False
     hot: bool = False
-    answers: Mapping[int, Any] = {}  # noqa: RUF008 - read only
+    answers: Mapping[int, Any] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
 
 
@@ -86,8 +86,8 @@ def _admit(engine: Engine, door: Door, call: Call) -> Visit:
         holder = engine.sessions.holder(bearer(call))
         if door.access != "session":
             require(holder, door.access)
-    if door.module is not None and not engine.license.grants(door.module):
-        raise ModuleNotLicensed(door.module)
+    if door.module is not None:
+        engine.license.require(door.module)
     fields = None
     if door.body is not None:
         value = read_object(call.header(b"content-type"), call.body, engine.settings.limits.json_depth)

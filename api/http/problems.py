@@ -38,6 +38,7 @@ STATUS = {
     "runtime_unavailable": 503,
     "resources_unavailable": 422,
     "store_unavailable": 503,
+    "file_refused": 503,
     "internal_error": 500,
 }
 """Every code that a door can answer with, and its status."""

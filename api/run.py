@@ -1,0 +1,140 @@
+"""One running engine: the engine itself, its HTTP doors, the operator socket and the signals, joined in one nursery."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from api.http.app import make_app
+from api.http.front import Front
+from api.operator_socket import OperatorSocket
+from api.server import ServerLimits, open_sockets, serve
+from api.tls import Tls, wanted
+from engine.engine import Engine, open_engine
+from engine.errors import Refusal
+from engine.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+HARD_END = 15.0
+"""Seconds after which a stopping process is ended whatever still holds it."""
+
+
+class Doors:
+    """The doors of one engine, and what they know that the engine does not: address and certificate."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.app: Front = make_app(engine)
+        self.tls = Tls(engine.home, engine.settings) if wanted(engine.settings) else None
+
+    @property
+    def url(self) -> str:
+        """The console's address."""
+        host, port = self.app.bound[0]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+        return f"{'https' if self.tls else 'http'}://{shown}:{port}/"
+
+    def status(self) -> dict[str, Any]:
+        """The part of `engine status` that the doors know."""
+        return {
+            "url": self.url,
+            "pid": os.getpid(),
+            "uptime": self.engine.clock.wall() - self.engine.started_at,
+            "fingerprint": self.tls.fingerprint if self.tls else None,
+        }
+
+    def limits(self) -> ServerLimits:
+        """HTTP manners as they are set now."""
+        limits = self.engine.settings.limits
+        return ServerLimits(
+            header_bytes=limits.header_bytes,
+            header_seconds=limits.header_seconds,
+            body_seconds=limits.body_seconds,
+            idle_seconds=limits.idle_seconds,
+            write_seconds=limits.write_seconds,
+            max_connections=self.engine.settings.max_connections,
+        )
+
+    def stop(self) -> None:
+        """End the engine: everybody who waits is told, then the doors close."""
+        if not self.engine.stopping.is_set():
+            self.engine.records.notice("engine", self.engine.identity, "stop")
+            self.engine.stopping.set()
+
+    def reload(self) -> tuple[str, ...]:
+        """Settings, license, token keys and certificate anew."""
+        waiting = self.engine.reload()
+        if self.tls is not None:
+            self.tls.reload(self.engine.settings)
+        return waiting
+
+
+@asynccontextmanager
+async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[Doors]:
+    """A whole engine with its doors open, until left."""
+    async with open_engine(home, load) as engine:
+        doors = Doors(engine)
+        sockets = await open_sockets(engine.settings.host, engine.settings.port)
+        async with trio.open_nursery() as nursery:
+            serving = partial(serve, doors.app, sockets, shutdown=engine.stopping, limits=doors.limits, tls=doors.tls)
+            doors.app.bound = tuple(await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope)))
+            await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload).serve)
+            nursery.start_soon(_obey_signals, doors)
+            yield doors
+            await engine.stopping.wait()
+            await trio.sleep_forever()  # until the last answer is out
+
+
+async def _serve_to_the_end(serving: Any, scope: trio.CancelScope, task_status: Any) -> None:
+    await serving(task_status=task_status)
+    scope.cancel()
+
+
+async def _obey_signals(doors: Doors) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async for number in signals:
+            if number == signal.SIGHUP:
+                _reload(doors)
+            else:
+                # Nothing may hold a stopping engine up, not even a write that the kernel never finishes.
+                signal.setitimer(signal.ITIMER_REAL, HARD_END)
+                doors.stop()
+
+
+def _reload(doors: Doors) -> None:
+    try:
+        waiting = doors.reload()
+    except Refusal as refused:
+        log.error("reload_refused", why=refused.detail)
+        return
+    log.info("reloaded", restart_needed_for=waiting)
+
+
+async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
+    """Run until stopped by a signal or the operator. Raises EngineUnavailable, FileRefused, SettingRefused."""
+    async with open_doors(home, load) as doors:
+        if sys.stdout.isatty():
+            _print_start_page(doors)
+
+
+def _print_start_page(doors: Doors) -> None:
+    lines = [
+        f"Hatchway is running at {doors.url}",
+        f"  engine key   {doors.engine.own_key.identity}",
+        f"  keys         {doors.engine.home / 'authorized_keys'}",
+        "  pair         hatchway engine pair",
+        "  stop         Ctrl-C, or hatchway engine stop",
+    ]
+    if doors.tls is not None:
+        lines.insert(1, f"  certificate  SHA-256 {doors.tls.fingerprint}")
+    print("\n".join(lines), flush=True)
