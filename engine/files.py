@@ -148,6 +148,20 @@ def _write_new(path: Path, data: bytes) -> None:
         os.fsync(fd)
 
 
+def open_append(path: Path) -> int:
+    """A descriptor that adds to the private file `path`, made where there is none. Raises `FileRefused`, OSError."""
+    with suppress(FileExistsError):
+        _write_new(path, b"")
+    check_private(path)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | _SAFE)
+    try:
+        check_status(path, os.fstat(fd))
+    except FileRefused:
+        os.close(fd)
+        raise
+    return fd
+
+
 def _sync_folder(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

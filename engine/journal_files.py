@@ -1,0 +1,103 @@
+"""The journal's files as they lie in `log/`: one that is written, older ones named by their first record's number."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+CURRENT = "events.jsonl"
+PIECE = 65_536
+"""Bytes read at once."""
+
+_SEQ = re.compile(rb'"seq":(\d+)')
+
+
+class Line(NamedTuple):
+    """One record: its number, and its JSON without the line's end."""
+
+    seq: int
+    data: bytes
+
+
+def segment_name(first_seq: int) -> str:
+    """The name of a full file whose first record has that number; names sort as their records do."""
+    return f"events-{first_seq:016d}.jsonl"
+
+
+def segments(folder: Path) -> list[Path]:
+    """Every file of the journal, oldest first, the written one last."""
+    current = folder / CURRENT
+    return [*sorted(folder.glob("events-*.jsonl")), *([current] if current.exists() else [])]
+
+
+def parse(data: bytes) -> Line | None:
+    """The record of a line, None for a torn or foreign one."""
+    found = _SEQ.search(data) if data.startswith(b"{") and data.endswith(b"}") else None
+    return Line(int(found[1]), data) if found else None
+
+
+def last_seq(folder: Path) -> int:
+    """The number of the last whole record, 0 where there is none."""
+    for path in reversed(segments(folder)):
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - PIECE))
+            found = [line.seq for line in map(parse, file.read().split(b"\n")) if line]
+        if found:
+            return found[-1]
+    return 0
+
+
+def is_torn(path: Path) -> bool:
+    """Whether the file ends inside a line: its writer was killed, or the disk was full."""
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
+
+
+def read_after(folder: Path, seq: int) -> Iterator[list[Line]]:
+    """The records after number `seq`, oldest first, a piece of a file at a time."""
+    for path in _from(segments(folder), seq):
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            continue  # grown too old meanwhile
+        with file:
+            file.seek(_offset_after(path, seq))
+            rest = b""
+            while piece := file.read(PIECE):
+                *whole, rest = (rest + piece).split(b"\n")
+                lines = [line for line in map(parse, whole) if line and line.seq > seq]
+                if lines:
+                    seq = lines[-1].seq
+                    yield lines
+
+
+def _from(paths: list[Path], seq: int) -> list[Path]:
+    """The files from the one on that may hold the record after `seq`."""
+    while len(paths) > 1 and paths[1].name != CURRENT and int(paths[1].stem.partition("-")[2]) <= seq + 1:
+        paths = paths[1:]
+    return paths
+
+
+def _offset_after(path: Path, seq: int) -> int:
+    """Where in the file the first record after `seq` may begin: looked for by halves, since numbers only grow."""
+    with path.open("rb") as file:
+        low, high = 0, path.stat().st_size
+        while high - low > PIECE:
+            middle = (low + high) // 2
+            file.seek(middle)
+            file.readline()
+            line = parse(file.readline().rstrip(b"\n"))
+            if line is None or line.seq > seq:
+                high = middle
+            else:
+                low = middle
+        file.seek(low)
+        if low:
+            file.readline()
+        return file.tell()

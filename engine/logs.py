@@ -1,0 +1,140 @@
+"""The engine's log on standard error: JSON for programs, colour for people, never held up by a terminal that waits."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import queue
+import re
+import sys
+import threading
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+from engine.records import Record
+from engine.settings import Log
+
+LONGEST_QUEUE = 10_000
+"""Lines that wait for a reader of standard error; further ones are dropped, and counted."""
+
+FAREWELL = 1.0
+"""Seconds the last lines have to be written when the engine ends."""
+
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+
+log = structlog.get_logger("hatchway")
+
+
+class LineWriter:
+    """Writes lines by a thread of its own: Ctrl-S on the terminal, or a full pipe, must not hold the engine."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lines: queue.Queue[str | None] = queue.Queue(LONGEST_QUEUE)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
+        self._thread.start()
+
+    def msg(self, line: str) -> None:
+        """Queue one line; returns at once."""
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
+
+    debug = info = warning = error = critical = msg
+
+    def close(self) -> None:
+        """Write what is queued, for as long as the reader takes it."""
+        self.msg("")
+        try:
+            self._lines.put(None, timeout=FAREWELL)
+        except queue.Full:
+            return
+        self._thread.join(FAREWELL)
+
+    def _run(self) -> None:
+        while (line := self._lines.get()) is not None:
+            if self._dropped:
+                line, self._dropped = f"{line}\n({self._dropped} lines were dropped: nobody read them)", 0
+            try:
+                self._stream.write(line + "\n" * bool(line))
+                self._stream.flush()
+            except (OSError, ValueError):
+                return  # nobody will ever read
+
+
+def set_up_logs(settings: Log, stream: TextIO | None = None) -> LineWriter:
+    """Send every log line, also those of the libraries, to `stream` (standard error) in the form that is set."""
+    stream = stream or sys.stderr
+    writer = LineWriter(stream)
+    atexit.register(writer.close)
+    use_log_settings(settings, writer, people=stream.isatty())
+    root = logging.getLogger()
+    root.handlers = [_ToStructlog()]
+    logging.getLogger("transitions").setLevel(logging.WARNING)  # it would tell every step
+    return writer
+
+
+def use_log_settings(settings: Log, writer: LineWriter, *, people: bool) -> None:
+    """Take up `log.format` and `log.level`; `people` is what `auto` goes by: somebody reads along."""
+    for_people = settings.format == "console" or (settings.format == "auto" and people)
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    logging.getLogger().setLevel(max(level, logging.INFO))
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if for_people else "iso", utc=not for_people),
+        structlog.processors.format_exc_info,
+    ]
+    if for_people:
+        colours = people and not os.environ.get("NO_COLOR")
+        form: list[Processor] = [
+            _printable,
+            structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=24, sort_keys=False),
+        ]
+    else:
+        form = [structlog.processors.JSONRenderer()]
+    structlog.configure(
+        processors=[*shared, *form],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *names: writer,
+        cache_logger_on_first_use=False,
+    )
+
+
+def log_record(record: Record) -> None:
+    """A sink of records: each is one log line, a refusal a warning."""
+    fields = {name: getattr(record, name) for name in _SHOWN}
+    told = {name: value for name, value in fields.items() if value not in (None, ())}
+    level = logging.WARNING if record.kind == "refusal" else logging.INFO
+    log.log(level, f"{record.chart}.{record.event}", **told)
+
+
+_SHOWN = ("kind", "seq", "actor", "source", "target", "effects", "identity", "address", "request_id", "cause")
+
+
+def _printable(logger: Any, name: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The renderer prints some texts as they are, and they may quote what a stranger sent to this terminal."""
+    for key, value in fields.items():
+        kept = value if isinstance(value, str) else repr(value)
+        lines = kept.split("\n") if key == "exception" else [kept]
+        fields[key] = "\n".join(_UNPRINTABLE.sub(_escaped, line) for line in lines)
+    return fields
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return ascii(found[0])[1:-1]
+
+
+class _ToStructlog(logging.Handler):
+    """Lines of libraries that log the standard way."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger(record.name).log(
+            record.levelno, "library", logger=record.name, message=record.getMessage(), exc_info=record.exc_info
+        )

@@ -1,0 +1,408 @@
+"""The journal keeps every record, numbers none twice, and is never the reason that anything else stands still."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import structlog
+import trio
+
+from engine import journal as journal_module
+from engine.clock import TrioClock
+from engine.errors import FileRefused
+from engine.journal import KEPT_BYTES, RECENT, SEGMENT_BYTES, FileJournal, FollowerDropped
+from engine.journal_files import CURRENT, Line, last_seq, parse, read_after, segments
+from engine.records import Origin, Record, Records
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    os.umask(0o077)
+    return tmp_path / "log"
+
+
+class Host:
+    """A journal with the records that feed it, as an engine has them; `again` is the next engine's."""
+
+    def __init__(self, folder: Path, clock: TrioClock | None = None) -> None:
+        self.clock = clock or TrioClock()
+        self.journal = FileJournal(folder, self.clock)
+        self.records = Records(self.clock, self.journal, last_seq=self.journal.last_seq)
+        self._folder = folder
+
+    def tell(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.records.transition(
+                "pairing", "p1", "issue", "none", "issued", ("print_code",), Origin("operator", "127.0.0.1", "ab-1")
+            )
+
+    def again(self) -> Host:
+        self.journal.close()
+        return Host(self._folder, self.clock)
+
+
+def seqs(folder: Path, after: int = 0) -> list[int]:
+    return [line.seq for lines in read_after(folder, after) for line in lines]
+
+
+async def test_a_record_is_one_line(folder: Path) -> None:
+    """Each record is one line of JSON, whole as soon as it is published, in a file of our own (600)."""
+    host = Host(folder)
+    host.records.refusal("session", "-", "start", "wrong_signature", Origin(None, "192.0.2.1", "ab-2"))
+    path = folder / CURRENT
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {
+            "time": pytest.approx(host.clock.wall(), abs=5),
+            "seq": 1,
+            "kind": "refusal",
+            "chart": "session",
+            "actor": "-",
+            "event": "start",
+            "source": None,
+            "target": None,
+            "effects": [],
+            "identity": None,
+            "address": "192.0.2.1",
+            "request_id": "ab-2",
+            "cause": "wrong_signature",
+        }
+    ]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+async def test_values_never_make_a_second_line(folder: Path) -> None:
+    """Line ends, control bytes and quotes in a value are escaped: nobody writes a line but us."""
+    host = Host(folder)
+    host.records.notice("engine", 'x\n{"seq":99}\r\x1b[2J"\x00', "start")
+    assert len((folder / CURRENT).read_bytes().splitlines()) == 1
+    assert seqs(folder) == [1]
+
+
+async def test_half_a_surrogate_harms_nobody(folder: Path) -> None:
+    """A text that no encoding takes costs its own record alone."""
+    host = Host(folder)
+    host.records.notice("engine", "\ud800", "start")
+    host.tell()
+    assert seqs(folder) == [2]
+
+
+async def test_the_next_engine_goes_on_counting(folder: Path) -> None:
+    """Numbers never repeat on one engine, whatever the number of its starts."""
+    host = Host(folder)
+    host.tell(3)
+    host = host.again()
+    host.tell(2)
+    host = host.again().again()
+    host.tell()
+    assert seqs(folder) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("torn", [b'{"time":1.0,"seq":3', b"{", b"\x00\x00\x00", b'"seq":999'])
+async def test_a_torn_last_line_is_left_behind(folder: Path, torn: bytes) -> None:
+    """Where the writer was killed inside a line, that line is passed over, and the next is a line of its own."""
+    host = Host(folder)
+    host.tell(2)
+    with (folder / CURRENT).open("ab") as file:
+        file.write(torn)
+    host = host.again()
+    host.tell(2)
+    assert seqs(folder) == [1, 2, 3, 4]
+
+
+async def test_foreign_lines_are_passed_over(folder: Path) -> None:
+    """Empty lines and lines of others stop no reader and no start."""
+    host = Host(folder)
+    host.tell()
+    with (folder / CURRENT).open("ab") as file:
+        file.write(b"\n\nhello\n{}\n" + b"\xff" * 100 + b"\n")
+    host = host.again()
+    host.tell()
+    assert seqs(folder) == [1, 2]
+
+
+@pytest.mark.parametrize("spoil", [lambda path: path.chmod(0o644), lambda path: (path.unlink(), path.symlink_to("/x"))])
+async def test_an_open_log_is_refused(folder: Path, spoil: Callable[[Path], object]) -> None:
+    """A file that others may read, or a link, is not written; the refusal says what mends it."""
+    host = Host(folder)
+    host.tell()
+    spoil(folder / CURRENT)
+    with pytest.raises(FileRefused, match="mend it with"):
+        host.again()
+
+
+async def test_a_full_file_makes_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full files are set aside under their first record's number; reading goes through all of them, in order."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
+    host = Host(folder)
+    host.tell(20)
+    names = [path.name for path in segments(folder)]
+    assert names[0] == "events-0000000000000001.jsonl"
+    assert names[-1] == CURRENT
+    assert len(names) >= 4
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in segments(folder))
+    for after in range(21):
+        assert seqs(folder, after) == list(range(after + 1, 21))
+    assert host.again().journal.last_seq == 20
+
+
+async def test_a_day_is_a_file(folder: Path) -> None:
+    """The file is set aside once it holds a day, also where that day began under another engine."""
+    host = Host(folder)
+    host.tell()
+    host.clock.skew += 86_300
+    host = host.again()
+    host.tell()
+    assert len(segments(folder)) == 1
+    host.clock.skew += 200
+    host.tell()
+    assert [path.name for path in segments(folder)] == ["events-0000000000000001.jsonl", CURRENT]
+    assert seqs(folder) == [1, 2, 3]
+
+
+async def test_the_oldest_files_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After seven days, or where all together would pass 64 MiB, the oldest go and the newest stay."""
+    assert (KEPT_BYTES, SEGMENT_BYTES) == (64 * 1024 * 1024, 8 * 1024 * 1024)
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
+    monkeypatch.setattr(journal_module, "KEPT_BYTES", 5000)
+    host = Host(folder)
+    host.tell(100)
+    assert sum(path.stat().st_size for path in segments(folder)) <= 5000 + 300
+    assert seqs(folder)[-1] == 100
+    assert seqs(folder)[0] > 70
+    old = segments(folder)[0]
+    for age, kept in ((6.9, True), (7.1, False)):
+        when = host.clock.wall() - age * 86_400
+        for path in segments(folder)[:-1]:
+            os.utime(path, (host.clock.wall(), host.clock.wall()))
+        os.utime(old, (when, when))
+        host = host.again()
+        assert old.exists() == kept
+    assert seqs(folder)[-1] == 100
+
+
+async def test_reopening_follows_a_moved_file(folder: Path) -> None:
+    """Somebody else's rotation: the moved file is let go at SIGHUP, a new one of the same name takes over."""
+    host = Host(folder)
+    host.tell()
+    (folder / CURRENT).rename(folder / "moved")
+    host.tell()
+    host.journal.reopen()
+    host.tell()
+    assert len((folder / "moved").read_text().splitlines()) == 2
+    assert seqs(folder) == [3]
+
+
+async def test_a_failing_reopen_keeps_the_old_file(folder: Path) -> None:
+    """Where no new file can be had, records still go where they went, and the log says so."""
+    host = Host(folder)
+    (folder / CURRENT).rename(folder / "moved")
+    (folder / CURRENT).symlink_to("/nowhere")
+    with structlog.testing.capture_logs() as lines:
+        host.journal.reopen()
+    host.tell()
+    assert [line["event"] for line in lines] == ["journal_not_reopened"]
+    assert len((folder / "moved").read_text().splitlines()) == 1
+
+
+async def test_a_full_disk_stops_nobody_and_is_told_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records go on to followers while the disk is full; one line says so, one says when it is over."""
+    host = Host(folder)
+    host.tell()
+    real, room = os.write, 0
+
+    def write(fd: int, data: bytes) -> int:
+        if room:
+            return real(fd, data[:room])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with structlog.testing.capture_logs() as lines:
+        monkeypatch.setattr(os, "write", write)
+        host.tell(50)
+        room = 10
+        host.tell()
+        monkeypatch.undo()
+        host.tell(2)
+    assert [line["event"] for line in lines] == ["journal_not_written", "journal_written_again"]
+    assert lines[1]["lost"] == 51
+    assert host.journal.last_seq == 54
+    assert seqs(folder) == [1, 53, 54]
+
+
+async def test_a_real_full_disk(folder: Path) -> None:
+    """The same with a device that is really full."""
+    host = Host(folder)
+    full = os.open("/dev/full", os.O_WRONLY)
+    with structlog.testing.capture_logs() as lines:
+        os.dup2(full, host.journal._fd)
+        host.tell(3)
+        host.journal.reopen()
+        host.tell()
+    os.close(full)
+    assert [line["event"] for line in lines] == ["journal_not_written", "journal_written_again"]
+    assert seqs(folder) == [4]
+
+
+async def test_a_rotation_that_fails_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the full file can't be set aside, it just grows on."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
+    host = Host(folder)
+    host.tell()
+    with structlog.testing.capture_logs() as lines, monkeypatch.context() as broken:
+        broken.setattr(Path, "rename", _refuse)
+        host.tell(10)
+    assert {line["event"] for line in lines} == {"journal_not_rotated"}
+    assert len(lines) < 5
+    assert seqs(folder) == list(range(1, 12))
+    host.tell(10)
+    assert seqs(folder) == list(range(1, 22))
+
+
+def _refuse(path: Path, target: Path) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+async def take(journal: FileJournal, after: int, count: int) -> list[int]:
+    """The numbers that a follower gets, until it has `count` of them."""
+    found: list[int] = []
+    with journal.follow(after) as follower:
+        while len(found) < count:
+            found += [line.seq for line in await follower.read()]
+    return found
+
+
+async def test_followers_get_the_old_and_the_new(folder: Path, autojump_clock: trio.testing.MockClock) -> None:
+    """A follower that comes back with its last number misses nothing and gets nothing twice, restart or not."""
+    host = Host(folder)
+    host.tell(3000)
+    host = host.again()
+    found: list[int] = []
+
+    async def follow() -> None:
+        found.extend(await take(host.journal, 10, 3990))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(100):
+            host.tell(10)
+            await trio.sleep(0.01)
+    assert found == list(range(11, 4001))
+    assert host.journal.followers == 0
+
+
+async def test_a_follower_without_news_is_woken_every_second(
+    folder: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Nothing, once a second: time for whoever follows to look whether it still may. News come at once."""
+    host = Host(folder)
+    started = trio.current_time()
+    with host.journal.follow(0) as follower:
+        assert [await follower.read() for _ in range(3)] == [[], [], []]
+        assert trio.current_time() - started == pytest.approx(3)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 0.25)
+            nursery.start_soon(tell_later, host)
+            assert [line.seq for line in await follower.read()] == [1]
+            assert trio.current_time() - started == pytest.approx(3.1)
+
+
+async def tell_later(host: Host) -> None:
+    await trio.sleep(0.1)
+    host.tell()
+
+
+async def test_a_slow_follower_is_dropped_alone(folder: Path) -> None:
+    """Who falls too far behind is let go; the others, and memory, don't notice. It may come back and miss nothing."""
+    host = Host(folder)
+    host.tell()
+    with host.journal.follow(0) as slow, host.journal.follow(0) as quick:
+        for follower in (slow, quick):
+            assert [line.seq for line in await follower.read()] == [1]
+        for _ in range(12):
+            host.tell(RECENT // 4)
+            assert len(await quick.read()) == RECENT // 4
+        with pytest.raises(FollowerDropped):
+            await slow.read()
+    assert host.journal.followers == 0
+    assert await take(host.journal, 1, 3 * RECENT) == list(range(2, 3 * RECENT + 2))
+
+
+async def test_a_slow_reader_of_old_files_is_not_dropped(folder: Path) -> None:
+    """While it reads what lies in the files, a follower may take its time, whatever happens meanwhile."""
+    host = Host(folder)
+    host.tell(RECENT)
+    host = host.again()
+    found: list[int] = []
+    with host.journal.follow(0) as follower:
+        while len(found) < 4 * RECENT:
+            if host.journal.last_seq < 4 * RECENT:
+                host.tell(RECENT // 2)
+            found += [line.seq for line in await follower.read()]
+    assert found == list(range(1, 4 * RECENT + 1))
+
+
+async def test_memory_is_bounded(folder: Path) -> None:
+    """However many records there were, a bounded number of lines is kept."""
+    host = Host(folder)
+    host.tell(2 * RECENT)
+    tracemalloc.start()
+    host.tell(4 * RECENT)
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 6_000_000
+
+
+async def test_a_follower_reads_past_what_the_disk_did_not_take(folder: Path) -> None:
+    """Records that never reached the file are a hole in what is replayed, not an endless wait."""
+    host = Host(folder)
+    host.tell(2)
+    fd = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(fd, host.journal._fd)
+    host.tell(2)
+    host.journal.reopen()
+    host.tell(2)
+    host.journal._recent.clear()
+    host.tell(1)
+    assert await take(host.journal, 0, 5) == [1, 2, 5, 6, 7]
+
+
+def test_numbers_are_found_by_halves(tmp_path: Path) -> None:
+    """In a large file the place to read from is found without reading it all, for every number, holes or not."""
+    lines = [b'{"time":1.0,"seq":%d,"pad":"%s"}\n' % (number, b"x" * (number % 700)) for number in range(3, 9000, 3)]
+    (tmp_path / CURRENT).write_bytes(b"".join(lines))
+    for after in (0, 1, 2, 3, 4, 2000, 2001, 5555, 8996, 8997, 10_000):
+        assert seqs(tmp_path, after) == [number for number in range(3, 9000, 3) if number > after]
+    assert last_seq(tmp_path) == 8997
+
+
+def test_only_whole_records_count() -> None:
+    """A line is a record if it is an object with a number; its bytes are kept as they are."""
+    assert parse(b'{"time":1.0,"seq":7,"kind":"notice"}') == Line(7, b'{"time":1.0,"seq":7,"kind":"notice"}')
+    assert [parse(line) for line in (b"", b"{}", b'{"seq":7', b'"seq":7}', b'{"seq":"7"}')] == [None] * 5
+
+
+def test_no_field_of_a_record_is_free_text() -> None:
+    """The fields are the agreed ones: none that a secret would be put in."""
+    assert Record.__struct_fields__ == (
+        "time",
+        "seq",
+        "kind",
+        "chart",
+        "actor",
+        "event",
+        "source",
+        "target",
+        "effects",
+        "identity",
+        "address",
+        "request_id",
+        "cause",
+    )
