@@ -24,7 +24,9 @@ function play(sequence) {
   const unknown = [...names("guard")].filter((name) => !(name in guards));
   if (unknown.length) throw new Error(`a guard this test does not know: ${unknown}`);
   const actions = Object.fromEntries([...names("actions")].map((name) => [name, () => {}]));
-  const machine = setup({ guards, actions, delays: { session_lifetime: lifetime } }).createMachine(config);
+  const named = Object.values(config.states).flatMap((state) => Object.keys(state.after ?? {})).filter((key) => isNaN(key));
+  const delays = Object.fromEntries(named.map((name) => [name, lifetime]));
+  const machine = setup({ guards, actions, delays }).createMachine(config);
   const actor = createActor(machine, { clock }).start();
   return sequence.map(([wait, type, proof]) => {
     clock.increment(wait);
