@@ -17,7 +17,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from engine import files
 from engine.clock import Clock, SystemClock
 from engine.errors import EngineUnavailable, KeyRefused, Refusal
-from engine.instances import Instances
+from engine.instances import Instances, is_live
+from engine.journal import FileJournal
+from engine.logs import log_record
 from engine.pairings import Pairings
 from engine.platform.apptainer import Apptainer
 from engine.records import Records
@@ -54,7 +56,8 @@ class Engine:
         self.started_at = clock.wall()
         self.keys = AuthorizedKeys(home / "authorized_keys")
         self.own_key = load_own_key(home, self.keys)
-        self.records = Records(clock)
+        self.journal = FileJournal(home / "log", clock)
+        self.records = Records(clock, self.journal, log_record, last_seq=self.journal.last_seq)
         self.runtime = Runtime(clock, self.records)
         self.license = self._load_license()
         self.tokens = Tokens(clock, identity, *_token_keys(home))
@@ -73,7 +76,7 @@ class Engine:
     async def start(self) -> None:
         """Take up the sessions of the engine before, and end those whose key is gone."""
         await self.runtime.restore("session")
-        await self.sessions.end_orphans()
+        self.orphans_ended = await self.sessions.end_orphans()
         self.records.notice("engine", self.identity, "start")
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -104,6 +107,7 @@ class Engine:
         self.license = self._load_license()
         self.own_key = load_own_key(self.home, self.keys)
         self.tokens.use(*_token_keys(self.home))
+        self.journal.reopen()
         self.records.notice("engine", self.identity, "reload", ", ".join(waiting) or None)
         return waiting
 
@@ -116,6 +120,7 @@ class Engine:
             "started_at": self.started_at,
             "sessions": len(deadlines),
             "codes": len(self.pairings),
+            "instances": sum(map(is_live, self.runtime.actors("instance"))),
             "next_expiry": min(deadlines, default=None),
             "store_bytes": self.store.size(),
         }
@@ -182,6 +187,7 @@ async def open_engine(
         store = SQLiteStore(_database(home), clock, inline=inline)
         stack.callback(store.close)
         engine = Engine(home, load, clock, store, await store.identity())
+        stack.callback(engine.journal.close)
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:

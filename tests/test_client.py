@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +9,11 @@ import pytest
 import trio
 
 from api.client import Accepted, AsyncClient, Client, Refused, SignedIn, StoredToken
-from api.http.app import make_app
-from api.server import serve
-from engine.engine import Engine, open_engine
+from engine.engine import Engine
 from engine.records import NOBODY
-from engine.settings import Settings
 from engine.trust.permissions import FIVE
 from tests.fakes import key
-
-
-@asynccontextmanager
-async def live_engine(home: Path) -> AsyncIterator[tuple[Engine, str]]:
-    """An engine with its doors on a free port, and its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    port = listening.getsockname()[1]
-    settings = Settings(port=port, addresses=(f"127.0.0.1:{port}",))
-    async with open_engine(home, lambda: settings) as engine, trio.open_nursery() as nursery:
-        engine.keys.register(key().public, FIVE)
-        down = trio.Event()
-        await nursery.start(partial(serve, make_app(engine), [listening], shutdown=down))
-        yield engine, f"http://127.0.0.1:{port}"
-        down.set()
+from tests.live import live_engine
 
 
 class Keeper:
@@ -49,7 +29,7 @@ class Keeper:
 async def test_sign_in_inspect_renew_logout(home: Path) -> None:
     """The whole life of a session through the client, each answer typed."""
     keeper = Keeper()
-    async with live_engine(home) as (_, url), AsyncClient(url, key=key().pem(), on_token=keeper) as client:
+    async with live_engine(home) as (_, url, _), AsyncClient(url, key=key().pem(), on_token=keeper) as client:
         signed_in = await client.sign_in("30m")
         inspection = await client.inspect()
         assert inspection.valid
@@ -80,14 +60,14 @@ async def test_the_sync_client_does_the_same(home: Path) -> None:
                 client.renew()
         return identity
 
-    async with live_engine(home) as (_, url):
+    async with live_engine(home) as (_, url, _):
         assert await trio.to_thread.run_sync(use, url) == key().identity
 
 
 async def test_a_refused_token_heals_once(home: Path) -> None:
     """A stored token that has ended is replaced by a sign-in, and the call goes on; without a key it is refused."""
     keeper = Keeper()
-    async with live_engine(home) as (engine, url):
+    async with live_engine(home) as (engine, url, _):
         async with AsyncClient(url, key=key(), on_token=keeper) as client:
             await client.inspect()
             await engine.sessions.end_all_of({key().identity})
@@ -104,7 +84,7 @@ async def test_a_token_is_renewed_past_half_its_lifetime(home: Path) -> None:
     now = 1000.0
     keeper = Keeper()
     async with (
-        live_engine(home) as (_, url),
+        live_engine(home) as (_, url, _),
         AsyncClient(url, key=key(), lifetime="10m", on_token=keeper, wall=lambda: now) as client,
     ):
         session = (await client.inspect()).session
@@ -146,7 +126,7 @@ async def pair(engine: Engine, client: AsyncClient, *, approve: bool) -> SignedI
 
 async def test_pairing_streams_to_a_session(home: Path) -> None:
     """A code is accepted with its match number, and answered when the operator says yes; a no raises the one 401."""
-    async with live_engine(home) as (engine, url), AsyncClient(url) as client:
+    async with live_engine(home) as (engine, url, _), AsyncClient(url) as client:
         with pytest.raises(Refused, match=r"^invalid pairing code$") as refused:
             await pair(engine, client, approve=False)
         assert (refused.value.status, refused.value.code) == (401, "invalid_pairing_code")
