@@ -8,13 +8,16 @@ from pathlib import Path
 import trio
 
 from engine.engine import open_engine
-from engine.settings import load_settings
+from engine.logs import set_up_logs
+from engine.settings import Log, load_settings
 
 
 def end_sessions_of(home: Path, identities: set[str]) -> int:
     """End every stored session of these identities; how many there were. Raises EngineUnavailable if one is running."""
     if not (home / "engine.db").exists():
         return 0
+
+    set_up_logs(Log(level="warning"))  # standard output is the command's
 
     async def end() -> int:
         async with open_engine(home, lambda: load_settings(home, os.environ, {}), run=False) as engine:

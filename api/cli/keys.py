@@ -209,9 +209,10 @@ def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: 
 
     home = home_folder()
     try:
+        ended = int(ask(home, "keys_changed", removed=removed, added=added)["sessions_ended"])
         if reload:
             ask(home, "reload")
-        return int(ask(home, "keys_changed", removed=removed, added=added)["sessions_ended"])
+        return ended
     except EngineUnavailable:
         if not removed:
             return 0
