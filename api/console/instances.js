@@ -9,7 +9,7 @@ import { current, use } from "./session.js";
 import * as startForm from "./start_form.js";
 
 const PATH = "/api/platform/singularity/instance/";
-const OVER = ["stopped", "failed", "exited", "lost"];
+const OVER = ["stopped", "failed"];
 let stop = () => {};
 let tell = () => {};
 
@@ -64,14 +64,21 @@ function update(row, instance) {
   const tag = row.querySelector(".row-title .tag");
   tag.textContent = instance.state;
   tag.dataset.state = instance.state;
-  row.querySelector(".row-facts").textContent = [
-    instance.img ?? instance.image,
-    instance.pid && `pid ${instance.pid}`,
-    instance.ip,
-    instance.started_at && `since ${when(instance.started_at)}`,
-    instance.exit_code != null && `exit code ${instance.exit_code}`,
-  ].filter(Boolean).join(" · ");
+  row.querySelector(".row-facts").textContent = facts(instance, OVER.includes(instance.state)).filter(Boolean).join(" · ");
   row.querySelector(".row-actions").lastChild.hidden = OVER.includes(instance.state) || !allows("RUNTIME");
+}
+
+function facts({ image, progress, pid, ip, started_at, ended_at, exit_code, failure }, over) {
+  return [
+    image,
+    progress,
+    !over && pid && `pid ${pid}`,
+    !over && ip,
+    started_at && `since ${when(started_at)}`,
+    ended_at && `ended ${when(ended_at)}`,
+    exit_code != null && `exit code ${exit_code}`,
+    failure,
+  ];
 }
 
 async function stopInstance(identity) {

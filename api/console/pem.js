@@ -10,6 +10,7 @@ const CONTROLS = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/;
 const SSH_LINE = /^ssh-rsa[ \t]+[A-Za-z0-9+/=]+(?:[ \t]+.*)?$/;
 const SSH_INSIDE = /(?:^|\s)ssh-rsa[ \t]/;
 const PUBLIC = ["PUBLIC KEY", "RSA PUBLIC KEY"];
+const GIVEN_PUBLIC = "this is a public key; give the private one";
 export const PKCS1 = "RSA PRIVATE KEY", PKCS8 = "PRIVATE KEY", SEALED = "ENCRYPTED PRIVATE KEY";
 
 const KINDS = {
@@ -28,9 +29,7 @@ export class KeyRefused extends Error {}
 export function privateBlock(bytes) {
   const text = textOf(bytes);
   const labels = [...text.matchAll(MARK)].map((mark) => mark[1]);
-  if (PUBLIC.includes(labels[0]) && labels.length === 1 || !labels.length && SSH_LINE.test(text.trim())) {
-    throw new KeyRefused("this is a public key; give the private one");
-  }
+  if (!labels.length && SSH_LINE.test(text.trim())) throw new KeyRefused(GIVEN_PUBLIC);
   if (!labels.length) throw new KeyRefused("the file holds no key in PEM form");
   if (labels.length > 1 || SSH_INSIDE.test(text)) throw new KeyRefused("the file holds more than one key or certificate; keep one");
   const [label] = labels;
@@ -39,6 +38,7 @@ export function privateBlock(bytes) {
   if (!block) throw new KeyRefused("the key is cut short: its END line is missing");
   const headers = HEADERS.exec(block[2]);
   const der = bytesOf(block[2].slice(headers?.[0].length ?? 0).replace(/\s+/g, ""));
+  if (PUBLIC.includes(label)) throw new KeyRefused(GIVEN_PUBLIC);
   if (![PKCS1, PKCS8, SEALED].includes(label)) throw new KeyRefused(`the file holds no private key but a ${label}`);
   return { label, der, encrypted: label === SEALED || /ENCRYPTED/.test(headers?.[1] ?? "") };
 }

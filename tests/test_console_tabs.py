@@ -1,0 +1,205 @@
+"""One session in all tabs of a browser: shared, renewed by one for all, ended in all; and what only time brings."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from email.utils import format_datetime, parsedate_to_datetime
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.browser import NOTHING, Host, Terminal, Visitor, visiting
+
+pytestmark = [pytest.mark.browser, pytest.mark.process]
+
+
+@dataclass
+class Aging:
+    """What was begun half a minute before it is looked at, so that the tests wait side by side."""
+
+    begun: float
+    tabs: list[Page]
+    owner: Visitor
+    waiting: Page
+    unclaimed: Terminal
+    unclaimed_code: str
+    claimed: Terminal
+
+    def wait_until(self, age: float) -> None:
+        """Sleeps until `age` seconds after the beginning, with the browser's own events served."""
+        self.waiting.wait_for_timeout(max(0.0, self.begun + age - time.monotonic()) * 1000)
+
+
+@pytest.fixture(scope="module")
+def aging(chromium: Browser, host: Host) -> Iterator[Aging]:
+    """Two tabs in a session of a minute, a code that nobody claims, and one that nobody answers."""
+    with ExitStack() as stack:
+        owner = stack.enter_context(visiting(chromium, host))
+        stranger = stack.enter_context(visiting(chromium, host))
+        unclaimed, claimed = (stack.enter_context(host.pairing()) for _ in range(2))
+        waiting = stranger.open()
+        waiting.check("input[value=pair]", force=True)
+        waiting.fill("#code", claimed.code())
+        waiting.click("#pair-submit")
+        claimed.match_number()
+        tabs = [owner.sign_in("rsa3072.pkcs8.pem", lifetime="1m")]
+        tabs.append(owner.open())
+        yield Aging(time.monotonic(), tabs, owner, waiting, unclaimed, unclaimed.code(), claimed)
+
+
+def token(page: Page) -> str:
+    stored: str = json.loads(page.evaluate("sessionStorage['hatchway.session']"))["token"]
+    return stored
+
+
+def test_a_session_survives_refresh_navigation_and_new_tabs(aging: Aging, visitor: Visitor) -> None:
+    """The same session each time, without a second sign-in."""
+    page = visitor.sign_in()
+    page.reload()
+    expect(page.locator("#view-home")).to_be_visible()
+    page.goto("about:blank")
+    page.go_back()
+    expect(page.locator("#view-home")).to_be_visible()
+    other = visitor.open()
+    expect(other.locator("#view-home")).to_be_visible()
+    assert token(other) == token(page)
+    assert len(visitor.asked("/api/auth/verify/")) == 1
+
+
+def test_logging_out_in_one_tab_ends_the_others_within_a_second(visitor: Visitor) -> None:
+    """The engine has ended the session too, and nothing is kept (D40)."""
+    one = visitor.sign_in()
+    other = visitor.open()
+    spent = token(other)
+    one.click("#logout")
+    expect(other.locator("#view-signin")).to_be_visible(timeout=1000)
+    expect(other.locator("#signin-notice")).to_have_text("You were logged out in another tab.")
+    expect(one.locator("#signin-notice")).to_have_text("You are logged out.")
+    status = one.evaluate(
+        "(token) => fetch('/api/auth/inspect/', {headers: {Authorization: `Bearer ${token}`}}).then((r) => r.status)",
+        spent,
+    )
+    assert status == 401
+    assert visitor.kept(one) == visitor.kept(other) == NOTHING
+    one.reload()
+    expect(one.locator("#view-signin")).to_be_visible()
+
+
+def test_signing_in_takes_the_waiting_tabs_along(visitor: Visitor) -> None:
+    """A tab that shows the sign-in page is signed in with the other."""
+    waiting = visitor.open()
+    visitor.sign_in()
+    expect(waiting.locator("#view-home")).to_be_visible()
+
+
+def test_all_tabs_closed_and_opened_again_is_signed_out(visitor: Visitor) -> None:
+    """sessionStorage goes with the last tab."""
+    pages = [visitor.sign_in(), visitor.open()]
+    for page in pages:
+        page.close()
+    page = visitor.open()
+    expect(page.locator("#view-signin")).to_be_visible()
+    assert visitor.kept(page) == NOTHING
+
+
+def test_a_revoked_session_is_out_at_its_next_step(visitor: Visitor, chromium: Browser, host: Host) -> None:
+    """Another browser of the same key revokes it from the list; the page says that the engine ended it."""
+    page = visitor.sign_in()
+    mine = json.loads(page.evaluate("sessionStorage['hatchway.session']"))["session"]
+    with visiting(chromium, host) as other:
+        away = other.sign_in()
+        row = away.locator(f"#sessions-list [data-key='{mine}']")
+        row.get_by_role("button", name="Revoke").click()
+        away.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        expect(row).to_have_count(0)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#signin-notice")).to_contain_text("Your session was ended at the engine")
+
+
+def test_log_out_everywhere_ends_every_session_of_the_key(visitor: Visitor, chromium: Browser, host: Host) -> None:
+    """This one and the others, not those of other keys."""
+    with visiting(chromium, host) as elsewhere, visiting(chromium, host) as stranger:
+        away = elsewhere.sign_in()
+        other_key = stranger.sign_in("rsa3072.pkcs8.pem")
+        page = visitor.sign_in()
+        page.click("#everywhere")
+        page.get_by_role("dialog").get_by_role("button", name="Log out everywhere").click()
+        expect(page.locator("#signin-notice")).to_have_text("You are logged out.")
+        for somewhere in (away, other_key):
+            somewhere.reload()
+        expect(away.locator("#view-signin")).to_be_visible()
+        expect(other_key.locator("#view-home")).to_be_visible()
+
+
+def test_two_tabs_that_renew_at_once_renew_once(aging: Aging) -> None:
+    """Past half its lifetime a session is renewed by use; one tab does it, and both have the new token (B12)."""
+    one, other = aging.tabs
+    before = token(one)
+    one.keyboard.press("Shift")
+    one.wait_for_timeout(200)
+    if time.monotonic() < aging.begun + 25:
+        assert not aging.owner.asked("/api/auth/renew/")  # not before half
+    aging.wait_until(31)
+    for page in aging.tabs:  # one key press in each within a few milliseconds
+        page.evaluate("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Shift'}))")
+    for page in aging.tabs:
+        page.wait_for_function("(old) => JSON.parse(sessionStorage['hatchway.session']).token !== old", arg=before)
+        expect(page.locator("#left-clock")).to_have_text(re.compile(r"0:5\d|1:00"))
+    assert token(one) == token(other)
+    one.wait_for_timeout(400)
+    assert len(aging.owner.asked("/api/auth/renew/")) == 1
+    assert not [r for r in aging.owner.requests if (answer := r.response()) is not None and answer.status == 401]
+
+
+def test_a_code_that_nobody_claims_is_refused_after_its_time(aging: Aging, visitor: Visitor) -> None:
+    """Half a minute later it is an invalid one like any other."""
+    aging.wait_until(31)
+    aging.unclaimed.wait_for("expired")
+    page = visitor.open(f"#pair={aging.unclaimed_code}")
+    page.click("#pair-submit")
+    expect(page.locator("#code-error")).to_contain_text("invalid pairing code")
+
+
+def test_an_operator_who_does_not_answer_is_told_of(aging: Aging) -> None:
+    """The contract's message for the end of the decision window, in the browser and at the terminal."""
+    expect(aging.waiting.locator("#code-error")).to_contain_text("pairing expired on approval", timeout=35_000)
+    aging.claimed.wait_for("pairing expired on approval")
+
+
+def test_the_time_left_is_the_engine_s(visitor: Visitor, host: Host) -> None:
+    """A browser whose clock is three hours ahead, and then jumps, counts down right and is not signed out by it."""
+    page = visitor.context.new_page()
+    page.clock.install(time=time.time() + 3 * 3600)
+    page.goto(host.url)
+    page.locator("#view-signin:visible").wait_for()
+    visitor.sign_in(lifetime="10m", page=page)
+    expect(page.locator("#left-clock")).to_have_text(re.compile(r"9:5\d|10:00"))
+    page.clock.fast_forward(8 * 60 * 1000)
+    expect(page.locator("#left-clock")).to_have_text(re.compile(r"9:[45]\d"))
+
+
+def test_a_session_ends_in_the_page_when_the_engine_s_clock_says_so(visitor: Visitor) -> None:
+    """A last minute is announced; at the end the token is gone, whatever the device's clock says."""
+    ahead = 0
+
+    def later(route: Route) -> None:
+        answer = route.fetch()
+        date = parsedate_to_datetime(answer.headers["date"]) + timedelta(seconds=ahead)
+        route.fulfill(response=answer, headers=answer.headers | {"date": format_datetime(date, usegmt=True)})
+
+    page = visitor.sign_in(lifetime="10m")
+    visitor.context.route("**/api/auth/inspect/", later)
+    ahead = 9 * 60 + 30
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#announce")).to_contain_text("less than a minute")
+    expect(page.locator("#left-clock")).to_have_text(re.compile(r"0:[123]\d"))
+    ahead = 10 * 60 + 1
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#signin-notice")).to_have_text("Your session has expired.")
+    assert visitor.kept(page) == NOTHING
