@@ -21,6 +21,7 @@ from api.server import ServerLimits, open_sockets, serve
 from api.tls import Tls, wanted
 from engine.engine import Engine, open_engine
 from engine.errors import Refusal
+from engine.logs import set_up_logs
 from engine.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -122,6 +123,7 @@ def _reload(doors: Doors) -> None:
 
 async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
     """Run until stopped by a signal or the operator. Raises EngineUnavailable, FileRefused, SettingRefused."""
+    set_up_logs(load().log)
     async with open_doors(home, load) as doors:
         if sys.stdout.isatty():
             _print_start_page(doors)

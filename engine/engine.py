@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from engine.journal import FileJournal
 from engine.logs import log_record
 from engine.pairings import Pairings
 from engine.platform.apptainer import Apptainer
-from engine.records import Records
+from engine.records import Records, Sink
 from engine.runtime import Runtime
 from engine.sessions import Sessions
 from engine.settings import Settings, reload
@@ -49,7 +49,15 @@ OLD_KEY_KEPT = 24 * 3600
 class Engine:
     """Everything one engine is made of. Use `open_engine`."""
 
-    def __init__(self, home: Path, load: Callable[[], Settings], clock: Clock, store: Store, identity: str) -> None:
+    def __init__(
+        self,
+        home: Path,
+        load: Callable[[], Settings],
+        clock: Clock,
+        store: Store,
+        identity: str,
+        sinks: Sequence[Sink] = (),
+    ) -> None:
         self.home, self.clock, self.store, self.identity = home, clock, store, identity
         self._load = load
         self.settings = load()
@@ -102,7 +110,8 @@ class Engine:
             log.warning("orphans_not_ended", why=refused.detail)
 
     def reload(self) -> tuple[str, ...]:
-        """Take up settings, license and token keys anew; the names of settings that wait for a restart."""
+        """Take up settings, license, token keys and log file anew; the names of settings that wait for a restart."""
+        self.journal.reopen()
         self.settings, waiting = reload(self.settings, self._load())
         self.license = self._load_license()
         self.own_key = load_own_key(self.home, self.keys)
@@ -170,10 +179,12 @@ async def open_engine(
     *,
     inline: bool = False,
     run: bool = True,
+    sinks: Sequence[Sink] = (),
 ) -> AsyncIterator[Engine]:
     """An engine on `home`, running until left; `load` reads its settings, at start and at every reload.
 
     `inline` keeps the store's writes in this thread, for tests in virtual time. Without `run` no delay fires.
+    `sinks` get every record, as the journal does.
     Raises EngineUnavailable where another engine holds the folder, FileRefused where the folder isn't private.
     """
     clock = clock or SystemClock()
@@ -186,11 +197,13 @@ async def open_engine(
             raise EngineUnavailable(f"another engine runs on {home}: stop it with `hatchway engine stop`") from None
         store = SQLiteStore(_database(home), clock, inline=inline)
         stack.callback(store.close)
-        engine = Engine(home, load, clock, store, await store.identity())
+        engine = Engine(home, load, clock, store, await store.identity(), sinks)
+        stack.callback(engine.journal.close)
         stack.callback(engine.journal.close)
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:
+                engine.records.notice("engine", engine.identity, "start")
                 await nursery.start(engine.run)
             try:
                 yield engine

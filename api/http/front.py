@@ -146,7 +146,8 @@ def _after_body(receive: Receive) -> Receive:
 def _with_nosniff(send: Send) -> Send:
     async def send_on(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], NOSNIFF]
+            headers = list(message["headers"])
+            message["headers"] = headers if NOSNIFF in headers else [*headers, NOSNIFF]
         await send(message)
 
     return send_on
