@@ -65,7 +65,7 @@ class Engine:
         self.keys = AuthorizedKeys(home / "authorized_keys")
         self.own_key = load_own_key(home, self.keys)
         self.journal = FileJournal(home / "log", clock)
-        self.records = Records(clock, self.journal, log_record, last_seq=self.journal.last_seq)
+        self.records = Records(clock, self.journal, log_record, *sinks, last_seq=self.journal.last_seq)
         self.runtime = Runtime(clock, self.records)
         self.license = self._load_license()
         self.tokens = Tokens(clock, identity, *_token_keys(home))
@@ -85,7 +85,6 @@ class Engine:
         """Take up the sessions of the engine before, and end those whose key is gone."""
         await self.runtime.restore("session")
         self.orphans_ended = await self.sessions.end_orphans()
-        self.records.notice("engine", self.identity, "start")
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fire the delays, mind the instances and watch authorized_keys, for ever."""
@@ -116,7 +115,6 @@ class Engine:
         self.license = self._load_license()
         self.own_key = load_own_key(self.home, self.keys)
         self.tokens.use(*_token_keys(self.home))
-        self.journal.reopen()
         self.records.notice("engine", self.identity, "reload", ", ".join(waiting) or None)
         return waiting
 
@@ -198,7 +196,6 @@ async def open_engine(
         store = SQLiteStore(_database(home), clock, inline=inline)
         stack.callback(store.close)
         engine = Engine(home, load, clock, store, await store.identity(), sinks)
-        stack.callback(engine.journal.close)
         stack.callback(engine.journal.close)
         await engine.start()
         async with trio.open_nursery() as nursery:

@@ -33,7 +33,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run in virtual time what asks for it. Leave out what this machine can't run, and say so; CI has everything."""
     for item in items:
-        if item.get_closest_marker("virtual_time"):
+        if item.get_closest_marker("virtual_time") and item.get_closest_marker("trio"):
             # In front of the mark that pytest-trio's own mode has put on every test.
             item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
     missing = [marker for marker, here in NEEDS.items() if not here()]

@@ -1,0 +1,354 @@
+"""Pairing in virtual time, by HTTP door and terminal (sections 3.1, 4.4): every outcome the contract names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.http.app import make_app
+from engine.engine import Engine
+from engine.errors import PairingExpired, TooManyRequests
+from engine.pairings import ALPHABET, Issued, normalise, printable
+from engine.records import Origin
+from engine.trust.permissions import FIVE
+from tests.fakes import Browser, Reply, virtual_engine, watch_of
+
+pytestmark = pytest.mark.virtual_time
+
+PAIR = "/api/auth/pair/request/"
+OPERATOR = Origin("operator")
+INVALID = {"status": 401, "code": "invalid_pairing_code", "detail": "invalid pairing code"}
+EXPIRED = {"status": 401, "code": "pairing_expired_on_approval", "detail": "pairing expired on approval"}
+
+
+class Host:
+    """An operator at a terminal: prints codes, sees what is told, answers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def terminal(self, event: str, **details: Any) -> None:
+        self.told.append((event, details))
+
+    async def print_code(self, permissions: tuple[str, ...] = FIVE, lifetime: int = 3600) -> Issued:
+        return await self.engine.pairings.issue(permissions, lifetime, self.terminal, OPERATOR)
+
+    async def answer(self, issued: Issued, approved: bool) -> None:
+        await self.engine.pairings.answer(issued.id, approved, OPERATOR)
+
+    @property
+    def last(self) -> str:
+        return self.told[-1][0]
+
+
+@pytest.fixture
+async def engine(home: Path) -> AsyncIterator[Engine]:
+    async with virtual_engine(home) as made:
+        yield made
+
+
+@pytest.fixture
+async def host(engine: Engine) -> Host:
+    return Host(engine)
+
+
+@pytest.fixture
+async def browser(engine: Engine) -> Browser:
+    return Browser(make_app(engine))
+
+
+async def claim(nursery: trio.Nursery, browser: Browser, code: str, **more: Any) -> Reply:
+    """A claim under way, its first line there or its answer complete."""
+    reply = Reply()
+    nursery.start_soon(partial(browser.talk, reply, "POST", PAIR, {"code": code}, **more))
+    await trio.testing.wait_all_tasks_blocked()
+    return reply
+
+
+def is_problem(value: dict[str, Any], expected: dict[str, Any]) -> bool:
+    return expected.items() <= value.items()
+
+
+async def test_approved(nursery: trio.Nursery, browser: Browser, host: Host, engine: Engine) -> None:
+    """Accepted at once, the same match number on both sides, and the session in the last line only."""
+    issued = await host.print_code(("SHELL", "RUNTIME"), 7200)
+    reply = await claim(nursery, browser, issued.code)
+    event, shown = host.told[-1]
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/x-ndjson")
+    assert reply.headers["cache-control"] == "no-store, no-transform"
+    assert reply.headers["x-accel-buffering"] == "no"
+    assert reply.lines() == [{"accepted": True, "match": shown["match"], "expires_in": 30}]
+    assert (event, shown["address"], shown["forwarded"]) == ("claimed", "127.0.0.1", None)
+    await trio.sleep(12)
+    await host.answer(issued, True)
+    await reply.done.wait()
+    session = reply.lines()[-1]
+    assert session["permissions"] == ["SHELL", "RUNTIME"]
+    assert session["expires_at"] == int(engine.clock.wall()) + 7200
+    assert sum(piece == b"\n" for _, piece in reply.pieces) == 2, "a blank line each five seconds"
+    inspected = (await browser.get("/api/auth/inspect/", token=session["token"])).json()
+    assert (inspected["method"], inspected["identity"]) == ("pairing", f"pairing:{issued.id}")
+    assert host.last == "approved"
+    assert watch_of(engine).told("pairing") == [("issue", "issued"), ("claim", "claimed"), ("approve", "approved")]
+
+
+async def test_rejected(nursery: trio.Nursery, browser: Browser, host: Host) -> None:
+    """The last line is the problem with status 401, and the code is used up."""
+    issued = await host.print_code()
+    reply = await claim(nursery, browser, issued.code)
+    await host.answer(issued, False)
+    await reply.done.wait()
+    assert is_problem(reply.lines()[-1], INVALID)
+    assert host.last == "rejected"
+    again = await browser.post(PAIR, {"code": issued.code})
+    assert (again.status, again.json()["code"]) == (401, "invalid_pairing_code")
+
+
+@pytest.mark.parametrize(("after", "status"), [(29.9, 200), (30.0, 401), (30.1, 401)])
+async def test_the_claim_window(nursery: trio.Nursery, browser: Browser, host: Host, after: float, status: int) -> None:
+    """D25: a claim before thirty seconds is taken, at or after them the code has expired."""
+    issued = await host.print_code()
+    await trio.sleep(after)
+    reply = await claim(nursery, browser, issued.code)
+    assert reply.status == status
+    assert host.last == ("claimed" if status == 200 else "expired")
+    await browser_leaves(reply)
+
+
+async def browser_leaves(reply: Reply) -> None:
+    reply.hang_up.set()
+    await reply.done.wait()
+
+
+@pytest.mark.parametrize(("after", "signed_in"), [(29.9, True), (30.0, False), (30.1, False)])
+async def test_the_decision_window(
+    nursery: trio.Nursery, browser: Browser, host: Host, after: float, signed_in: bool
+) -> None:
+    """D25: a y before thirty seconds signs in; a late one is `pairing expired on approval`, for both sides."""
+    issued = await host.print_code()
+    await trio.sleep(20)
+    reply = await claim(nursery, browser, issued.code)
+    await trio.sleep(after)
+    if signed_in:
+        await host.answer(issued, True)
+    else:
+        with pytest.raises(PairingExpired, match="pairing expired on approval"):
+            await host.answer(issued, True)
+    await reply.done.wait()
+    assert ("token" in reply.lines()[-1]) is signed_in
+    if not signed_in:
+        assert is_problem(reply.lines()[-1], EXPIRED)
+        assert host.last == "expired"
+
+
+async def test_unclaimed_codes_expire(host: Host, browser: Browser) -> None:
+    """Thirty seconds with no claim: the terminal is told, the code is unknown to nobody but useless."""
+    issued = await host.print_code()
+    await trio.sleep(30.5)
+    assert host.told == [("expired", {"message": "pairing expired"})]
+    assert (await browser.post(PAIR, {"code": issued.code})).status == 401
+
+
+async def test_two_claims(nursery: trio.Nursery, browser: Browser, host: Host) -> None:
+    """The first claimant is not disturbed by the second, who gets the one 401; one prompt only."""
+    issued = await host.print_code()
+    first = await claim(nursery, browser, issued.code)
+    second = await Browser(browser.front, address="192.0.2.9").post(PAIR, {"code": issued.code})
+    assert (second.status, second.json()["detail"]) == (401, "invalid pairing code")
+    assert [event for event, _ in host.told] == ["claimed"]
+    await host.answer(issued, True)
+    await first.done.wait()
+    assert "token" in first.lines()[-1]
+
+
+async def test_fifty_claims_at_once(nursery: trio.Nursery, browser: Browser, host: Host) -> None:
+    """D25: one is accepted, forty-nine are refused, there is one prompt."""
+    issued = await host.print_code()
+    replies = [Reply() for _ in range(50)]
+    for number, reply in enumerate(replies):
+        claimant = Browser(browser.front, address=f"192.0.2.{number}")
+        nursery.start_soon(partial(claimant.talk, reply, "POST", PAIR, {"code": issued.code}))
+    await trio.testing.wait_all_tasks_blocked()
+    assert sorted(reply.status for reply in replies) == [200] + [401] * 49
+    assert [event for event, _ in host.told] == ["claimed"]
+
+
+async def test_the_console_hangs_up(nursery: trio.Nursery, browser: Browser, host: Host, engine: Engine) -> None:
+    """B7: the terminal is told, the code is consumed, a later y makes no session."""
+    issued = await host.print_code()
+    reply = await claim(nursery, browser, issued.code)
+    await browser_leaves(reply)
+    assert host.last == "left"
+    with pytest.raises(PairingExpired):
+        await host.answer(issued, True)
+    assert watch_of(engine).told("session") == []
+
+
+async def test_withdrawn(nursery: trio.Nursery, browser: Browser, host: Host, engine: Engine) -> None:
+    """Ctrl-C at the host, before or after the claim: the code no longer works, and who waits is told."""
+    unclaimed, claimed = await host.print_code(), await host.print_code()
+    reply = await claim(nursery, browser, claimed.code)
+    for issued in (unclaimed, claimed):
+        await engine.pairings.withdraw(issued.id, OPERATOR)
+        await engine.pairings.withdraw(issued.id, OPERATOR)
+    await reply.done.wait()
+    assert is_problem(reply.lines()[-1], INVALID)
+    assert (await browser.post(PAIR, {"code": unclaimed.code})).status == 401
+    assert len(engine.pairings) == 0
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/json;q=0.9, text/html"])
+async def test_unstreamed(nursery: trio.Nursery, browser: Browser, host: Host, accept: str) -> None:
+    """Who accepts JSON alone waits, and gets the outcome with its own status."""
+    for approved, status in ((True, 200), (False, 401)):
+        issued = await host.print_code()
+        reply = await claim(nursery, browser, issued.code, headers={"accept": accept})
+        assert reply.pieces == []
+        await host.answer(issued, approved)
+        await reply.done.wait()
+        assert reply.status == status
+        assert ("token" in reply.json()) is approved
+    issued = await host.print_code()
+    reply = await claim(nursery, browser, issued.code, headers={"accept": accept})
+    await browser_leaves(reply)
+    assert host.last == "left"
+
+
+async def test_four_codes_at_once(host: Host) -> None:
+    """One for each terminal, four at most; the fifth is told what to do."""
+    issued = [await host.print_code() for _ in range(4)]
+    with pytest.raises(TooManyRequests, match="withdraw one first"):
+        await host.print_code()
+    await host.engine.pairings.withdraw(issued[0].id, OPERATOR)
+    await host.print_code()
+
+
+async def test_five_wrong_codes_a_minute(nursery: trio.Nursery, browser: Browser, host: Host) -> None:
+    """D23: then 429 with the seconds to wait, the right code from there too; elsewhere it still works."""
+    issued = await host.print_code()
+    statuses = [(await browser.post(PAIR, {"code": f"WRNG000{n}"})).status for n in range(6)]
+    assert statuses == [401] * 5 + [429]
+    locked_out = await browser.post(PAIR, {"code": issued.code})
+    assert (locked_out.status, locked_out.json()["code"]) == (429, "too_many_requests")
+    assert 0 < int(locked_out.headers["retry-after"]) <= 60
+    reply = await claim(nursery, Browser(browser.front, address="192.0.2.1"), issued.code)
+    assert reply.status == 200
+    await browser_leaves(reply)
+
+
+async def test_fifty_wrong_codes_withdraw_those_that_are_out(browser: Browser, host: Host) -> None:
+    """From however many addresses: the terminal says why, and says it in a few lines."""
+    issued = await host.print_code()
+    for number in range(50):
+        guesser = Browser(browser.front, address=f"2001:db8:0:{number:x}::1")
+        assert (await guesser.post(PAIR, {"code": "WRONG123"})).status == 401
+    assert host.last == "withdrawn"
+    assert "too many wrong codes" in host.told[-1][1]["message"]
+    assert len(host.told) <= 4
+    assert (await Browser(browser.front, address="192.0.2.1").post(PAIR, {"code": issued.code})).status == 401
+
+
+async def test_used_codes_are_no_guesses(browser: Browser, host: Host) -> None:
+    """A stale tab that tries its old code again and again locks nobody out."""
+    issued = await host.print_code()
+    await host.engine.pairings.withdraw(issued.id, OPERATOR)
+    statuses = {(await browser.post(PAIR, {"code": issued.code})).status for _ in range(20)}
+    assert statuses == {401}
+
+
+async def test_one_ipv6_network_is_one_source(browser: Browser) -> None:
+    """A /64 has one household's worth of tries, not 2^64."""
+    statuses = [
+        (await Browser(browser.front, address=f"2001:db8::{n:x}").post(PAIR, {"code": "WRONG123"})).status
+        for n in range(6)
+    ]
+    assert statuses[-1] == 429
+
+
+async def test_one_answer_for_every_refused_code(browser: Browser, host: Host) -> None:
+    """Unknown, used and expired codes answer byte for byte the same."""
+    used, expired = await host.print_code(), await host.print_code()
+    await host.engine.pairings.withdraw(used.id, OPERATOR)
+    await trio.sleep(31)
+    bodies = {(await browser.post(PAIR, {"code": code})).body for code in (used.code, expired.code, "UNKN0WN1")}
+    assert len(bodies) == 1
+
+
+@pytest.mark.parametrize("code", [None, [], {}, True, 12345678])
+async def test_a_code_is_text(browser: Browser, host: Host, code: Any) -> None:
+    """D24: anything else is a wrong request, no try, and harms no code that is out."""
+    await host.print_code()
+    reply = await browser.post(PAIR, {"code": code})
+    assert (reply.status, reply.json()["errors"].keys()) == (422, {"code"})
+    assert host.told == []
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["{}", " {}\n", "{l}", "{a}-{b}", "{a} {b}", "{a}\u2013{b}", "{wide}", "{a}\u00a0{b}"],
+    ids=["plain", "spaces", "lower", "hyphen", "space", "en dash", "full width", "no-break space"],
+)
+async def test_codes_as_people_type_them(nursery: trio.Nursery, browser: Browser, host: Host, typed: str) -> None:
+    """B3: any case, with spaces and hyphens, in full width: the same code."""
+    issued = await host.print_code()
+    code = issued.code
+    wide = "".join(chr(ord(sign) + 0xFEE0) for sign in code)
+    text = typed.replace("{}", code).format(l=code.lower(), a=code[:4], b=code[4:], wide=wide)
+    reply = await claim(nursery, browser, text)
+    assert reply.status == 200
+    await browser_leaves(reply)
+
+
+@given(st.text(ALPHABET, min_size=8, max_size=8), st.randoms())
+def test_look_alikes_are_folded(code: str, random: Any) -> None:
+    """O for 0, I and L for 1, in any case and with anything between: normalised to what was printed."""
+    alike = {"0": "0Oo", "1": "1IiLl"}
+    typed = "".join(
+        random.choice(alike.get(sign, sign + sign.lower())) + random.choice(["", " ", "-"]) for sign in code
+    )
+    assert normalise(typed) == code
+
+
+@given(st.binary(max_size=300))
+def test_agents_are_harmless(agent: bytes) -> None:
+    """D27: only 0x20-0x7E reaches a terminal, at most 200 characters, and quotes can't be closed."""
+    shown = printable(agent)
+    assert len(shown) <= 200
+    assert all(" " <= sign <= "~" for sign in shown)
+    assert '"' not in shown
+    assert shown.replace("\\x", "").count("\\") == 0
+
+
+async def test_a_stopping_engine_tells_who_waits(
+    nursery: trio.Nursery, browser: Browser, host: Host, engine: Engine
+) -> None:
+    """A held claim ends with a last item when the engine is stopped."""
+    issued = await host.print_code()
+    reply = await claim(nursery, browser, issued.code)
+    engine.stopping.set()
+    await reply.done.wait()
+    assert is_problem(reply.lines()[-1], INVALID)
+
+
+async def test_a_forwarded_address_counts_from_a_configured_proxy_only(home: Path) -> None:
+    """D28: anybody may send the header, only a trusted peer is believed; the prompt shows both."""
+    for trusted, forwarded in (((), None), (("127.0.0.1/32",), "198.51.100.7")):
+        async with virtual_engine(home, trusted_proxies=trusted) as engine, trio.open_nursery() as nursery:
+            host, browser = Host(engine), Browser(make_app(engine))
+            issued = await host.print_code()
+            headers = {
+                "x-forwarded-for": "10.9.9.9, 198.51.100.7",
+                "forwarded": "for=10.9.9.9",
+                "x-real-ip": "10.9.9.9",
+            }
+            reply = await claim(nursery, browser, issued.code, headers=headers)
+            assert (host.told[-1][1]["address"], host.told[-1][1]["forwarded"]) == ("127.0.0.1", forwarded)
+            await browser_leaves(reply)
