@@ -72,7 +72,7 @@ class Engine:
         self.sessions = Sessions(
             self.runtime, store, self.keys, self.tokens, Challenges(clock), lambda: self.settings, lambda: self.own_key
         )
-        self.pairings = Pairings(self.runtime, MemoryStore(clock), lambda: self.settings, self.sessions.start)
+        self.pairings = Pairings(self.runtime, codes, lambda: self.settings, self.sessions.start)
         platform = Apptainer(home / "instances", lambda: self.settings.allow_root_instances)
         self.instances = Instances(self.runtime, store, platform, lambda: self.settings, home)
         self.stopping = trio.Event()
@@ -181,7 +181,8 @@ async def open_engine(
 ) -> AsyncIterator[Engine]:
     """An engine on `home`, running until left; `load` reads its settings, at start and at every reload.
 
-    `inline` keeps the store's writes in this thread, for tests in virtual time. Without `run` no delay fires.
+    `inline` keeps the store's writes in this thread, for tests in virtual time. Without `run` no delay fires. `store`
+    and `codes` stand in for the database and for the memory of pairing codes; who brings a store closes it.
     `sinks` get every record, as the journal does.
     Raises EngineUnavailable where another engine holds the folder, FileRefused where the folder isn't private.
     """
