@@ -1,0 +1,90 @@
+"""A real container runtime for tests: a host's folders, an image, and the promise that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.platform import processes
+from engine.platform.apptainer import Apptainer
+from engine.platform.confinement import confine
+from engine.platform.host import Host, this_host
+from engine.platform.request import InstanceFields, InstanceRequest, Policy
+
+IMAGE = Path("/tmp/busybox.sif")
+"""Where tests/data/install-apptainer builds it."""
+
+KEY = b"-----BEGIN PRIVATE KEY----- canary"
+NAMES = "hwt-"
+
+
+class Place:
+    """A host's folders as an engine has them, and its real runtime."""
+
+    def __init__(self, base: Path) -> None:
+        self.home, self.images, self.volumes = base / "engine", base / "images", base / "volumes"
+        for folder in (self.home, self.images, self.volumes):
+            folder.mkdir(mode=0o700)
+        shutil.copy(IMAGE, self.images / "box.sif")
+        (self.home / "private-key.pem").write_bytes(KEY)
+        self.platform = self.runtime()
+
+    def runtime(self, host: Host | None = None) -> Apptainer:
+        """A backend anew, as after a restart; on a host of other means where one is given."""
+        return Apptainer(self.home / "instances", lambda: False, lambda: host or this_host())
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(self.home, (str(self.images),), (), (str(self.volumes),), True)
+
+    def request(self, policy: Policy | None = None, **fields: Any) -> InstanceRequest:
+        fields = {"image": "box.sif", "identity": new_name(), **fields}
+        return confine(msgspec.convert(fields, InstanceFields, strict=True), policy or self.policy)
+
+    def output(self, started: Any, stream: Any = "out") -> str:
+        path, begin = self.platform.log(started, stream)
+        return path.read_bytes()[begin:].decode()
+
+
+def new_name() -> str:
+    return NAMES + secrets.token_hex(4)
+
+
+def listed() -> dict[str, Any]:
+    """The runtime's own list, asked by hand."""
+    env = {"PATH": os.environ["PATH"], "HOME": pwd.getpwuid(os.geteuid()).pw_dir}
+    done = subprocess.run(["apptainer", "instance", "list", "--json"], env=env, capture_output=True, check=True)
+    return {entry["instance"]: entry for entry in json.loads(done.stdout)["instances"]}
+
+
+def living() -> dict[str, list[int]]:
+    """Every instance of our tests that has a process, listed or not, and its watchers under their name too."""
+    found: dict[str, list[int]] = {}
+    for process in processes.own():
+        words = process.argv[0].rstrip() if process.argv[0].startswith("Apptainer instance") else process.argv[-1]
+        name = words.rpartition("[")[2].rstrip("]").rpartition("/")[2]
+        if name.startswith(NAMES):
+            found.setdefault(name, []).append(process.pid)
+    return found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A place that has to be left with no instance of ours, listed or not."""
+    yield Place(tmp_path)
+    left = living()
+    for pids in left.values():
+        for pid in pids:
+            processes.kill(pid, processes.since(pid))
+    assert not left, f"left behind: {left}"
+    assert not [name for name in listed() if name.startswith(NAMES)]
