@@ -55,6 +55,7 @@ class Engine:
         load: Callable[[], Settings],
         clock: Clock,
         store: Store,
+        codes: Store,
         identity: str,
         sinks: Sequence[Sink] = (),
     ) -> None:
@@ -178,6 +179,8 @@ async def open_engine(
     inline: bool = False,
     run: bool = True,
     sinks: Sequence[Sink] = (),
+    store: Store | None = None,
+    codes: Store | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine on `home`, running until left; `load` reads its settings, at start and at every reload.
 
@@ -194,9 +197,10 @@ async def open_engine(
             stack.enter_context(files.locked(home / "engine.lock", wait=False))
         except files.LockHeld:
             raise EngineUnavailable(f"another engine runs on {home}: stop it with `hatchway engine stop`") from None
-        store = SQLiteStore(_database(home), clock, inline=inline)
-        stack.callback(store.close)
-        engine = Engine(home, load, clock, store, await store.identity(), sinks)
+        if store is None:
+            store = database = SQLiteStore(_database(home), clock, inline=inline)
+            stack.callback(database.close)
+        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), await store.identity(), sinks)
         stack.callback(engine.journal.close)
         await engine.start()
         async with trio.open_nursery() as nursery:
