@@ -1,0 +1,196 @@
+"""One connection from handshake to close: it reads until somebody ends it, and nothing it meets gets past it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
+
+from api.transport.apps import LOG, Apps
+from api.transport.context import Context
+from api.transport.deadlines import Kind
+from api.transport.h1 import H1
+from api.transport.h2 import H2
+from api.transport.sockets import Socket
+
+HALF_CLOSE_GRACE = 0.1
+"""Seconds for an answer to a client that has said its last word; then it is taken to have left (`nc -N`, field B7)."""
+
+
+class Connection(TCPServer):
+    """Hypercorn's TCPServer with its own reading, writing and ending.
+
+    Whoever wants it over calls `end` (politely), `cancel` (the app too) or `cut` (at once); none of them waits.
+    """
+
+    context: Context
+    protocol: H1 | H2  # type: ignore[assignment]
+
+    def __init__(self, app: Any, config: Any, context: Context, state: ConnectionState, sock: Any, tls: Any) -> None:
+        self.socket = Socket(sock, context.write, self)
+        stream: Any = self.socket
+        if tls is not None:
+            stream = trio.SSLStream(self.socket, tls, server_side=True)
+        super().__init__(app, config, context, state, stream)
+        self.secure = tls is not None
+        self.busy = False
+        self._late = False
+        self._scope, self._reading = trio.CancelScope(), trio.CancelScope()
+        self._pause: trio.CancelScope | None = None
+        self._quiet: trio.Event | None = None
+        context.join(self)
+
+    async def run(self) -> None:
+        """Serve the client until either side ends it. Raises nothing but Cancelled."""
+        try:
+            with self._scope:
+                await self._converse(await self._handshake())
+        except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            pass  # the client is gone, on whatever path
+        except* Exception:
+            LOG.exception("a connection ended in an error of ours")
+        finally:
+            self.cut()
+            self.context.leave(self)
+
+    async def _handshake(self) -> str:
+        if not self.secure:
+            return "http/1.1"
+        with trio.fail_after(self.context.limits().header_seconds):
+            await self.stream.do_handshake()
+        return self.stream.selected_alpn_protocol() or "http/1.1"
+
+    async def _converse(self, alpn: str) -> None:
+        family = self.socket.sock.family
+        client = parse_socket_addr(family, self.socket.sock.getpeername())
+        server = parse_socket_addr(family, self.socket.sock.getsockname())
+        state = ConnectionState(self.state)
+        async with Apps() as apps:
+            protocol: Any = (self.app, self.config, self.context, apps, state, self.secure, client, server)
+            self.protocol = (
+                H2(*protocol, self.protocol_send) if alpn == "h2" else H1(self, *protocol, self.protocol_send)
+            )
+            await self.protocol.initiate()
+            self.context.idle.enter(self)
+            with self._reading:
+                await self._read()
+            if self._late and isinstance(self.protocol, H1):
+                await self.protocol.refuse(408)
+            await self.protocol.handle(Closed())
+            await self._close()
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                data = await self._receive()
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return None
+            if data is None:
+                await self.protocol.resume()
+                continue
+            await self.protocol.handle(RawData(data))
+            if not data:
+                return await self._half_closed()
+
+    async def _receive(self) -> bytes | None:
+        """What the client sent; none at its end; None if the protocol has something to go on with before that."""
+        if not self.protocol.paused:
+            return bytes(await self.stream.receive_some())
+        with trio.CancelScope() as self._pause:
+            if self.protocol.full:
+                await trio.sleep_forever()
+            return bytes(await self.stream.receive_some())
+        return None
+
+    async def _half_closed(self) -> None:
+        """The client will send no more. It may still want its answers, or have left: time tells."""
+        with trio.move_on_after(HALF_CLOSE_GRACE):
+            while self.busy:
+                self._quiet = trio.Event()
+                await self._quiet.wait()
+                await self.protocol.resume()
+
+    async def protocol_send(self, event: Event) -> None:
+        """What the protocol has for the connection: bytes, that it is idle or busy, or that all is said."""
+        if isinstance(event, RawData):
+            await self._write(event.data)
+        elif isinstance(event, Updated):
+            self._update(busy=not event.idle)
+        elif isinstance(event, Closed):
+            self.end()
+
+    def _update(self, *, busy: bool) -> None:
+        self.busy = busy
+        if busy:
+            self.context.idle.leave(self)
+            return
+        self.context.idle.enter(self)
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._quiet is not None:
+            self._quiet.set()
+        if self.context.stopping:
+            self.end()
+
+    async def _write(self, data: bytes) -> None:
+        """At once as far as the kernel takes it, else in turn. Shielded: half an answer would spoil the next."""
+        try:
+            if not self.secure and not self.send_lock.locked():
+                sent = self.socket.send_now(data)
+                if sent == len(data):
+                    return
+                self.send_lock.acquire_nowait()
+                data = data[sent:]
+            else:
+                with trio.CancelScope(shield=True):
+                    await self.send_lock.acquire()
+            try:
+                with trio.CancelScope(shield=True):
+                    await self.stream.send_all(data)
+            finally:
+                self.send_lock.release()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.cut()
+
+    async def _close(self) -> None:
+        """Close once what is being written is written; the write's own deadline ends that."""
+        self.socket.linger = self.protocol.unread
+        with trio.CancelScope(shield=True):
+            await self.send_lock.acquire()
+        try:
+            await self.stream.aclose()
+        finally:
+            self.send_lock.release()
+
+    def expire(self, kind: Kind) -> None:
+        """A wait of this connection's took too long."""
+        if kind is Kind.WRITE:
+            if self.socket.made_progress():
+                self.context.write.enter(self)
+            else:
+                self.cut()
+            return
+        self._late = kind is Kind.HEAD
+        self.end()
+
+    def stop(self) -> None:
+        """The engine is ending: close now if nothing is being answered, else after the answer."""
+        self.socket.hurry()
+        if not self.busy:
+            self.end()
+
+    def end(self) -> None:
+        """Read no more and close."""
+        self._reading.cancel()
+
+    def cancel(self) -> None:
+        """End, and cancel what is being answered."""
+        self._scope.cancel()
+
+    def cut(self) -> None:
+        """Drop the connection; whoever waits for it is told."""
+        self.socket.cut()

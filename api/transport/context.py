@@ -1,0 +1,113 @@
+"""What all connections of one server share: limits, deadlines, the date header, the lane, and whether it is ending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import Protocol
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio.worker_context import WorkerContext
+
+from api.transport.deadlines import Expiring, Kind, Queue
+from engine.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """HTTP manners in figures. They are asked for through a callable, at each use, so that a reload takes effect."""
+
+    header_bytes: int = 16 * 1024
+    """A request's head, from its first byte to the blank line, both included."""
+    header_seconds: float = 10.0
+    body_seconds: float = 15.0
+    idle_seconds: float = 60.0
+    write_seconds: float = 30.0
+    max_connections: int = 4096
+    shutdown_seconds: float = 5.0
+    """What a held answer has for its last item, once the engine is ending."""
+
+
+class ServerConfig(Config):
+    """Hypercorn's settings. It logs nothing itself, keeps no count of requests, and names no server."""
+
+    accesslog = None
+    errorlog = None
+    keep_alive_max_requests = 2**62
+
+    def __init__(self, limits: Callable[[], ServerLimits], clock: Clock) -> None:
+        self._limits, self._clock = limits, clock
+        self._second, self._headers = -1, [(b"date", b"")]
+
+    @property
+    def h11_max_incomplete_size(self) -> int:  # type: ignore[override]
+        """h11's limit on a head that isn't whole; a whole one is counted by `api.transport.h1`."""
+        return self._limits().header_bytes
+
+    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:
+        """`date`, made once a second (RFC 9110, 6.6.1)."""
+        second = int(self._clock.wall())
+        if second != self._second:
+            self._second = second
+            self._headers = [(b"date", formatdate(second, usegmt=True).encode("ascii"))]
+        return self._headers
+
+
+class Member(Expiring, Protocol):
+    """A connection, as those that end it see it."""
+
+    def stop(self) -> None:
+        """The engine is ending: close as soon as nothing is being answered."""
+
+    def cancel(self) -> None:
+        """Cancel what is still being answered."""
+
+    def cut(self) -> None:
+        """Drop the connection, whatever it still has to say."""
+
+
+class Context(WorkerContext):
+    """Handed to every connection in the place of Hypercorn's own."""
+
+    def __init__(self, limits: Callable[[], ServerLimits]) -> None:
+        super().__init__(max_requests=None)
+        self.limits = limits
+        self.idle = Queue(Kind.IDLE, lambda: limits().idle_seconds)
+        self.head = Queue(Kind.HEAD, lambda: limits().header_seconds)
+        self.body = Queue(Kind.BODY, lambda: limits().body_seconds)
+        self.write = Queue(Kind.WRITE, lambda: limits().write_seconds)
+        self.stopping = False
+        self.connections: set[Member] = set()
+        self._emptied = trio.Event()
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """All of them, for the sweeper."""
+        return (self.idle, self.head, self.body, self.write)
+
+    def join(self, connection: Member) -> None:
+        """A connection begins."""
+        self.connections.add(connection)
+
+    def leave(self, connection: Member) -> None:
+        """A connection is over: nothing waits for it, and it counts no more."""
+        self.connections.discard(connection)
+        for queue in self.queues:
+            queue.leave(connection)
+        if not self.connections:
+            self._emptied.set()
+            self._emptied = trio.Event()
+
+    async def stop(self) -> None:
+        """The engine is ending: idle connections go at once, busy ones with their answer."""
+        self.stopping = True
+        await self.terminated.set()
+        for connection in list(self.connections):
+            connection.stop()
+
+    async def wait_empty(self) -> None:
+        """Until no connection is left."""
+        while self.connections:
+            await self._emptied.wait()

@@ -1,0 +1,159 @@
+"""Listening: the sockets, the loop that accepts, and the 503 for whoever comes when all places are taken."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import socket
+import ssl
+from collections.abc import Callable
+
+import trio
+
+from api.transport.apps import LOG
+from api.transport.connection import Connection
+from api.transport.context import Context, ServerConfig
+from api.transport.deadlines import Kind
+from api.transport.sockets import Socket
+from engine.errors import EngineUnavailable
+
+BACKLOG = 4096
+"""Connections that may wait to be accepted. With Hypercorn's 100, a thousand at once lose SYNs, each for a second."""
+
+SPARE_FILES = 100
+"""Open files kept for what isn't a connection: the store, the log, keys, the runtime."""
+
+REFUSED_AT_ONCE = 32
+"""Places for those who are told that there is no place; past them they are cut off."""
+
+ACCEPTED_AT_ONCE = 64
+
+EXHAUSTED_SECONDS = 0.1
+"""A pause when the host has no more files or memory to give."""
+
+REFUSAL_SECONDS = 2.0
+RETRY_AFTER = 5
+
+TlsContext = Callable[[], ssl.SSLContext]
+"""Asked at each connection, so that a new certificate counts from the next one on."""
+
+
+async def open_sockets(host: str, port: int) -> list[socket.socket]:
+    """A listening socket for each address of `host`, all on one port (0: any free one). Raises EngineUnavailable."""
+    opened: list[socket.socket] = []
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            sock = socket.socket(family, kind, protocol)
+            opened.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((address[0], port or opened[0].getsockname()[1], *address[2:]))
+            sock.listen(BACKLOG)
+    except OSError as error:
+        for sock in opened:
+            sock.close()
+        raise EngineUnavailable(f"can't listen on {host} port {port}: {error.strerror or error}") from error
+    return opened
+
+
+def bound(sock: socket.socket) -> tuple[str, int]:
+    """Host and port that a socket listens on; a Unix socket's path, and 0."""
+    name = sock.getsockname()
+    return (name[0], name[1]) if isinstance(name, tuple) else (str(name), 0)
+
+
+def room_for(connections: int) -> int:
+    """How many connections there can be: as many as asked, or the file limit, raised as far as it goes, less 100."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_FILES
+    if soft < wanted:
+        soft = min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return min(connections, soft - SPARE_FILES)
+
+
+class Refused:
+    """A connection past the limit; its deadline is the refusal's own."""
+
+    def expire(self, kind: Kind) -> None:
+        """Nothing: `Refusals.tell` gives up by itself."""
+
+
+class Refusals:
+    """Says 503 to those past `max_connections`."""
+
+    def __init__(self, context: Context, config: ServerConfig) -> None:
+        self.context, self.config = context, config
+        self._told = 0
+
+    async def tell(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """One client; gives up after two seconds, or at once if too many are being told."""
+        stream = Socket(sock, self.context.write, Refused())
+        self._told += 1
+        try:
+            if self._told <= REFUSED_AT_ONCE:
+                with trio.move_on_after(REFUSAL_SECONDS):
+                    await self._tell(stream, tls)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+            pass
+        finally:
+            self._told -= 1
+            stream.cut()
+
+    async def _tell(self, stream: Socket, tls: ssl.SSLContext | None) -> None:
+        stream.linger = True
+        outer = stream if tls is None else trio.SSLStream(stream, tls, server_side=True)
+        if isinstance(outer, trio.SSLStream):
+            await outer.do_handshake()
+            if outer.selected_alpn_protocol() == "h2":
+                return
+        date = self.config.response_headers("h11")[0][1]
+        await outer.send_all(
+            b"HTTP/1.1 503 \r\nretry-after: %d\r\ncontent-length: 0\r\nconnection: close\r\ndate: %b\r\n\r\n"
+            % (RETRY_AFTER, date)
+        )
+        await outer.aclose()
+
+
+async def accept(
+    listener: socket.socket,
+    tls: TlsContext | None,
+    context: Context,
+    nursery: trio.Nursery,
+    connect: Callable[[socket.socket, ssl.SSLContext | None], Connection],
+    refusals: Refusals,
+) -> None:
+    """Take connections, for ever, each into a task of its own in `nursery`."""
+    while True:
+        await trio.lowlevel.wait_readable(listener)
+        for sock in await _waiting(listener):
+            limits = context.limits()
+            sock.setblocking(False)
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                # A peer that has vanished from the network is found out by the kernel, as late as a deaf one is by us.
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.write_seconds * 1000))
+            context_of_tls = tls() if tls is not None else None
+            if len(context.connections) < room_for(limits.max_connections):
+                nursery.start_soon(connect(sock, context_of_tls).run)
+            else:
+                nursery.start_soon(refusals.tell, sock, context_of_tls)
+
+
+async def _waiting(listener: socket.socket) -> list[socket.socket]:
+    """Those who wait to be accepted, a few at a time: the ones already in want their answers too."""
+    taken: list[socket.socket] = []
+    while len(taken) < ACCEPTED_AT_ONCE:
+        try:
+            taken.append(listener.accept()[0])
+        except BlockingIOError:
+            break
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                LOG.error("can't accept a connection: %s", error.strerror)
+                await trio.sleep(EXHAUSTED_SECONDS)
+                break
+            # Anything else is one client's bad luck: it left before we came.
+    return taken
