@@ -44,6 +44,6 @@ def weakness(n: int, e: int) -> str | None:
 
 def prime_modulus(n: int) -> str | None:
     """Words if `n` is itself prime, and so gives the private exponent away. 2 ms at 2048 bits, 80 ms at 8192."""
-    import gmpy2  # type: ignore[import-untyped]  # here, as above; Python's own pow takes ten times as long
+    import gmpy2  # here, as above; Python's own pow takes ten times as long
 
     return "its modulus is a prime number" if gmpy2.powmod(2, n - 1, n) == 1 else None
