@@ -75,6 +75,8 @@ class Watch:
         if record.kind != "transition":
             return
         actor = (record.chart, record.actor)
+        if record.chart == "instance" and record.source == "none":
+            self._final.discard(actor)  # the name of one that ended may be another's
         assert actor not in self._final, f"{actor} moved after its end: {record}"
         if record.target in FINAL[record.chart]:
             self._final.add(actor)
