@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from engine.errors import EngineUnavailable, KeyRefused, Refusal
 from engine.instances import Instances, is_live
 from engine.journal import FileJournal
 from engine.logs import log_record
+from engine.metrics import Metrics
 from engine.pairings import Pairings
 from engine.platform.apptainer import Apptainer
-from engine.records import Records, Sink
+from engine.records import Records
 from engine.runtime import Runtime
 from engine.sessions import Sessions
 from engine.settings import Settings, reload
@@ -57,7 +58,6 @@ class Engine:
         store: Store,
         codes: Store,
         identity: str,
-        sinks: Sequence[Sink] = (),
     ) -> None:
         self.home, self.clock, self.store, self.identity = home, clock, store, identity
         self._load = load
@@ -66,7 +66,7 @@ class Engine:
         self.keys = AuthorizedKeys(home / "authorized_keys")
         self.own_key = load_own_key(home, self.keys)
         self.journal = FileJournal(home / "log", clock)
-        self.records = Records(clock, self.journal, log_record, *sinks, last_seq=self.journal.last_seq)
+        self.records = Records(clock, self.journal, log_record, last_seq=self.journal.last_seq)
         self.runtime = Runtime(clock, self.records)
         self.license = self._load_license()
         self.tokens = Tokens(clock, identity, *_token_keys(home))
@@ -76,6 +76,7 @@ class Engine:
         self.pairings = Pairings(self.runtime, codes, lambda: self.settings, self.sessions.start)
         platform = Apptainer(home / "instances", lambda: self.settings.allow_root_instances)
         self.instances = Instances(self.runtime, store, platform, lambda: self.settings, home)
+        self.metrics = Metrics(self.runtime, store, self.journal, self.started_at)
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
 
@@ -85,6 +86,7 @@ class Engine:
     async def start(self) -> None:
         """Take up the sessions of the engine before, and end those whose key is gone."""
         await self.runtime.restore("session")
+        self.metrics.count()
         self.orphans_ended = await self.sessions.end_orphans()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -92,7 +94,9 @@ class Engine:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self._watch_keys)
+            nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
+            self.metrics.count()
             task_status.started()
 
     async def _watch_keys(self) -> None:
@@ -178,7 +182,6 @@ async def open_engine(
     *,
     inline: bool = False,
     run: bool = True,
-    sinks: Sequence[Sink] = (),
     store: Store | None = None,
     codes: Store | None = None,
 ) -> AsyncIterator[Engine]:
@@ -186,7 +189,6 @@ async def open_engine(
 
     `inline` keeps the store's writes in this thread, for tests in virtual time. Without `run` no delay fires. `store`
     and `codes` stand in for the database and for the memory of pairing codes; who brings a store closes it.
-    `sinks` get every record, as the journal does.
     Raises EngineUnavailable where another engine holds the folder, FileRefused where the folder isn't private.
     """
     clock = clock or SystemClock()
@@ -200,7 +202,7 @@ async def open_engine(
         if store is None:
             store = database = SQLiteStore(_database(home), clock, inline=inline)
             stack.callback(database.close)
-        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), await store.identity(), sinks)
+        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), await store.identity())
         stack.callback(engine.journal.close)
         await engine.start()
         async with trio.open_nursery() as nursery:

@@ -113,6 +113,8 @@ class Runtime:
         self._kinds: dict[str, _Kind] = {}
         self._inboxes: dict[tuple[str, str], trio.lowlevel.ParkingLot] = {}
         self._now = {"elapsed": clock.elapsed, "wall": clock.wall}
+        self.observe_commit: Callable[[str, float], None] = lambda chart, seconds: None
+        """Told how long each step took to be stored, in seconds."""
 
     def register(
         self,
@@ -286,7 +288,9 @@ class Runtime:
             # Elapsed seconds mean nothing after a reboot: only a wall deadline is kept.
             kept = deadline if delay and delay.clock == "wall" else None
             stored = Stored(actor.version + 1, step.target, kept, facts)
+        began = self.clock.elapsed()
         await kind.store.commit(Change(kind.chart.name, actor.id, actor.version, stored, once))
+        self.observe_commit(kind.chart.name, self.clock.elapsed() - began)
         return deadline
 
     def _settle(self, kind: _Kind, actor: Actor, step: Step, facts: Any, deadline: float | None) -> None:

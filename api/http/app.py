@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from api.http import problems
 from api.http.call import Answer
-from api.http.door import Door, respond
+from api.http.door import Door
 from api.http.doors import DOORS
 from api.http.front import App, Front
 from api.http.problems import problem_answer
@@ -28,7 +28,7 @@ def make_app(engine: Engine) -> Front:
         quart.add_url_rule(
             _rule(door.path),
             endpoint=f"{door.method} {door.path}",
-            view_func=_view(front, engine, door),
+            view_func=_view(front, door),
             methods=[door.method],
             provide_automatic_options=False,
             strict_slashes=False,
@@ -42,11 +42,11 @@ def _rule(path: str) -> str:
     return path.replace("{", "<").replace("}", ">")
 
 
-def _view(front: Front, engine: Engine, door: Door) -> Callable[..., Awaitable[Response]]:
+def _view(front: Front, door: Door) -> Callable[..., Awaitable[Response]]:
     async def view(**params: Any) -> Response:
         scope: Any = request.scope
         call = front.call(scope, scope["hatchway.body"], scope["hatchway.request_id"], params)
-        answer = respond(engine, door, call)
+        answer = front.respond(door, call)
         return _response(answer if isinstance(answer, Answer) else await answer)
 
     return view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.http import auth, console, health, platform, sessions
+from api.http import auth, charts, console, events, health, metrics, platform, sessions
 from api.http.door import Door
 from engine.platform.request import InstanceFields
 
@@ -24,6 +24,9 @@ DOORS: tuple[Door, ...] = (
     Door("GET",    INSTANCE + "{identity}/",          platform.show_instance,  "Show an instance", "RUNTIME:READ", module="runtime", refusals=("instance_not_found",)),
     Door("DELETE", INSTANCE + "{identity}/",          platform.stop_instance,  "Stop an instance", "RUNTIME", module="runtime", refusals=("instance_not_found", "store_unavailable")),
     Door("GET",    INSTANCE + "{identity}/log/",      platform.read_log,       "Read or follow an instance's log", "RUNTIME:READ", module="runtime", refusals=("instance_not_found", "invalid_request")),
+    Door("GET",    "/api/events/",                    events.events,           "Follow every transition", "MASTER", refusals=("invalid_request",)),
+    Door("GET",    "/api/charts/{name}/",             charts.chart,            "A chart with its layout", "session", refusals=("not_found",)),
+    Door("GET",    "/metrics",                        metrics.metrics,         "Measurements, for Prometheus", refusals=("invalid_token", "permission_denied")),
     Door("GET",    "/",                               console.page,            "The browser console"),
     Door("GET",    "/console/{file}",                 console.asset,           "A script, style or picture of the console", refusals=("not_found",)),
     Door("GET",    "/.well-known/jwks.json",          health.jwks,             "Public keys of the session tokens"),

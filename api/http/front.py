@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -12,8 +13,8 @@ import trio
 from api.http.addresses import Addresses
 from api.http.call import NOSNIFF, Answer, Call, Headers
 from api.http.door import Door, respond
-from api.http.proxies import forwarded_for
 from api.http.problems import BadRequest, BodyTooLarge, RequestTimeout, problem_answer
+from api.http.proxies import forwarded_for
 from engine.engine import Engine
 from engine.errors import Refusal
 
@@ -73,8 +74,22 @@ class Front:
             await self._quart(scope, _after_body(receive), _with_nosniff(send))
             return
         call = self.call(scope, body, self.request_id(), {})
-        answer = respond(self._engine, door, call)
+        answer = self.respond(door, call)
         await _send_answer(send, answer if isinstance(answer, Answer) else await answer)
+
+    def respond(self, door: Door, call: Call) -> Answer | Awaitable[Answer]:
+        """The door's answer, its time measured."""
+        began = time.perf_counter()
+        answer = respond(self._engine, door, call)
+        if not isinstance(answer, Answer):
+            return self._finish(door, answer, began)
+        self._engine.metrics.answered(door.method, door.path, answer.status, time.perf_counter() - began)
+        return answer
+
+    async def _finish(self, door: Door, waiting: Awaitable[Answer], began: float) -> Answer:
+        answer = await waiting
+        self._engine.metrics.answered(door.method, door.path, answer.status, time.perf_counter() - began)
+        return answer
 
     def screen(self, path: str, headers: Headers, scheme: str, server: tuple[str, int] | None) -> None:
         """What every request must keep before it is routed. Raises BadRequest, MisdirectedRequest, ForeignOrigin."""
