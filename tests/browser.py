@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,14 +15,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
-from tests.fakes import ROOT
+from engine.trust.keys import read_private_key
+from tests.containers import IMAGE
+from tests.fakes import ROOT, signed
 
 KEYS = ROOT / "tests" / "data" / "own" / "keys"
 HATCHWAY = (sys.executable, "-c", "from api.cli import main; main()")
+INSTANCE = "/api/platform/singularity/instance/"
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (
     "--no-sandbox",
@@ -50,9 +55,14 @@ class Host:
 
     def __init__(self, home: Path) -> None:
         self.home, self.port = home, free_port()
-        self.environ = {
-            name: value for name, value in os.environ.items() if not name.startswith(("HATCHWAY_", "SSH_"))
-        } | {"HATCHWAY_HOME": str(home), "HATCHWAY_ADDRESSES": f"engine.lan:{self.port}", "TERM": "dumb"}
+        self.environ = {name: value for name, value in os.environ.items() if not name.startswith(("HATCHWAY_", "SSH_"))}
+        self.environ |= {
+            "HATCHWAY_HOME": str(home),
+            "HATCHWAY_ADDRESSES": f"engine.lan:{self.port}",
+            "HATCHWAY_IMAGE_FOLDERS": str(home.parent / "images"),
+            "HATCHWAY_ALLOW_ROOT_INSTANCES": "true",
+            "TERM": "dumb",
+        }
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -81,9 +91,21 @@ class Host:
         raise AssertionError((self.home.parent / "engine.log").read_text())
 
     def stop(self) -> None:
-        if self._process is not None:
+        """Ends the engine, and first what a test left running under it."""
+        if self._process is not None and self._process.poll() is None:
+            self._end_instances()
             self._process.terminate()
             self._process.wait(20)
+
+    def _end_instances(self) -> None:
+        own = read_private_key((self.home / "private-key.pem").read_bytes())
+        with httpx.Client(base_url=self.url, timeout=60) as client:
+            nonce = client.get("/api/auth/challenge/").json()["nonce"]
+            token = client.post("/api/auth/verify/", json=signed(nonce, own)).json()["token"]
+            client.headers["Authorization"] = f"Bearer {token}"
+            for instance in client.get(INSTANCE).json()["instances"]:
+                if instance["ended_at"] is None:
+                    client.delete(f"{INSTANCE}{instance['identity']}/")
 
     @contextmanager
     def pairing(self, *options: str) -> Iterator[Terminal]:
@@ -210,6 +232,9 @@ NOTHING = {"local": [], "session": [], "cookie": "", "databases": [], "cookies":
 def running_host(folder: Path) -> Iterator[Host]:
     """A running engine: `rsa2048` has the five permissions, `rsa3072` may look at instances; its own key has MASTER."""
     host = Host(folder / "hatchway")
+    (folder / "images").mkdir()
+    if IMAGE.exists():
+        shutil.copy(IMAGE, folder / "images" / "box.sif")
     host.command("key", "register", str(KEYS / "rsa2048.spki.pub"))
     host.command("key", "register", str(KEYS / "rsa3072.spki.pub"), "--permissions", "SHELL,RUNTIME:READ")
     host.start()
@@ -230,9 +255,9 @@ def running_chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def visiting(chromium: Browser, host: Host) -> Iterator[Visitor]:
+def visiting(chromium: Browser, host: Host, **looks: Any) -> Iterator[Visitor]:
     """Somebody with a fresh browser profile; at the end no script has failed and nothing broke the policy."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    context = chromium.new_context(**({"viewport": {"width": 1280, "height": 860}} | looks))
     visitor = Visitor(context, host)
     yield visitor
     context.close()
