@@ -18,10 +18,12 @@ from api.http.app import make_app
 from api.http.front import Front
 from api.operator_socket import OperatorSocket
 from api.server import ServerLimits, open_sockets, serve
+from api.systemd import Notifier
 from api.tls import Tls, wanted
+from api.version import installed_version
 from engine.engine import Engine, open_engine
 from engine.errors import Refusal
-from engine.logs import set_up_logs
+from engine.logs import set_up_logs, use_log_settings
 from engine.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -37,6 +39,7 @@ class Doors:
         self.engine = engine
         self.app: Front = make_app(engine)
         self.tls = Tls(engine.home, engine.settings) if wanted(engine.settings) else None
+        self.systemd = Notifier()
 
     @property
     def url(self) -> str:
@@ -48,6 +51,7 @@ class Doors:
     def status(self) -> dict[str, Any]:
         """The part of `engine status` that the doors know."""
         return {
+            "version": installed_version(),
             "url": self.url,
             "pid": os.getpid(),
             "uptime": self.engine.clock.wall() - self.engine.started_at,
@@ -69,14 +73,20 @@ class Doors:
     def stop(self) -> None:
         """End the engine: everybody who waits is told, then the doors close."""
         if not self.engine.stopping.is_set():
+            self.systemd.stopping()
             self.engine.records.notice("engine", self.engine.identity, "stop")
             self.engine.stopping.set()
 
     def reload(self) -> tuple[str, ...]:
-        """Settings, license, token keys and certificate anew."""
-        waiting = self.engine.reload()
-        if self.tls is not None:
-            self.tls.reload(self.engine.settings)
+        """Settings, license, token keys, log and certificate anew."""
+        self.systemd.reloading()
+        try:
+            waiting = self.engine.reload()
+            use_log_settings(self.engine.settings.log, people=sys.stderr.isatty())
+            if self.tls is not None:
+                self.tls.reload(self.engine.settings)
+        finally:
+            self.systemd.ready(self.url)
         return waiting
 
 
@@ -91,6 +101,8 @@ async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[
             doors.app.bound = tuple(await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope)))
             await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload).serve)
             nursery.start_soon(_obey_signals, doors)
+            nursery.start_soon(doors.systemd.watch)
+            doors.systemd.ready(doors.url)
             yield doors
             await engine.stopping.wait()
             await trio.sleep_forever()  # until the last answer is out

@@ -73,14 +73,15 @@ def set_up_logs(settings: Log, stream: TextIO | None = None) -> LineWriter:
     stream = stream or sys.stderr
     writer = LineWriter(stream)
     atexit.register(writer.close)
-    use_log_settings(settings, writer, people=stream.isatty())
+    structlog.configure(logger_factory=lambda *names: writer, cache_logger_on_first_use=False)
+    use_log_settings(settings, people=stream.isatty())
     root = logging.getLogger()
     root.handlers = [_ToStructlog()]
     logging.getLogger("transitions").setLevel(logging.WARNING)  # it would tell every step
     return writer
 
 
-def use_log_settings(settings: Log, writer: LineWriter, *, people: bool) -> None:
+def use_log_settings(settings: Log, *, people: bool) -> None:
     """Take up `log.format` and `log.level`; `people` is what `auto` goes by: somebody reads along."""
     for_people = settings.format == "console" or (settings.format == "auto" and people)
     level = logging.getLevelNamesMapping()[settings.level.upper()]
@@ -102,8 +103,6 @@ def use_log_settings(settings: Log, writer: LineWriter, *, people: bool) -> None
     structlog.configure(
         processors=[*shared, *form],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *names: writer,
-        cache_logger_on_first_use=False,
     )
 
 

@@ -115,10 +115,10 @@ def test_settings_are_taken_up_at_once() -> None:
     stream = io.StringIO()
     writer = set_up_logs(Log(), stream)
     log_record(RECORD)
-    use_log_settings(Log(level="warning"), writer, people=False)
+    use_log_settings(Log(level="warning"), people=False)
     log_record(RECORD)
     log_record(Record(1.0, 2, "refusal", "session", "-", "start", cause="wrong_signature"))
-    use_log_settings(Log(format="console"), writer, people=False)
+    use_log_settings(Log(format="console"), people=False)
     log_record(RECORD)
     lines = written(stream, writer).splitlines()
     assert [line.startswith("{") for line in lines] == [True, True, False]

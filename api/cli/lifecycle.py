@@ -90,12 +90,16 @@ def status(as_json: bool) -> None:
 
 
 def _shown(name: str, value: Any) -> object:
-    from api.cli.printing import moment
+    from api.cli.printing import moment, size, span
 
     if value is None:
         return "none"
     if name.endswith(("_at", "_expiry")) and isinstance(value, (int, float)):
         return moment(value)
+    if name == "uptime":
+        return span(value)
+    if name.endswith("_bytes"):
+        return size(value)
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 

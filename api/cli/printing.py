@@ -66,6 +66,16 @@ def span(seconds: float) -> str:
     return f"{left}s"
 
 
+def size(count: int) -> str:
+    """A number of bytes for people: `912 B`, `52.0 KiB`."""
+    left, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if left < 1024:
+            break
+        left, unit = left / 1024, larger
+    return f"{count} B" if unit == "B" else f"{left:.1f} {unit}"
+
+
 def moment(epoch: float) -> str:
     """A point in time for people, with its time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(epoch))
