@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,19 +57,26 @@ class OperatorSocket:
             path.unlink(missing_ok=True)
 
     async def _visit(self, stream: trio.SocketStream) -> None:
-        lines = Lines(stream)
+        if _may_operate(stream.socket):
+            await self.talk(stream)
+
+    async def talk(self, stream: trio.abc.Stream) -> None:
+        """One request of somebody who may operate. Whatever goes wrong here ends with it, and never the engine."""
         try:
-            if not _may_operate(stream.socket):
-                return
+            await self._talk(Lines(stream))
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the command is gone
+        except* Exception:
+            log.exception("operator_request_failed")
+
+    async def _talk(self, lines: Lines) -> None:
+        try:
             request = await lines.read()
             if request is not None:
                 await self._answer(lines, request)
-        except Refusal as refused:
+        except* Refusal as refusals:
+            refused = _first(refusals)
             await lines.write({"error": {"code": refused.code, "detail": refused.detail}})
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the command is gone
-        except Exception:
-            log.exception("operator_request_failed")
 
     async def _answer(self, lines: Lines, request: dict[str, Any]) -> None:
         op = request.get("op")
@@ -133,11 +141,17 @@ class OperatorSocket:
 
     async def _answers(self, lines: Lines, issued: Issued, scope: trio.CancelScope) -> None:
         while (answer := await lines.read()) is not None:
-            try:
+            with suppress(PairingExpired):  # the terminal has been told how it ended
                 await self._engine.pairings.answer(issued.id, answer.get("answer") == "y", OPERATOR)
-            except PairingExpired:
-                pass  # the terminal has been told how it ended
         scope.cancel()
+
+
+def _first(refusals: BaseExceptionGroup[Refusal]) -> Refusal:
+    first: BaseException = refusals
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, Refusal)
+    return first
 
 
 FINAL = frozenset({"approved", "rejected", "expired", "withdrawn", "left", "failed"})
@@ -163,7 +177,7 @@ def _permissions(given: object) -> tuple[str, ...]:
 class Lines:
     """JSON objects, one a line, both ways."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream, self._rest = stream, b""
 
     async def read(self) -> dict[str, Any] | None:
