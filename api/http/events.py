@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 
 import trio
@@ -46,17 +45,17 @@ def _last_id(visit: Visit) -> int | None:
 
 
 async def _frames(visit: Visit, last: int | None) -> AsyncIterator[bytes]:
-    journal = visit.engine.journal
+    journal, now = visit.engine.journal, visit.engine.clock.elapsed
     yield b"retry: 2000\n\n"  # at once, so that the reader knows that it is heard
     after = journal.last_seq if last is None else last
     if after > journal.last_seq:  # an id of another log, or of one that was lost
         yield gap(after, journal.last_seq)
         after = journal.last_seq
-    spoke = checked = time.monotonic()
+    spoke = checked = now()
     with journal.follow(after) as follower:
         while not visit.engine.stopping.is_set():
-            if time.monotonic() - checked >= CHECKED:
-                checked = time.monotonic()
+            if now() - checked >= CHECKED:
+                checked = now()
                 if not _still_allowed(visit):
                     return
             try:
@@ -65,10 +64,10 @@ async def _frames(visit: Visit, last: int | None) -> AsyncIterator[bytes]:
                 return  # it may come back with its last id
             if lines:
                 yield frames(after, lines)
-                after, spoke = lines[-1].seq, time.monotonic()
+                after, spoke = lines[-1].seq, now()
                 await trio.sleep(TOGETHER)
-            elif time.monotonic() - spoke >= HEARTBEAT:
-                spoke = time.monotonic()
+            elif now() - spoke >= HEARTBEAT:
+                spoke = now()
                 yield b":\n\n"
 
 
