@@ -11,6 +11,7 @@ const CHARTS = ["pairing", "session", "instance"];
 const MOST = 200; // lines kept
 const RETRY = [1, 2, 4, 8, 15]; // seconds
 const boards = new Map();
+const known = new Map(); // chart -> the last list of its actors, for a board that is drawn later
 let connection = null; // the AbortController of the stream
 let last = null; // the id of the last event seen
 let paused = false;
@@ -37,6 +38,7 @@ export function leave() {
   byId("events").replaceChildren();
   byId("events-empty").hidden = false;
   boards.clear();
+  known.clear();
   last = null;
   held = [];
   hold(false);
@@ -44,6 +46,7 @@ export function leave() {
 
 /** A list the engine gave: who is in which state of `chart` now. */
 export function settle(chart, pairs) {
+  known.set(chart, pairs);
   boards.get(chart)?.settle(pairs);
 }
 
@@ -52,6 +55,7 @@ async function drawChart(name) {
     const board = new Board(await (await use("GET", `/api/charts/${name}/`)).json());
     if (!current()) return;
     boards.set(name, board);
+    if (known.has(name)) board.settle(known.get(name));
     byId("charts").replaceChildren(...CHARTS.filter((chart) => boards.has(chart)).map((chart) => boards.get(chart).figure));
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
