@@ -1,0 +1,172 @@
+"""Bodies: one JSON object in UTF-8 with each key once, or a refusal that says what is wrong (HTTP manners)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.http.bodies import DEEPEST, read_fields, read_object
+from api.http.problems import UnsupportedMediaType, problem_answer
+from engine.errors import InvalidRequest, NotJson
+from tests.hostile import refusal_of
+
+JSON = b"application/json"
+
+
+class Fields(msgspec.Struct, forbid_unknown_fields=True):
+    """Fields of each kind that doors have."""
+
+    name: str
+    count: int = 0
+    words: list[str] = []
+    sure: bool = False
+    lifetime: str | None = None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        JSON,
+        b"Application/JSON",
+        b"application/json; charset=utf-8",
+        b'application/json;charset="UTF-8"',
+        b" application/json ",
+        b"application/json ;  charset=utf-8 ",
+    ],
+)
+def test_spellings_of_the_type(kind: bytes) -> None:
+    """RFC 9110 section 8.3.1: case and spaces do not matter, and UTF-8 may be said."""
+    assert read_object(kind, b'{"a":1}') == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        b"",
+        b"text/plain",
+        b"text/plain;application/json",
+        b"application/x-www-form-urlencoded",
+        b"multipart/form-data; boundary=x",
+        b"application/json; charset=utf-16",
+        b"application/json; charset=utf-8; charset=utf-16",
+        b"application/jsonp",
+        b"application/problem+json",
+        b"application/json, text/plain",
+        b"application/json\x00",
+        b"\xff\xfe",
+    ],
+)
+def test_other_types_are_refused(kind: bytes | None) -> None:
+    """P7: what a foreign page can send without asking first is no request of ours."""
+    with pytest.raises(UnsupportedMediaType):
+        read_object(kind, b'{"a":1}')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"null",
+        b"[]",
+        b"[{}]",
+        b'"x"',
+        b"1",
+        b"{",
+        b"{}{}",
+        b"{} x",
+        b"{'a':1}",
+        b'{"a":1,}',
+        b'{"a":NaN}',
+        b'{"a":Infinity}',
+        b'{"a":-Infinity}',
+        b'{"a":1,"a":1}',
+        b'{"a":{"b":1,"b":2}}',
+        b'{"a":"\xff"}',
+        b'{"a":"\xed\xa0\x80"}',
+        b'{"a":"\\ud800"}',
+        b'{"\\udfff":1}',
+        b'{"a":"\x01"}',
+        b'{"a":"\x00"}',
+        b"\xef\xbb\xbf{}",
+        '{"a":1}'.encode("utf-16"),
+        '{"a":1}'.encode("utf-32"),
+        b"[" * 200_000,
+        b'{"a":' * 200_000,
+        b'{"a":' + b"9" * 5000 + b"}",
+        b"{" + b'"a":[' * DEEPEST + b"]" * DEEPEST + b"}",
+    ],
+)
+def test_what_is_no_object(body: bytes) -> None:
+    """Each is the one refusal `not_json`: truncated, doubled, repeated, not UTF-8, half a surrogate, too deep."""
+    with pytest.raises(NotJson):
+        read_object(JSON, body)
+
+
+def test_depth_is_counted_exactly() -> None:
+    """The limit passes, one more does not; brackets inside a string are no depth."""
+
+    def nested(levels: int) -> bytes:
+        return b'{"a":' * levels + b"1" + b"}" * levels
+
+    assert read_object(JSON, nested(DEEPEST))
+    with pytest.raises(NotJson, match="32 levels"):
+        read_object(JSON, nested(DEEPEST + 1))
+    assert read_object(JSON, b'{"a":"' + b"[{" * 500 + b'"}')
+    assert read_object(JSON, b'{"a":[' + b",".join([b"[]"] * 500) + b"]}")
+
+
+def test_every_wrong_field_is_named() -> None:
+    """Missing, unknown and mistyped fields at once, each with why, in words without a stranger's value."""
+    value = {"count": "1", "words": ["x", 2], "sure": 1, "permissions": ["MASTER"]}
+    with pytest.raises(InvalidRequest) as raised:
+        read_fields(Fields, value)
+    assert set(raised.value.errors) == {"name", "count", "words", "sure", "permissions"}
+    assert raised.value.errors["name"] == "is required"
+    assert raised.value.errors["permissions"] == "is unknown"
+    assert "MASTER" not in raised.value.detail
+
+
+def test_null_is_a_value_only_where_it_is_one() -> None:
+    """`lifetime: null` counts as omitted; null for a string does not."""
+    assert read_fields(Fields, {"name": "a", "lifetime": None}).lifetime is None
+    with pytest.raises(InvalidRequest):
+        read_fields(Fields, {"name": None})
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(), JSON_VALUES, max_size=6))
+def test_every_object_is_read_as_it_is(value: dict[str, Any]) -> None:
+    """An object that JSON can say comes back the same, however it is spelled."""
+    for ascii_only in (True, False):
+        assert read_object(JSON, json.dumps(value, ensure_ascii=ascii_only).encode()) == value
+
+
+@given(st.binary(max_size=200) | st.text(st.characters(codec="utf-8")).map(str.encode))
+def test_no_bytes_break_the_reader(body: bytes) -> None:
+    """An object or a refusal, and the refusal is a sendable answer."""
+    refused = refusal_of(lambda: read_object(JSON, body))
+    assert refused is None or problem_answer(refused).status in (400, 415)
+
+
+@given(st.dictionaries(st.sampled_from(["name", "count", "words", "sure", "lifetime"]) | st.text(), JSON_VALUES))
+def test_no_object_breaks_the_fields(value: dict[str, Any]) -> None:
+    """The fields, or an `invalid_request` that names at least one of them."""
+    refused = refusal_of(lambda: read_fields(Fields, value))
+    if refused is None:
+        assert {"name"} <= set(value) <= {"name", "count", "words", "sure", "lifetime"}
+    else:
+        assert refused.errors
+        assert problem_answer(refused).status == 422

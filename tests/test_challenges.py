@@ -1,0 +1,138 @@
+"""The challenge: a nonce that only its engine made, only its minute knows, and nobody can bend (sections 2.1 and 5)."""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import SignatureRefused
+from engine.trust.challenges import ANY, LIFETIME, PREFIX, Challenges, decode, decode_signature, encode
+
+
+class Hands:
+    """A clock that a test sets."""
+
+    now = 1000.0
+
+    def elapsed(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+
+def refused(challenges: Challenges, nonce: str) -> str:
+    """Why a nonce is refused."""
+    with pytest.raises(SignatureRefused) as raised:
+        challenges.read(nonce)
+    return raised.value.cause
+
+
+def test_a_nonce_is_recognised_with_what_it_carries() -> None:
+    """The identity comes back; the prefix, the host as dialled and 256 random bits are in it; it is printable ASCII."""
+    challenges = Challenges(Hands())
+    nonce = challenges.issue("127.0.0.1:7420", "SHA256:a+b/c")
+    parts = nonce.split(".")
+    assert parts[0] == PREFIX
+    assert decode(parts[1]) == b"127.0.0.1:7420"
+    assert len(decode(parts[3])) == 32
+    assert nonce.isascii()
+    assert nonce.isprintable()
+    challenge = challenges.read(nonce)
+    assert challenge.identity == "SHA256:a+b/c"
+    assert LIFETIME <= challenge.seconds_left <= LIFETIME + 1
+    assert challenges.read(challenges.issue("x")).identity == ANY
+
+
+def test_nonces_never_repeat() -> None:
+    """C4: ten thousand at one moment differ, and so do their random parts alone."""
+    challenges = Challenges(Hands())
+    nonces = [challenges.issue("h") for _ in range(10_000)]
+    assert (
+        len({nonce.split(".")[3] for nonce in nonces}) == len({nonce.split(".")[3][:16] for nonce in nonces}) == 10_000
+    )
+
+
+def test_a_nonce_lasts_its_minute() -> None:
+    """D2: good in its last millisecond, old in the next; its digest is remembered a little longer than it lasts."""
+    clock = Hands()
+    challenges = Challenges(clock)
+    nonce = challenges.issue("h")
+    clock.now += LIFETIME
+    left = challenges.read(nonce).seconds_left
+    assert left > 0
+    clock.now += 0.002
+    assert refused(challenges, nonce) == "old_nonce"
+    assert clock.now < 1000 + LIFETIME + left, "the used set forgets it only after that"
+
+
+def test_another_start_makes_it_foreign() -> None:
+    """D4: the MAC key lives in memory, so that a restart ends every nonce; a shared key is a fleet's."""
+    nonce = Challenges(Hands()).issue("h")
+    assert refused(Challenges(Hands()), nonce) == "foreign_nonce"
+    shared = Challenges(Hands(), b"k" * 32).issue("h")
+    assert Challenges(Hands(), b"k" * 32).read(shared).identity == ANY
+
+
+@given(st.integers(0, 10_000), st.characters())
+def test_a_changed_character_makes_it_foreign(position: int, letter: str) -> None:
+    """D4: any one character, anywhere, to anything else."""
+    challenges = Challenges(Hands(), b"k" * 32)
+    nonce = challenges.issue("127.0.0.1:7420", "SHA256:abc")
+    position %= len(nonce)
+    if nonce[position] != letter:
+        assert refused(challenges, nonce[:position] + letter + nonce[position + 1 :]) == "foreign_nonce"
+
+
+@given(st.text(st.characters(), max_size=300))
+def test_no_text_is_a_nonce(text: str) -> None:
+    """Whatever is sent, lone surrogates too, is refused by the one refusal."""
+    challenges = Challenges(Hands())
+    assert refused(challenges, text) == "foreign_nonce"
+    assert refused(challenges, f"{PREFIX}.{text}") == "foreign_nonce"
+    assert refused(challenges, f"{challenges.issue('h')}{text or '.'}") == "foreign_nonce"
+
+
+@given(st.binary(max_size=64))
+def test_base64url_has_one_spelling(data: bytes) -> None:
+    """RFC 7515 section 2: without padding, and the last character's spare bits are zero."""
+    assert decode(encode(data)) == data
+    for other in (encode(data) + "=", encode(data) + "\n", " " + encode(data)):
+        with pytest.raises(ValueError, match=r".*"):
+            decode(other)
+
+
+@pytest.mark.parametrize("spelled", ["AB", "QUJDRB", "a", "+/", "é", "A===", "\ud800"])
+def test_other_spellings_are_refused(spelled: str) -> None:
+    """Spare bits set, one character over, the other alphabet, padding, no ASCII."""
+    with pytest.raises(ValueError, match=r".*"):
+        decode(spelled)
+
+
+@given(st.binary(min_size=1, max_size=300))
+def test_a_signature_in_either_alphabet(data: bytes) -> None:
+    """base64 or base64url, padded or not, give the same bytes."""
+    for text in (b64encode(data).decode(), urlsafe_b64encode(data).decode()):
+        assert decode_signature(text) == decode_signature(text.rstrip("=")) == data
+
+
+@given(st.text(st.characters(), max_size=80))
+def test_no_text_breaks_the_signature_reader(text: str) -> None:
+    """It is bytes, or the one refusal; what is read has no second spelling but padding and alphabet."""
+    try:
+        data = decode_signature(text)
+    except SignatureRefused:
+        return
+    assert text.rstrip("=").replace("+", "-").replace("/", "_") == encode(data)
+
+
+@pytest.mark.parametrize(
+    "text", ["+_AA", "/-AA", "QQ=", "QQ===", "=QQ=", "QQ==\n", "Q Q==", "Q!Q=", "QR==", "0x4141", "A"]
+)
+def test_loose_signatures_are_refused(text: str) -> None:
+    """V5: mixed alphabets, half or too much padding, spaces, strangers, spare bits."""
+    with pytest.raises(SignatureRefused):
+        decode_signature(text)
