@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.fakes import run_in_virtual_time, vectors
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from tests.browser import Host, Visitor
+
+hypothesis.settings.register_profile("busy machine", deadline=None)
+hypothesis.settings.load_profile("busy machine")
 
 NEEDS: dict[str, Callable[[], bool]] = {
     "apptainer": lambda: shutil.which("apptainer") is not None,
