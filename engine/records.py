@@ -66,46 +66,23 @@ class Records:
         origin: Origin = NOBODY,
         cause: str | None = None,
     ) -> None:
-        self._publish("transition", chart, actor, event, source, target, effects, *origin, cause)
+        seq = self._seq = self._seq + 1
+        now = self._clock.wall()
+        self._publish(Record(now, seq, "transition", chart, actor, event, source, target, effects, *origin, cause))
 
     def refusal(
         self, chart: str, actor: str, event: str, cause: str, origin: Origin = NOBODY, source: str | None = None
     ) -> None:
-        self._publish("refusal", chart, actor, event, source, None, (), *origin, cause)
+        seq = self._seq = self._seq + 1
+        now = self._clock.wall()
+        self._publish(Record(now, seq, "refusal", chart, actor, event, source, None, (), *origin, cause))
 
     def notice(self, chart: str, actor: str, event: str, cause: str | None = None, origin: Origin = NOBODY) -> None:
         """News of the engine that no chart holds: a start, a key registered, a setting reloaded."""
-        self._publish("notice", chart, actor, event, None, None, (), *origin, cause)
+        seq = self._seq = self._seq + 1
+        now = self._clock.wall()
+        self._publish(Record(now, seq, "notice", chart, actor, event, None, None, (), *origin, cause))
 
-    def _publish(
-        self,
-        kind: Literal["transition", "refusal", "notice"],
-        chart: str,
-        actor: str,
-        event: str,
-        source: str | None,
-        target: str | None,
-        effects: tuple[str, ...],
-        identity: str | None,
-        address: str | None,
-        request_id: str | None,
-        cause: str | None,
-    ) -> None:
-        self._seq += 1
-        record = Record(
-            self._clock.wall(),
-            self._seq,
-            kind,
-            chart,
-            actor,
-            event,
-            source,
-            target,
-            effects,
-            identity,
-            address,
-            request_id,
-            cause,
-        )
+    def _publish(self, record: Record) -> None:
         for sink in self.sinks:
             sink(record)

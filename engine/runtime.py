@@ -11,27 +11,19 @@ import trio
 
 from engine.clock import Clock
 from engine.errors import StoreUnavailable
+from engine.kinds import Actor, Data, Effect, Kind, Rule, Turns
 from engine.records import NOBODY, Origin, Records
 from engine.store.protocol import Change, Once, Store, Stored, VersionMoved
 from engine.timers import Timers
-from statecharts.chart import NONE, Chart, ChartFault, Delay
-from statecharts.interpreter import EventRefused, Interpreter, Step
+from statecharts.chart import NONE, Chart
+from statecharts.interpreter import EventRefused, Step
+
+__all__ = ["Actor", "Data", "Effect", "Outcome", "Runtime"]
 
 log = structlog.get_logger(__name__)
 
 RETRY = 1.0
 """Seconds until a delay that could not be stored is tried again."""
-
-
-class Actor:
-    """One pairing, session or instance. Only this module sets `state`, and only to what a step says."""
-
-    __slots__ = ("chart", "deadline", "facts", "id", "state", "timer", "version")
-
-    def __init__(self, chart: str, actor: str, state: str, version: int, deadline: float | None, facts: Any) -> None:
-        self.chart, self.id, self.state, self.version = chart, actor, state, version
-        self.deadline, self.facts = deadline, facts
-        self.timer = 0
 
 
 class Outcome:
@@ -44,76 +36,16 @@ class Outcome:
         self.results: dict[str, Any] = {}
 
 
-Data = dict[str, Any]
-Effect = Callable[[Actor, Data], Any]
-"""Runs after the state is stored, told the actor and what the event brought. May return an awaitable; must not send an
-event to its own actor and wait for it."""
-
-Rule = Callable[[Any, float], float]
-"""A named delay: from an actor's facts and the time now, on the delay's clock, to the deadline."""
-
-
-class _Kind:
-    """A chart with everything its names stand for."""
-
-    def __init__(
-        self,
-        chart: Chart,
-        facts: type,
-        store: Store,
-        effects: Mapping[str, Effect],
-        rules: Mapping[str, Rule],
-        keep: bool,
-    ) -> None:
-        wanted = {delay.seconds for delay in chart.delays.values() if isinstance(delay.seconds, str)}
-        for kind, named, given in (("effect", chart.effects, set(effects)), ("delay", wanted, set(rules))):
-            if named != given:
-                names = ", ".join(sorted(map(str, named ^ given)))
-                raise ChartFault(f"{chart.name}: {kind} without a handler, or handler without a name: {names}")
-        self.interpreter = Interpreter(chart)
-        self.chart, self.facts, self.store, self.keep = chart, facts, store, keep
-        self.effects = {row: tuple((name, effects[name]) for name in row.effects) for row in chart.rows}
-        self.rules = rules
-        self.actors: dict[str, Actor] = {}
-
-    def deadline(self, delay: Delay, facts: Any, now: float) -> float:
-        if isinstance(delay.seconds, str):
-            return self.rules[delay.seconds](facts, now)
-        return now + delay.seconds
-
-
-class _Inbox:
-    """The turn of one event at one actor; the next waiting one is handed it, in order."""
-
-    __slots__ = ("_key", "_lot", "_lots")
-
-    def __init__(self, lots: dict[tuple[str, str], trio.lowlevel.ParkingLot], key: tuple[str, str]) -> None:
-        self._lots, self._key = lots, key
-
-    async def __aenter__(self) -> None:
-        lot = self._lots.get(self._key)
-        if lot is None:
-            self._lot = self._lots[self._key] = trio.lowlevel.ParkingLot()
-        else:
-            self._lot = lot
-            await lot.park()
-
-    async def __aexit__(self, *error: object) -> None:
-        if not self._lot.unpark():
-            del self._lots[self._key]
-
-
 class Runtime:
-    """Runs every chart of one engine. `run` fires the delays; everything else may be called once charts are registered."""
+    """Runs every chart of one engine. `run` fires the delays; the rest may be called once charts are registered."""
 
     def __init__(self, clock: Clock, records: Records) -> None:
         self.clock = clock
         self.records = records
         self.timers: Timers[Actor] = Timers(clock, self._elapse)
-        self._kinds: dict[str, _Kind] = {}
-        self._inboxes: dict[tuple[str, str], trio.lowlevel.ParkingLot] = {}
-        self._now = {"elapsed": clock.elapsed, "wall": clock.wall}
-        self.observe_commit: Callable[[str, float], None] = lambda chart, seconds: None
+        self._kinds: dict[str, Kind] = {}
+        self._turns = Turns()
+        self.observe_commit: Callable[[str, float], None] | None = None
         """Told how long each step took to be stored, in seconds."""
 
     def register(
@@ -130,7 +62,7 @@ class Runtime:
 
         `keep` leaves actors in their final state in the store until `forget`; else reaching it removes them.
         """
-        self._kinds[chart.name] = _Kind(chart, facts, store, effects, rules or {}, keep)
+        self._kinds[chart.name] = Kind(chart, facts, store, self.clock, effects, rules or {}, keep)
         store.define({chart.name: facts})
 
     async def restore(self, chart: str) -> list[Actor]:
@@ -139,9 +71,9 @@ class Runtime:
         for name, stored in await kind.store.live(chart):
             actor = Actor(chart, name, stored.state, stored.version, stored.deadline, stored.facts)
             kind.actors[name] = actor
-            delay = kind.chart.delays.get(stored.state)
-            if delay and actor.deadline is None:
-                actor.deadline = kind.deadline(delay, actor.facts, self._now[delay.clock]())
+            timing = kind.timings.get(stored.state)
+            if timing and actor.deadline is None:
+                actor.deadline = timing.deadline(actor.facts, timing.now())
             self._arm(kind, actor)
         return list(kind.actors.values())
 
@@ -179,13 +111,14 @@ class Runtime:
     ) -> Outcome:
         """Send one event; `changes` are the facts it brings, taken over with the step.
 
-        Raises EventRefused where no row takes it (also where the actor is gone), StoreUnavailable where nothing changed.
+        Raises EventRefused where no row takes it or the actor is gone, StoreUnavailable where nothing changed.
         """
         kind = self._kinds[chart]
-        found = await self._find(kind, actor)
+        found = kind.actors.get(actor)
+        if kind.store.shared:
+            found = await self._load(kind, actor, found)
         if found is None:
-            self.records.refusal(chart, actor, event, "no_actor", origin)
-            raise EventRefused(chart, NONE, event, "no_actor")
+            raise self._refused(kind, actor, event, "no_actor", origin, None)
         return await self._deliver(kind, found, event, origin, changes, data)
 
     def forget(self, chart: str, actor: str) -> None:
@@ -195,14 +128,11 @@ class Runtime:
     async def run(self) -> None:
         await self.timers.run()
 
-    async def _find(self, kind: _Kind, name: str) -> Actor | None:
-        held = kind.actors.get(name)
-        if not kind.store.shared:
-            return held
-        stored = await kind.store.load(kind.chart.name, name)
-        return self._reload(kind, held or Actor(kind.chart.name, name, NONE, 0, None, None), stored)
+    async def _load(self, kind: Kind, name: str, held: Actor | None) -> Actor | None:
+        stored = await kind.store.load(kind.name, name)
+        return self._reload(kind, held or Actor(kind.name, name, NONE, 0, None, None), stored)
 
-    def _reload(self, kind: _Kind, actor: Actor, stored: Stored | None) -> Actor | None:
+    def _reload(self, kind: Kind, actor: Actor, stored: Stored | None) -> Actor | None:
         """Believe the store: the actor moved elsewhere, or is gone."""
         if stored is None:
             kind.actors.pop(actor.id, None)
@@ -217,7 +147,7 @@ class Runtime:
 
     async def _deliver(
         self,
-        kind: _Kind,
+        kind: Kind,
         actor: Actor,
         event: str,
         origin: Origin,
@@ -225,29 +155,46 @@ class Runtime:
         data: Data,
         once: Once | None = None,
     ) -> Outcome:
-        async with _Inbox(self._inboxes, (kind.chart.name, actor.id)):
-            # From here on the event runs to completion, whoever has stopped waiting for it.
-            with trio.CancelScope(shield=True):
-                if event != self._due_event(kind, actor):
-                    await self._take_elapsed_row_first(kind, actor)
-                outcome = await self._step(kind, actor, event, origin, changes, data, once)
-        return outcome
+        """The event in its turn. From its turn on it runs to completion, whoever has stopped waiting for it."""
+        key = (kind.name, actor.id)
+        waiting = self._turns.take(key)
+        if waiting is not None:
+            await waiting.park()
+        try:
+            if kind.uncancellable:
+                outcome = await self._take(kind, actor, event, origin, changes, data, once)
+            else:
+                with trio.CancelScope(shield=True):
+                    outcome = await self._take(kind, actor, event, origin, changes, data, once)
+            return outcome
+        finally:
+            self._turns.give(key)
 
-    def _due_event(self, kind: _Kind, actor: Actor) -> str | None:
-        """The time event that is due in the actor's state, if its deadline has come."""
-        delay = kind.chart.delays.get(actor.state)
-        if delay is None or actor.deadline is None or self._now[delay.clock]() < actor.deadline:
-            return None
-        return delay.event
-
-    async def _take_elapsed_row_first(self, kind: _Kind, actor: Actor) -> None:
+    async def _take(
+        self,
+        kind: Kind,
+        actor: Actor,
+        event: str,
+        origin: Origin,
+        changes: Mapping[str, Any] | None,
+        data: Data,
+        once: Once | None,
+    ) -> Outcome:
         due = self._due_event(kind, actor)
-        if due is not None:
+        if due is not None and due != event:
             await self._step(kind, actor, due, NOBODY, None, {}, None)
+        return await self._step(kind, actor, event, origin, changes, data, once)
+
+    def _due_event(self, kind: Kind, actor: Actor) -> str | None:
+        """The time event that is due in the actor's state, if its deadline has come."""
+        timing = kind.timings.get(actor.state)
+        if timing is None or actor.deadline is None or timing.now() < actor.deadline:
+            return None
+        return timing.event
 
     async def _step(
         self,
-        kind: _Kind,
+        kind: Kind,
         actor: Actor,
         event: str,
         origin: Origin,
@@ -256,63 +203,73 @@ class Runtime:
         once: Once | None,
     ) -> Outcome:
         while True:
-            delay = kind.chart.delays.get(actor.state)
-            data["now"] = self._now[delay.clock if delay else "elapsed"]()
-            data["deadline"] = actor.deadline
-            try:
-                step = kind.interpreter.advance(actor.state, event, data)
-            except EventRefused as refused:
-                self.records.refusal(kind.chart.name, actor.id, event, refused.cause, origin, actor.state)
-                raise
+            step = self._advance(kind, actor, event, origin, data)
             facts = msgspec.structs.replace(actor.facts, **changes) if changes else actor.facts
+            timing = kind.timings.get(step.target)
+            deadline = timing.deadline(facts, timing.now()) if timing else None
+            stored = None
+            if step.target not in kind.removed_in:
+                # Elapsed seconds mean nothing after a reboot: only a wall deadline is kept.
+                kept = deadline if timing and timing.clock == "wall" else None
+                stored = Stored(actor.version + 1, step.target, kept, facts)
             try:
-                deadline = await self._store(kind, actor, step, facts, once)
+                await self._commit(kind, Change(kind.name, actor.id, actor.version, stored, once))
                 break
             except VersionMoved:
-                stored = await kind.store.load(kind.chart.name, actor.id)
-                if self._reload(kind, actor, stored) is None:
-                    self.records.refusal(kind.chart.name, actor.id, event, "no_actor", origin)
-                    raise EventRefused(kind.chart.name, NONE, event, "no_actor") from None
+                if await self._load(kind, actor.id, actor) is None:
+                    raise self._refused(kind, actor.id, event, "no_actor", origin, None) from None
         self._settle(kind, actor, step, facts, deadline)
         self.records.transition(
-            kind.chart.name, actor.id, event, step.source, step.target, step.effects, origin, data.get("cause")
+            kind.name, actor.id, event, step.source, step.target, step.effects, origin, data.get("cause")
         )
         return await self._run_effects(kind, actor, step, data)
 
-    async def _store(self, kind: _Kind, actor: Actor, step: Step, facts: Any, once: Once | None) -> float | None:
-        """Commit the step; returns the new state's deadline on its delay's clock."""
-        delay = kind.chart.delays.get(step.target)
-        deadline = kind.deadline(delay, facts, self._now[delay.clock]()) if delay else None
-        stored = None
-        if kind.keep or step.target not in kind.chart.final:
-            # Elapsed seconds mean nothing after a reboot: only a wall deadline is kept.
-            kept = deadline if delay and delay.clock == "wall" else None
-            stored = Stored(actor.version + 1, step.target, kept, facts)
-        began = self.clock.elapsed()
-        await kind.store.commit(Change(kind.chart.name, actor.id, actor.version, stored, once))
-        self.observe_commit(kind.chart.name, self.clock.elapsed() - began)
-        return deadline
+    def _advance(self, kind: Kind, actor: Actor, event: str, origin: Origin, data: Data) -> Step:
+        timing = kind.timings.get(actor.state)
+        data["now"] = timing.now() if timing else self.clock.elapsed()
+        data["deadline"] = actor.deadline
+        try:
+            return kind.advance(actor.state, event, data)
+        except EventRefused as refused:
+            raise self._refused(kind, actor.id, event, refused.cause, origin, actor.state) from None
 
-    def _settle(self, kind: _Kind, actor: Actor, step: Step, facts: Any, deadline: float | None) -> None:
+    def _refused(
+        self, kind: Kind, actor: str, event: str, cause: str, origin: Origin, state: str | None
+    ) -> EventRefused:
+        self.records.refusal(kind.name, actor, event, cause, origin, state)
+        return EventRefused(kind.name, state or NONE, event, cause)
+
+    async def _commit(self, kind: Kind, change: Change) -> None:
+        if self.observe_commit is None:
+            await kind.store.commit(change)
+        else:
+            began = self.clock.elapsed()
+            await kind.store.commit(change)
+            self.observe_commit(kind.name, self.clock.elapsed() - began)
+
+    def _settle(self, kind: Kind, actor: Actor, step: Step, facts: Any, deadline: float | None) -> None:
         actor.state, actor.version, actor.facts, actor.deadline = step.target, actor.version + 1, facts, deadline
-        if step.target in kind.chart.final and not kind.keep:
+        if step.target in kind.removed_in:
             kind.actors.pop(actor.id, None)
         else:
             kind.actors[actor.id] = actor
         self._arm(kind, actor)
 
-    def _arm(self, kind: _Kind, actor: Actor) -> None:
-        delay = kind.chart.delays.get(actor.state)
-        if delay is not None and actor.deadline is not None:
-            self.timers.arm(actor, actor.deadline, delay.clock)
+    def _arm(self, kind: Kind, actor: Actor) -> None:
+        timing = kind.timings.get(actor.state)
+        if timing is not None and actor.deadline is not None:
+            self.timers.arm(actor, actor.deadline, timing.clock)
         else:
             self.timers.disarm(actor)
 
-    async def _run_effects(self, kind: _Kind, actor: Actor, step: Step, data: Data) -> Outcome:
+    async def _run_effects(self, kind: Kind, actor: Actor, step: Step, data: Data) -> Outcome:
         outcome = Outcome(actor, step)
         for name, effect in kind.effects[step.row]:
             result = effect(actor, data)
-            outcome.results[name] = await result if isinstance(result, Awaitable) else result
+            if result is not None and isinstance(result, Awaitable):
+                with trio.CancelScope(shield=True):
+                    result = await result
+            outcome.results[name] = result
         return outcome
 
     async def _elapse(self, actor: Actor) -> None:
@@ -329,10 +286,18 @@ class Runtime:
 
     async def catch_up(self, actor: Actor) -> None:
         """Take the elapsed row if it is due, now rather than when its timer comes round."""
-        async with _Inbox(self._inboxes, (actor.chart, actor.id)):
-            with trio.CancelScope(shield=True):
-                await self._take_elapsed_row_first(self._kinds[actor.chart], actor)
+        kind, key = self._kinds[actor.chart], (actor.chart, actor.id)
+        waiting = self._turns.take(key)
+        if waiting is not None:
+            await waiting.park()
+        try:
+            due = self._due_event(kind, actor)
+            if due is not None:
+                with trio.CancelScope(shield=True):
+                    await self._step(kind, actor, due, NOBODY, None, {}, None)
+        finally:
+            self._turns.give(key)
 
-    def _retry(self, kind: _Kind, actor: Actor) -> None:
-        delay = kind.chart.delays[actor.state]
-        self.timers.arm(actor, self._now[delay.clock]() + RETRY, delay.clock)
+    def _retry(self, kind: Kind, actor: Actor) -> None:
+        timing = kind.timings[actor.state]
+        self.timers.arm(actor, timing.now() + RETRY, timing.clock)

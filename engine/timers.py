@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 from typing import Generic, Literal, Protocol, TypeVar
 
 import trio
@@ -14,6 +15,9 @@ from engine.clock import Clock
 TICK = 2.0
 """Seconds at most between two looks at the clocks while anything is armed: a host that slept, or a wall clock that was
 set, shows only when it is looked at (trio's own clock stops with the host)."""
+
+AWAKE = {"elapsed": -inf, "wall": -inf}
+"""Nothing that is armed now can be missed."""
 
 BATCH = 32
 """Timers fired together: enough for one group commit, few enough that a request waits a few milliseconds at most."""
@@ -39,7 +43,7 @@ class Timers(Generic[T]):
         self._number = 0
         self._stale = 0
         self._wake = trio.Event()
-        self._asleep_until = -float("inf")
+        self._asleep_until = AWAKE
         self.observe: Callable[[float], None] = lambda lateness: None
         """Told the lateness of each timer in seconds as it fires."""
 
@@ -48,11 +52,11 @@ class Timers(Generic[T]):
 
     def arm(self, item: T, deadline: float, clock: Literal["elapsed", "wall"] = "elapsed") -> None:
         """Fire `item` at `deadline` on `clock`; an earlier arming of it is forgotten."""
-        self.disarm(item)
-        self._number += 1
-        item.timer = self._number
-        heapq.heappush(self._heaps[clock], (deadline, self._number, item))
-        if deadline - self._now[clock]() + self._clock.elapsed() < self._asleep_until:
+        if item.timer:
+            self.disarm(item)
+        self._number = item.timer = self._number + 1
+        heapq.heappush(self._heaps[clock], (deadline, item.timer, item))
+        if deadline < self._asleep_until[clock]:
             self._wake.set()
 
     def disarm(self, item: T) -> None:
@@ -85,20 +89,20 @@ class Timers(Generic[T]):
 
     def _pause(self) -> float:
         waits = [heap[0][0] - self._now[clock]() for clock, heap in self._heaps.items() if heap]
-        return min([TICK, *waits]) if waits else float("inf")
+        return min([TICK, *waits]) if waits else inf
 
     async def run(self) -> None:
         """Fire what is due, for ever. A failing `fire` ends the task: it must look after its own errors."""
         while True:
             # Made anew before the heaps are looked at: an `arm` between the look and the sleep must wake it.
             self._wake = trio.Event()
-            self._asleep_until = -float("inf")
+            self._asleep_until = AWAKE
             due = self._due()
             if due:
                 await self._fire_all(due)
                 continue
             pause = self._pause()
-            self._asleep_until = self._clock.elapsed() + pause
+            self._asleep_until = {clock: now() + pause for clock, now in self._now.items()}
             with trio.move_on_after(max(pause, 0)):
                 await self._wake.wait()
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from engine.clock import Clock
-from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
+from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity, uncancellable
 
 
 class MemoryStore:
@@ -27,6 +27,7 @@ class MemoryStore:
     async def load(self, chart: str, actor: str) -> Stored | None:
         return self._actors.get((chart, actor))
 
+    @uncancellable
     async def commit(self, change: Change) -> None:
         key = (change.chart, change.actor)
         held = self._actors.get(key)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -53,6 +53,23 @@ class AlreadyUsed(Refusal):
     """The change's `once` was used before; nothing was stored."""
 
     code = "already_used"
+
+
+Commit = TypeVar("Commit", bound=Callable[..., Any])
+
+
+def uncancellable(commit: Commit) -> Commit:
+    """Marks a `commit` that a cancelled caller can't interrupt: it never waits, or shields its own waiting.
+
+    Then the runtime need not shield it, which would cost as much as the step itself.
+    """
+    commit.uncancellable = True  # type: ignore[attr-defined]
+    return commit
+
+
+def is_uncancellable(store: Store) -> bool:
+    """Whether the store's own `commit` is marked so; one that overrides it must be marked again."""
+    return getattr(store.commit, "uncancellable", False)
 
 
 class Store(Protocol):

@@ -15,7 +15,7 @@ import trio
 
 from engine.clock import Clock
 from engine.errors import EngineUnavailable, StoreUnavailable
-from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
+from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity, uncancellable
 
 SCHEMA_VERSION = 1
 """Older files are migrated in one transaction; newer ones are refused in words."""
@@ -95,6 +95,7 @@ class SQLiteStore:
             (name, Stored(version, state, deadline, decode(facts))) for name, version, state, deadline, facts in rows
         ]
 
+    @uncancellable
     async def commit(self, change: Change) -> None:
         if self._writer is None:
             error = self._write([change])[0]

@@ -1,0 +1,105 @@
+"""What the runtime knows of each chart: actors, what every name stands for, and how delays are reckoned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import trio
+
+from engine.clock import Clock
+from engine.store.protocol import Store, is_uncancellable
+from statecharts.chart import Chart, ChartFault, Delay
+from statecharts.interpreter import Interpreter
+
+
+class Actor:
+    """One pairing, session or instance. Only the runtime sets `state`, and only to what a step says."""
+
+    __slots__ = ("chart", "deadline", "facts", "id", "state", "timer", "version")
+
+    def __init__(self, chart: str, actor: str, state: str, version: int, deadline: float | None, facts: Any) -> None:
+        self.chart, self.id, self.state, self.version = chart, actor, state, version
+        self.deadline, self.facts = deadline, facts
+        self.timer = 0
+
+
+Data = dict[str, Any]
+Effect = Callable[[Actor, Data], Any]
+"""Runs after the state is stored, told the actor and what the event brought. May return an awaitable; must not send an
+event to its own actor and wait for it."""
+
+Rule = Callable[[Any, float], float]
+"""A named delay: from an actor's facts and the time now, on the delay's clock, to the deadline."""
+
+
+class Timing:
+    """The delay of one state: the event it sends, whose seconds it counts, and when they end."""
+
+    __slots__ = ("clock", "deadline", "event", "now")
+
+    def __init__(self, delay: Delay, clock: Clock, rules: Mapping[str, Rule]) -> None:
+        self.event = delay.event
+        self.clock: Literal["elapsed", "wall"] = delay.clock
+        self.now: Callable[[], float] = clock.wall if delay.clock == "wall" else clock.elapsed
+        self.deadline: Rule = rules[delay.seconds] if isinstance(delay.seconds, str) else _after(delay.seconds)
+
+
+def _after(seconds: float) -> Rule:
+    return lambda facts, now: now + seconds
+
+
+class Kind:
+    """A chart with everything its names stand for. Raises ChartFault for a name without a handler, or the reverse."""
+
+    def __init__(
+        self,
+        chart: Chart,
+        facts: type,
+        store: Store,
+        clock: Clock,
+        effects: Mapping[str, Effect],
+        rules: Mapping[str, Rule],
+        keep: bool,
+    ) -> None:
+        wanted = {delay.seconds for delay in chart.delays.values() if isinstance(delay.seconds, str)}
+        for kind, named, given in (("effect", chart.effects, set(effects)), ("delay", wanted, set(rules))):
+            if named != given:
+                names = ", ".join(sorted(map(str, named ^ given)))
+                raise ChartFault(f"{chart.name}: {kind} without a handler, or handler without a name: {names}")
+        self.name, self.facts, self.store = chart.name, facts, store
+        self.advance = Interpreter(chart).advance
+        self.uncancellable = is_uncancellable(store)
+        self.removed_in = frozenset() if keep else chart.final
+        """States in which nothing is kept of an actor."""
+        self.effects = {row: tuple((name, effects[name]) for name in row.effects) for row in chart.rows}
+        self.timings = {state: Timing(delay, clock, rules) for state, delay in chart.delays.items()}
+        self.actors: dict[str, Actor] = {}
+
+
+class Turns:
+    """One event at a time at each actor; those that come meanwhile wait, and are let in in order."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, str], trio.lowlevel.ParkingLot | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self, key: tuple[str, str]) -> trio.lowlevel.ParkingLot | None:
+        """The turn, at once; or where to wait until it is handed over."""
+        if key not in self._waiting:
+            self._waiting[key] = None
+            return None
+        lot = self._waiting[key]
+        if lot is None:
+            lot = self._waiting[key] = trio.lowlevel.ParkingLot()
+        return lot
+
+    def give(self, key: tuple[str, str]) -> None:
+        """Hand the turn to the next one, if there is one."""
+        lot = self._waiting[key]
+        if lot is None or not lot.unpark():
+            del self._waiting[key]
