@@ -1,0 +1,56 @@
+"""`python -m tests.readme`: draws the README's tables from the tables that the engine runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from api.http.doors import DOORS
+from api.http.problems import STATUS
+from engine.settings import TABLE, show
+from statecharts import instance, pairing, session
+from statecharts.render import table
+from tests.fakes import ROOT
+
+README = ROOT / "README.md"
+
+
+def charts() -> str:
+    """The three charts in the specification's columns."""
+    return "\n\n".join(f"### {m.CHART.name.title()}\n\n{table(m.CHART).strip()}" for m in (pairing, session, instance))
+
+
+def doors() -> str:
+    """Method, path, who may, what."""
+    rows = ["| method | path | for | what |", "|---|---|---|---|"]
+    names = {"open": "anybody", "session": "any session"}
+    rows += [f"| {d.method} | `{d.path}` | {names.get(d.access, f'`{d.access}`')} | {d.summary} |" for d in DOORS]
+    return "\n".join(rows)
+
+
+def problems() -> str:
+    """Every code and its status."""
+    rows = ["| code | status |", "|---|---|"]
+    return "\n".join(rows + [f"| `{code}` | {status} |" for code, status in sorted(STATUS.items())])
+
+
+def settings() -> str:
+    """Name, default, what it is, when it counts."""
+    rows = ["| setting | default | what | takes effect |", "|---|---|---|---|"]
+    for name, row in TABLE.items():
+        default = show(name, row.default).replace(str(Path.home()), "~")
+        rows.append(f"| `{name}` | {f'`{default}`' if default else ''} | {row.about} | {row.effect} |")
+    return "\n".join(rows)
+
+
+def drawn(text: str) -> str:
+    """The README's text with each drawn part as it is now."""
+    for part in (charts, doors, problems, settings):
+        name = part.__name__
+        between = f"<!-- {name} -->\n\n{part()}\n\n<!-- /{name} -->"
+        text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _: between, text, flags=re.DOTALL)  # noqa: B023
+    return text
+
+
+if __name__ == "__main__":
+    README.write_text(drawn(README.read_text()))

@@ -1,0 +1,146 @@
+"""The README keeps its word: its drawn parts are current, and every command in it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.trust.keys import generate_key
+from tests.fakes import ROOT
+from tests.readme import README, drawn
+
+TEXT = README.read_text()
+BLOCKS = re.findall(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def test_the_drawn_parts_are_current() -> None:
+    """Charts, doors, problems and settings in the README are those that the engine runs."""
+    assert drawn(TEXT) == TEXT, "draw them anew: python -m tests.readme"
+
+
+def test_the_gate_sets_up_as_the_readme_says() -> None:
+    """The one command that sets up and passes the tests is what the gate runs, word for word."""
+    (command,) = [block for kind, name, block in BLOCKS if name == "tests"]
+    steps = [step.strip() for step in command.split("&&")]
+    gate = (ROOT / ".ci/run").read_text().replace('"$python"', "python3").replace(" --quiet", "")
+    assert all(step in gate for step in steps), steps
+
+
+def test_commands_that_are_shown_exist() -> None:
+    """Each `hatchway ...` between back-ticks or in a block is a command with those options."""
+    shown = set(re.findall(r"(?<![\w/.-])hatchway ([a-z]+(?: [a-z-]+)?)", TEXT))
+    for words in sorted(shown):
+        done = subprocess.run(
+            [sys.executable, "-c", "from api.cli import main; main()", *words.split(), "--help"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"hatchway {words}: {done.stderr}"
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """A newcomer's environment: an empty home, and the commands of this virtual environment."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HATCHWAY_")}
+    return kept | {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def wait_ready(engine: subprocess.Popen[bytes], port: int, seconds: float) -> None:
+    """Until the engine answers."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert engine.poll() is None, "the engine ended"
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz"):
+            return
+        time.sleep(0.1)
+    pytest.fail("the engine does not answer")
+
+
+@pytest.fixture
+def running(port: int, environ: dict[str, str], tmp_path: Path) -> Iterator[None]:
+    """`hatchway engine start`, as the README's first command leaves it, on a port of the test's."""
+    program = [sys.executable, "-c", "from api.cli import main; main()", "engine", "start", "--port", str(port)]
+    with (tmp_path / "engine.log").open("wb") as log:
+        engine = subprocess.Popen(program, cwd=ROOT, env=environ, stdout=log, stderr=log)
+    try:
+        wait_ready(engine, port, 20)
+        yield
+    finally:
+        engine.terminate()
+        assert engine.wait(20) == 0
+
+
+def key_with_plus_and_slash() -> bytes:
+    """A private key whose fingerprint holds both: what a careless client mangles in a query."""
+    made = generate_key(2048)
+    while not {"+", "/"} <= set(made.identity):
+        made = generate_key(2048)
+    return made.pem()
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize("awkward", [False, True], ids=["openssl's key", "+ and / in the fingerprint"])
+def test_every_block_runs(port: int, environ: dict[str, str], tmp_path: Path, awkward: bool) -> None:
+    """The transcripts, in the README's order, in one shell: keys made by us and by openssl, both algorithms, logout."""
+    work = tmp_path / "work"
+    work.mkdir()
+    script = "\n".join(block for kind, name, block in BLOCKS if kind == "sh" and not name).replace("7420", str(port))
+    if awkward:
+        (work / "bob.pem").write_bytes(key_with_plus_and_slash())
+        script = script.replace("openssl genrsa -out bob.pem 3072\n", "")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=work,
+        env=environ | {"HATCHWAY_URL": f"http://127.0.0.1:{port}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "401" in done.stdout.splitlines(), "the session answered after its logout"
+    answers = [json.loads(text) for text in re.findall(r"^\{\n.*?^\}$", done.stdout, re.DOTALL | re.MULTILINE)]
+    assert any(answer.get("valid") is True for answer in answers)
+    made = ["alice.pem", "alice.pub", "bob-pkcs1.pem", "bob.pem", "bob.pub"]
+    assert sorted(path.name for path in work.iterdir()) == made
+
+
+@pytest.mark.process
+def test_the_first_command(environ: dict[str, str], port: int, tmp_path: Path) -> None:
+    """From a bare copy of the project's files, one command sets up and starts an engine that answers."""
+    (command,) = [block.strip() for kind, name, block in BLOCKS if name == "setup"]
+    copy = tmp_path / "hatchway"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, copy / name)
+    # The shell becomes the engine, so that the signal reaches it.
+    command = command.replace("&& .venv/bin/hatchway", "&& exec .venv/bin/hatchway")
+    engine = subprocess.Popen(["bash", "-c", command], cwd=copy, env=environ | {"HATCHWAY_PORT": str(port)})
+    try:
+        wait_ready(engine, port, 240)
+    finally:
+        engine.terminate()
+        engine.wait(20)
