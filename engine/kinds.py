@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import msgspec
 import trio
 
 from engine.clock import Clock
@@ -13,15 +14,19 @@ from statecharts.chart import Chart, ChartFault, Delay
 from statecharts.interpreter import Interpreter
 
 
-class Actor:
-    """One pairing, session or instance. Only the runtime sets `state`, and only to what a step says."""
+class Actor(msgspec.Struct, gc=False, eq=False):
+    """One pairing, session or instance. Only the runtime sets `state`, and only to what a step says.
 
-    __slots__ = ("chart", "deadline", "facts", "id", "state", "timer", "version")
+    `deadline` is on its delay's clock, None where no delay runs; `timer` is the number of the heap's live entry.
+    """
 
-    def __init__(self, chart: str, actor: str, state: str, version: int, deadline: float | None, facts: Any) -> None:
-        self.chart, self.id, self.state, self.version = chart, actor, state, version
-        self.deadline, self.facts = deadline, facts
-        self.timer = 0
+    chart: str
+    id: str
+    state: str
+    version: int
+    deadline: float | None
+    facts: Any
+    timer: int = 0
 
 
 Data = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 import msgspec
@@ -17,7 +18,7 @@ class MemoryStore:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._actors: dict[tuple[str, str], Stored] = {}
+        self._actors: defaultdict[str, dict[str, Stored]] = defaultdict(dict)
         self._used: dict[bytes, float] = {}
         self._identity = new_identity()
 
@@ -25,20 +26,20 @@ class MemoryStore:
         """Facts are kept as they are, so their type is not needed."""
 
     async def load(self, chart: str, actor: str) -> Stored | None:
-        return self._actors.get((chart, actor))
+        return self._actors[chart].get(actor)
 
     @uncancellable
     async def commit(self, change: Change) -> None:
-        key = (change.chart, change.actor)
-        held = self._actors.get(key)
+        actors = self._actors[change.chart]
+        held = actors.get(change.actor)
         if (held.version if held else 0) != change.expected:
             raise VersionMoved
         if change.once is not None:
             self._use(change.once)
         if change.stored is None:
-            self._actors.pop(key, None)
+            actors.pop(change.actor, None)
         else:
-            self._actors[key] = change.stored
+            actors[change.actor] = change.stored
 
     def _use(self, once: Once) -> None:
         now = self._clock.elapsed()
@@ -49,7 +50,7 @@ class MemoryStore:
         self._used[once.key] = now + once.seconds
 
     async def live(self, chart: str) -> list[tuple[str, Stored]]:
-        return [(actor, stored) for (name, actor), stored in self._actors.items() if name == chart]
+        return list(self._actors[chart].items())
 
     async def identity(self) -> str:
         return self._identity
