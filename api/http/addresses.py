@@ -16,7 +16,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Addresses:
-    """The host:port pairs that people dial: the loopback names with the port that is bound, and those of the setting."""
+    """The host:port pairs that people dial: the loopback names with the port bound, and those of the setting."""
 
     def __init__(self, bound: tuple[tuple[str, int], ...], configured: tuple[str, ...]) -> None:
         self._ports = frozenset(str(port) for _, port in bound)
@@ -48,7 +48,8 @@ class Addresses:
         if f"{name}:{port}" in self._known:
             return True
         # A literal address can't be rebound: the connection reached it.
-        return port in self._ports and (name.endswith(".localhost") or local is not None and name == _bracketed(local))
+        reached = local is not None and name == _bracketed(local)
+        return port in self._ports and (reached or name.endswith(".localhost"))
 
     def _misdirected(self, name: str, port: str) -> Refusal:
         words = f"{name}:{port} is not an address of this engine: add it to the setting `addresses`"

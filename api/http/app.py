@@ -14,7 +14,7 @@ from api.http import problems
 from api.http.call import Answer
 from api.http.door import Door
 from api.http.doors import DOORS
-from api.http.front import App, Front
+from api.http.front import App, Front, spellings
 from api.http.problems import problem_answer
 from engine.engine import Engine
 from engine.errors import NotFound
@@ -24,14 +24,15 @@ def make_app(engine: Engine) -> Front:
     """The whole HTTP side of one engine, as an ASGI app."""
     quart = QuartTrio("hatchway", static_folder=None)
     front = Front(engine, DOORS, cast(App, quart))
-    for door in DOORS:
+    quart.url_map.merge_slashes = False  # the hot table knows no `//` either
+    for door, path in ((row, path) for row in DOORS for path in spellings(row.path)):
         quart.add_url_rule(
-            _rule(door.path),
-            endpoint=f"{door.method} {door.path}",
+            _rule(path),
+            endpoint=f"{door.method} {path}",
             view_func=_view(front, door),
             methods=[door.method],
             provide_automatic_options=False,
-            strict_slashes=False,
+            strict_slashes=True,  # both spellings are mounted, and a third is none
         )
     quart.register_error_handler(HTTPException, _not_routed)
     return front

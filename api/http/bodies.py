@@ -16,6 +16,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 DEEPEST = 32
 """Levels of nesting that a body may have."""
 
+MOST_NAMED = 32
+"""Unknown fields that a refusal names; a body may bring ten thousand."""
+
 _JSON_TYPE = re.compile(rb"application/json[ \t]*(?:;[ \t]*charset=\"?utf-8\"?[ \t]*)?", re.IGNORECASE)
 _NONE = object()
 
@@ -83,7 +86,8 @@ def _wrong_fields(kind: type[msgspec.Struct], value: dict[str, Any]) -> dict[str
             msgspec.convert(given, field.type, strict=True)
         except msgspec.ValidationError as error:
             errors[name] = _words(str(error))
-    errors.update({name[:64]: "is unknown" for name in value if name not in fields})
+    unknown = [name[:64] for name in value if name not in fields]
+    errors.update(dict.fromkeys(unknown[:MOST_NAMED], "is unknown"))
     return errors or {"body": "is not what this door takes"}
 
 

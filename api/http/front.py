@@ -24,8 +24,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-CLOSE = (b"connection", b"close")
-
 
 class ClientLeft(Exception):
     """The client went away before its request was whole."""
@@ -66,7 +64,7 @@ class Front:
             self.screen(scope["path"], tuple(scope["headers"]), scope["scheme"], scope.get("server"))
             body = await self._read_body(scope, receive)
         except Refusal as refused:
-            await _send_answer(send, problem_answer(refused), closing=scope["http_version"] < "2")
+            await _send_answer(send, problem_answer(refused))  # the server closes where the body is still on its way
             return
         door = self._hot.get((scope["method"], scope["path"]))
         if door is None:
@@ -93,17 +91,17 @@ class Front:
 
     def screen(self, path: str, headers: Headers, scheme: str, server: tuple[str, int] | None) -> None:
         """What every request must keep before it is routed. Raises BadRequest, MisdirectedRequest, ForeignOrigin."""
-        if not path.startswith("/"):
-            raise BadRequest("the request target must be a path that begins with /")
-        host = origin = None
+        if not path.startswith("/") or path.startswith("//"):
+            raise BadRequest("the request target must be a path that begins with one /")
+        host, origins = None, []
         for name, value in headers:
             if name == b"host":
                 host = value if host is None else b""
             elif name == b"origin":
-                origin = value
+                origins.append(value)
         local = server[0] if server else None
         self.addresses.check_host((host or b"").decode("latin-1"), scheme, local)
-        if origin is not None:
+        for origin in origins:
             self.addresses.check_origin(origin.decode("latin-1"), local)
 
     def request_id(self) -> str:
@@ -168,11 +166,9 @@ def _with_nosniff(send: Send) -> Send:
     return send_on
 
 
-async def _send_answer(send: Send, answer: Answer, *, closing: bool = False) -> None:
+async def _send_answer(send: Send, answer: Answer) -> None:
     assert isinstance(answer.body, bytes)  # hot doors and refusals are no streams
     headers = [*answer.headers, NOSNIFF, (b"content-length", b"%d" % len(answer.body))]
-    if closing:
-        headers.append(CLOSE)  # the rest of the request may still be on its way
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})
 
