@@ -28,6 +28,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
     "redis": lambda: shutil.which("redis-server") is not None,
     "slurm": lambda: shutil.which("slurmctld", path="/usr/sbin:" + os.environ.get("PATH", "")) is not None,
+    "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "vectors": lambda: vectors().is_dir(),
 }
 """Marker, and whether what it needs is here."""

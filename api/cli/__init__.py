@@ -20,6 +20,8 @@ COMMANDS = {
     "config": "api.cli.config:config",
     "license": "api.cli.license:license_group",
     "session": "api.cli.sessions:session",
+    "chart": "api.cli.charts:chart",
+    "events": "api.cli.events:events",
     "completion": "api.cli.completion:completion",
 }
 """Command name to `module:object`, in the order of the help."""

@@ -13,6 +13,7 @@ COMMANDS = {
     "reload": "api.cli.lifecycle:reload",
     "ping": "api.cli.sign_in:ping",
     "pair": "api.cli.pairing:pair",
+    "unit": "api.cli.unit:unit",
 }
 
 

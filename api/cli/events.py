@@ -1,0 +1,97 @@
+"""`hatchway events`: what happened, read from the log files of this host; the engine need not run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+LOOK = 0.2
+"""Seconds between two looks at a file that is followed."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hatchway events --since 1h
+  hatchway events --follow --chart pairing
+  hatchway events --json | jq 'select(.kind == "refusal")'"""
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on as things happen, until Ctrl-C.")
+@click.option("--chart", help="Only this chart: pairing, session, instance; or engine, key.")
+@click.option("--since", help="Only the last while: 90s, 30m, 2h, 7d.")
+@click.option("--json", "as_json", is_flag=True, help="Print the records as they are, one JSON object a line.")
+def events(follow: bool, chart: str | None, since: str | None, as_json: bool) -> None:
+    """Show what happened: every transition, refusal and failed sign-in."""
+    import msgspec
+
+    from engine.files import check_private_dir
+    from engine.settings import home_folder
+
+    folder = home_folder() / "log"
+    if folder.exists():
+        check_private_dir(folder)
+    earliest = 0.0 if since is None else time.time() - _seconds(since)
+    decode = msgspec.json.Decoder().decode
+    tell: Callable[[dict[str, Any]], None] = _tell_person()
+    for data in _lines(folder, follow):
+        record = decode(data)
+        if record["time"] >= earliest and chart in (None, record["chart"]):
+            if as_json:
+                click.echo(data)
+            else:
+                tell(record)
+
+
+def _seconds(since: str) -> int:
+    """A while before now; days too, unlike the contract's durations."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+    number, unit = since[:-1], since[-1:]
+    if not (number.isascii() and number.isdigit() and unit in units and len(number) <= 9):
+        raise click.BadParameter(f"'{since}' is no while: write 90s, 30m, 2h or 7d", param_hint="--since")
+    return int(number) * units[unit]
+
+
+def _lines(folder: Path, follow: bool) -> Iterator[bytes]:
+    """The records' JSON, oldest first; with `follow` for ever."""
+    from engine.journal_files import read_after
+
+    seq = 0
+    while True:
+        for lines in read_after(folder, seq):
+            seq = lines[-1].seq
+            yield from (line.data for line in lines)
+        if not follow:
+            return
+        time.sleep(LOOK)
+
+
+def _tell_person() -> Callable[[dict[str, Any]], None]:
+    """Prints a record in one line; a new day gets a line of its own."""
+    day = ""
+
+    def tell(record: dict[str, Any]) -> None:
+        nonlocal day
+        local = time.localtime(record["time"])
+        if (today := time.strftime("%A, %d %B %Y", local)) != day:
+            day = today
+            click.secho(today, bold=True)
+        click.echo(_line(record, time.strftime("%H:%M:%S", local)))
+
+    return tell
+
+
+def _line(record: dict[str, Any], when: str) -> str:
+    from api.wire import printable
+
+    colour = {"transition": "cyan", "refusal": "yellow", "notice": "blue"}.get(record["kind"])
+    what = click.style(f"{record['chart']:<9}{record['event']:<17}", fg=colour)
+    if record["kind"] == "transition":
+        change = f"{record['source']} -> {record['target']}"
+    else:
+        change = "refused" if record["kind"] == "refusal" else ""
+    details = [printable(str(record[name])) for name in ("actor", "identity", "address", "cause") if record.get(name)]
+    return f"{click.style(when, dim=True)}  {what} {change:<21} {click.style('  '.join(details), dim=True)}".rstrip()

@@ -1,0 +1,86 @@
+"""`hatchway engine unit`: a systemd unit for this host's engine (systemd.service(5))."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+TEXT = """\
+# {place}
+[Unit]
+Description=Hatchway engine
+{network}
+[Service]
+Type=notify
+ExecStart={command} engine start
+ExecReload=/bin/kill -HUP $MAINPID
+{environment}Restart=on-failure
+RestartSec=1
+WatchdogSec=30
+TimeoutStopSec=30
+# Only the engine is stopped: its instances, and the commands in them, outlive a restart.
+KillMode=process
+# Limits of instances need a part of the cgroup tree that is ours.
+Delegate=yes
+# An instance that takes all memory must not take the engine with it.
+OOMPolicy=continue
+# Keys are in memory: no dump of it, no file that others may read.
+LimitCORE=0
+UMask=0077
+LimitNOFILE=8192
+{system}# Not set, since containers could not start under them: NoNewPrivileges and all that imply it
+# (SystemCallFilter, Restrict..., Protect{{Clock,Hostname,KernelLogs,KernelModules}}, LockPersonality), PrivateUsers,
+# PrivateDevices, PrivateTmp, ProtectHome, ProtectKernelTunables, ProtectControlGroups, ProtectProc.
+
+[Install]
+WantedBy={wanted}
+"""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hatchway engine unit > ~/.config/systemd/user/hatchway.service
+  systemctl --user enable --now hatchway && loginctl enable-linger
+  hatchway engine unit --system --user runner | sudo tee /etc/systemd/system/hatchway.service"""
+)
+@click.option("--system", is_flag=True, help="A unit of the system, not of your own service manager.")
+@click.option("--user", help="With --system: the user that the engine runs as. Default: you.")
+def unit(system: bool, user: str | None) -> None:
+    """Print a systemd unit that runs the engine of this host."""
+    import getpass
+
+    from engine.settings import home_folder
+
+    if user and not system:
+        raise click.UsageError("--user goes with --system: a unit of your own runs as you")
+    home = os.environ.get("HATCHWAY_HOME")
+    name = user or getpass.getuser()
+    click.echo(
+        TEXT.format(
+            place=("/etc/systemd/system" if system else "~/.config/systemd/user") + "/hatchway.service",
+            command=" ".join(map(quoted, _command())),
+            environment=f"Environment={quoted(f'HATCHWAY_HOME={home_folder()}')}\n" if home else "",
+            system=f"User={quoted(name)}\nProtectSystem=full\n" if system else "",
+            network="Wants=network-online.target\nAfter=network-online.target\n" if system else "",
+            wanted="multi-user.target" if system else "default.target",
+        ),
+        nl=False,
+    )
+
+
+def _command() -> list[str]:
+    """The command as it is installed beside this Python, or this Python with our own entry point."""
+    installed = Path(sys.executable).parent / "hatchway"
+    if os.access(installed, os.X_OK):
+        return [str(installed)]
+    return [sys.executable, "-c", "from api.cli import main; main()"]
+
+
+def quoted(word: str) -> str:
+    """One word of a unit's line: `%` and `$` mean something to systemd, as do quotes and backslashes."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if escaped != word or not word.isascii() or set(word) & set(" ;'\t") else word
