@@ -38,6 +38,10 @@ class MovedClock(SystemClock):
         return super().wall() - self._ago
 
 
+def start_session(actor: str, records: Records) -> None:
+    records.transition("session", actor, "start", "none", "active", ())
+
+
 def run(*arguments: str, code: int = 0) -> Result:
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == code, done.output
