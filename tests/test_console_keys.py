@@ -139,6 +139,21 @@ def test_a_key_with_a_passphrase_is_unlocked_in_the_page(visitor: Visitor) -> No
     expect(page.locator("#view-home")).to_be_visible()
 
 
+@pytest.mark.parametrize("place", ["#key-drop", "#signin-title"])
+def test_a_key_is_dropped_anywhere(visitor: Visitor, place: str) -> None:
+    """On its place or beside it: the browser never leaves the page to show the key."""
+    page = visitor.open()
+    box = page.locator(place).bounding_box()
+    assert box is not None
+    at = {"x": box["x"] + 20, "y": box["y"] + 20}
+    data = {"items": [], "files": [str(KEYS / "rsa2048.pkcs1.pem")], "dragOperationsMask": 1}
+    session = visitor.context.new_cdp_session(page)
+    for step in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": step, **at, "data": data})
+    expect(page.locator("#key-identity")).to_have_text(BASELINE)
+    assert page.url == visitor.host.url
+
+
 def test_a_key_that_is_not_registered_is_told_so(visitor: Visitor) -> None:
     """The engine's own sentence, and the form stays as it was."""
     page = visitor.open()

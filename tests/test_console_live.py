@@ -128,3 +128,18 @@ def test_what_a_session_may_not_see_is_not_asked_for(visitor: Visitor, host: Hos
     expect(page.locator("#live")).to_be_hidden()
     asked = {request.url.removeprefix(host.url) for request in visitor.requests if "/api/" in request.url}
     assert asked == {"api/auth/pair/request/", "api/auth/inspect/", "api/auth/sessions/"}
+
+
+def test_open_views_in_many_tabs_leave_room_for_a_logout(visitor: Visitor, host: Host) -> None:
+    """A browser keeps six connections to one host: only four are held open, the next view waits, and requests go on."""
+    visitor.sign_in(host.home / "private-key.pem")
+    pages = visitor.context.pages + [visitor.open() for _ in range(6)]
+    for page in pages[:4]:
+        expect(page.locator("#live-state")).to_have_text("Live")
+    expect(pages[-1].locator("#live-state")).to_have_text("Connecting…")
+    pages[0].close()
+    expect(pages[4].locator("#live-state")).to_have_text("Live")
+    pages[-1].click("#logout")
+    for page in pages[1:]:
+        expect(page.locator("#view-signin")).to_be_visible(timeout=1000)
+    assert [reply.status for r in visitor.asked("/api/auth/logout/") if (reply := r.response()) is not None] == [204]

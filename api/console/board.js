@@ -2,6 +2,7 @@
 
 import { el, svg } from "./dom.js";
 
+const WIDE = 1000; // pixels from which a picture takes the whole width
 const AFTERGLOW = 2500; // ms a taken row and a final state stay lit
 
 export class Board {
@@ -59,7 +60,7 @@ function figure(chart, nodes) {
   const picture = svg("svg", { viewBox: `0 0 ${chart.width} ${chart.height}`, width: chart.width, role: "img", "aria-labelledby": title, "aria-describedby": `${title}-words` },
     svg("defs", {}, arrow(chart)), nodes);
   picture.style.minWidth = `${0.8 * chart.width}px`; // smaller can't be read: the figure scrolls
-  return el("figure", { class: "card chart", "data-chart": chart.name },
+  return el("figure", { class: chart.width > WIDE ? "card chart wide" : "card chart", "data-chart": chart.name },
     el("figcaption", {}, el("h3", { id: title }, chart.name), el("span", { class: "now soft", id: `${title}-words` }, "none now")),
     el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Picture of the ${chart.name} chart` }, picture),
     table(chart));

@@ -35,7 +35,7 @@ export function spell(seconds) {
 export function when(epoch) {
   const date = new Date(epoch * 1000);
   const today = date.toDateString() === new Date().toDateString();
-  return date.toLocaleString([], { ...(today ? {} : { day: "numeric", month: "short" }), hour: "2-digit", minute: "2-digit" });
+  return date.toLocaleString([], { ...(today ? {} : { day: "numeric", month: "short" }), hour: "2-digit", minute: "2-digit" }).replace(/\s/g, "\u00a0");
 }
 
 export const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));

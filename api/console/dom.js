@@ -23,11 +23,18 @@ function fill(element, { on = {}, ...attributes }, children) {
   return element;
 }
 
-/** Shows `text` in an element that is hidden while it has none. */
+const COMMAND = /(ssh-keygen [^(]*<key>|openssl [^;(]+|proxy_set_header [^;]+;)/;
+
+/** Shows `text` in an element that is hidden while it has none; a command in it is set so that no line breaks it. */
 export function note(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  if (element.textContent !== text) {
+    element.replaceChildren(...text.split(COMMAND).map((part, place) => (place % 2 ? el("code", {}, part) : part)));
+  }
   element.hidden = !text;
 }
+
+/** A few words that stay on one line; longer text may wrap. */
+export const unbroken = (text) => (text.length < 30 ? text.replaceAll(" ", "\u00a0") : text);
 
 /** Says `text` to a screen reader without moving the focus. */
 export function announce(text) {

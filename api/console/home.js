@@ -8,14 +8,16 @@ import { allows } from "./permissions.js";
 import { current } from "./session.js";
 import * as sessions from "./sessions.js";
 
-const METHODS = { key: "Private key", pairing: "Pairing code" };
+const METHODS = new Map([["key", "Private key"], ["pairing", "Pairing code"]]);
 const WARN_AT = 60; // seconds before the end, said aloud once
 let timer = null;
 let warned = false;
+let held = ""; // the permissions that the page is laid out for
 
 /** Opens the page for a session; what it may not see is neither shown nor asked for. */
 export function enter(session) {
-  refresh(session);
+  held = session.permissions.join();
+  tell(session);
   sessions.enter((list) => live.settle("session", list.map(({ session: name }) => [name, "active"])));
   if (allows("RUNTIME:READ")) instances.enter((list) => live.settle("instance", list.map(({ identity, state }) => [identity, state])));
   if (allows("MASTER")) live.enter();
@@ -24,10 +26,16 @@ export function enter(session) {
 
 /** The same session with a newer token or fewer permissions. */
 export function refresh(session) {
+  if (held === session.permissions.join()) return tell(session);
+  leave();
+  enter(session);
+}
+
+function tell(session) {
   warned = false;
   byId("facts").replaceChildren(
     ...fact("Identity", el("span", { class: "mono wrap" }, session.identity)),
-    ...fact("Method", METHODS[session.method] ?? session.method),
+    ...fact("Method", METHODS.get(session.method) ?? session.method),
     ...fact("Permissions", el("ul", { class: "chips" }, session.permissions.map(chip))),
   );
   tick();

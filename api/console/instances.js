@@ -1,7 +1,7 @@
 // The list of container instances: their state, their log, starting and stopping.
 
 import { poll, when } from "./clock.js";
-import { announce, byId, confirm, el, note, reconcile } from "./dom.js";
+import { announce, byId, confirm, el, note, reconcile, unbroken } from "./dom.js";
 import { Problem } from "./http.js";
 import { toggleLog } from "./log.js";
 import { allows } from "./permissions.js";
@@ -64,7 +64,7 @@ function update(row, instance) {
   const tag = row.querySelector(".row-title .tag");
   tag.textContent = instance.state;
   tag.dataset.state = instance.state;
-  row.querySelector(".row-facts").textContent = facts(instance, OVER.includes(instance.state)).filter(Boolean).join(" · ");
+  row.querySelector(".row-facts").textContent = facts(instance, OVER.includes(instance.state)).filter(Boolean).map(unbroken).join(" · ");
   row.querySelector(".row-actions").lastChild.hidden = OVER.includes(instance.state) || !allows("RUNTIME");
 }
 

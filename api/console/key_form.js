@@ -18,8 +18,9 @@ export function start() {
   const file = byId("key-file");
   const drop = byId("key-drop");
   file.addEventListener("change", () => file.files.length && take(file.files[0]));
-  for (const event of ["dragenter", "dragover"]) drop.addEventListener(event, () => drop.classList.add("over"));
-  for (const event of ["dragleave", "drop"]) drop.addEventListener(event, () => drop.classList.remove("over"));
+  document.addEventListener("dragover", (event) => { event.preventDefault(); drop.classList.add("over"); });
+  document.addEventListener("dragleave", () => drop.classList.remove("over"));
+  document.addEventListener("drop", dropped);
   byId("key-unlock").addEventListener("click", unlock);
   byId("key-change").addEventListener("click", () => { choose(null); byId("key-file").focus(); });
   byId("key-forget").addEventListener("click", forgetKey);
@@ -40,6 +41,14 @@ export async function refresh() {
 export function clear() {
   choose(null);
   byId("remember").checked = false;
+}
+
+/** A file may be dropped anywhere: beside its place the browser would leave the page and show it. */
+function dropped(event) {
+  event.preventDefault();
+  byId("key-drop").classList.remove("over");
+  const [file] = event.dataTransfer.files;
+  if (file && byId("key-form").offsetParent) take(file);
 }
 
 /** Reads a file. Its bytes stay in this function; the input is emptied at once. */

@@ -5,9 +5,10 @@ import { pause } from "./clock.js";
 import { byId, el, note } from "./dom.js";
 import { Problem } from "./http.js";
 import { current, use } from "./session.js";
-import { events } from "./streams.js";
+import { events, inSlot } from "./streams.js";
 
 const CHARTS = ["pairing", "session", "instance"];
+const LIVE = "Live";
 const MOST = 200; // lines kept
 const RETRY = [1, 2, 4, 8, 15]; // seconds
 const boards = new Map();
@@ -67,13 +68,16 @@ async function drawChart(name) {
 async function listen() {
   connection?.abort();
   const mine = (connection = new AbortController());
+  say("Connecting…");
   for (let failures = 0; !mine.signal.aborted && current(); failures += 1) {
     try {
-      const headers = { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) };
-      const response = await use("GET", "/api/events/", { headers, signal: mine.signal });
-      say("Live");
-      failures = -1;
-      for await (const event of events(response)) take(event);
+      await inSlot(mine.signal, async () => {
+        const headers = { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) };
+        const response = await use("GET", "/api/events/", { headers, signal: mine.signal });
+        say(LIVE);
+        failures = -1;
+        for await (const event of events(response)) take(event);
+      });
     } catch (error) {
       if (mine.signal.aborted) return;
       if (error instanceof Problem && error.status === 403) return say(error.message);
@@ -115,4 +119,7 @@ function hold(still) {
   for (const record of held.splice(0)) show(line(record));
 }
 
-const say = (words) => note(byId("live-state"), words);
+function say(words) {
+  note(byId("live-state"), words);
+  byId("live-state").classList.toggle("on", words === LIVE);
+}

@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 import { Problem } from "./http.js";
 import { use } from "./session.js";
-import { pieces } from "./streams.js";
+import { inSlot, pieces } from "./streams.js";
 
 const LONGEST = 200_000; // characters kept
 const closers = new WeakMap();
@@ -21,7 +21,7 @@ export function toggleLog(button, panel, identity, path) {
 /** Builds the panel and follows; returns a function that stops. */
 function fillPanel(panel, identity, path) {
   const text = el("pre", { tabindex: "0", role: "log", "aria-live": "off", "aria-label": `Log of ${identity}` });
-  const state = el("p", { class: "hint", role: "status" });
+  const state = el("p", { class: "hint", role: "status" }, "Connecting…");
   let hangUp = () => {};
   const follow = (stream) => { hangUp(); hangUp = read(`${path}?stream=${stream}&follow=true`, text, state); };
   const pick = (stream, label) => el("label", {}, el("input", { type: "radio", name: `stream-${identity}`, checked: stream === "out", on: { change: () => follow(stream) } }), el("span", {}, label));
@@ -33,21 +33,21 @@ function fillPanel(panel, identity, path) {
 function read(path, text, state) {
   const ending = new AbortController();
   text.textContent = "";
-  state.textContent = "Following.";
-  follow(path, ending.signal, (piece) => append(text, piece)).then(
-    () => { state.textContent = text.textContent ? "The log has ended." : "The log is empty."; },
+  const say = (words) => { state.textContent = words; };
+  follow(path, ending.signal, () => say("Following."), (piece) => append(text, piece)).then(
+    () => say(text.textContent ? "The log has ended." : "The log is empty."),
     (error) => {
-      if (error instanceof Problem) state.textContent = error.message;
-      else if (error.name !== "AbortError") state.textContent = "The connection was lost.";
+      if (error instanceof Problem) say(error.message);
+      else if (error.name !== "AbortError") say("The connection was lost.");
     });
   return () => ending.abort();
 }
 
-async function follow(path, signal, take) {
-  for await (const piece of pieces(await use("GET", path, { signal }))) {
-    take(piece);
-  }
-}
+const follow = (path, signal, opened, take) => inSlot(signal, async () => {
+  const response = await use("GET", path, { signal });
+  opened();
+  for await (const piece of pieces(response)) take(piece);
+});
 
 /** Adds text and stays at the end, unless the reader has scrolled up. */
 function append(text, piece) {

@@ -1,11 +1,11 @@
 // The list of sessions: this one, the identity's others, and everybody's for MASTER.
 
 import { poll, when } from "./clock.js";
-import { byId, confirm, el, note, reconcile } from "./dom.js";
+import { byId, confirm, el, note, reconcile, unbroken } from "./dom.js";
 import { Problem } from "./http.js";
 import { current, logout, use } from "./session.js";
 
-const METHODS = { key: "private key", pairing: "pairing code" };
+const METHODS = new Map([["key", "private key"], ["pairing", "pairing code"]]);
 let stop = () => {};
 let tell = () => {};
 let listed = [];
@@ -54,9 +54,9 @@ function update(row, session) {
   const [title, facts] = row.firstChild.children;
   title.replaceChildren(session.identity, session.current ? el("span", { class: "tag" }, "this session") : "");
   facts.textContent = [
-    METHODS[session.method] ?? session.method, session.permissions.join(", "), `from ${session.address}`,
+    METHODS.get(session.method) ?? session.method, session.permissions.join(", "), `from ${session.address}`,
     `since ${when(session.started_at)}`, `until ${when(session.expires_at)}`,
-  ].join(" · ");
+  ].map(unbroken).join(" · ");
   if (!session.current && !row.lastChild.children.length) row.lastChild.append(revokeButton(session));
 }
 

@@ -1,5 +1,24 @@
 // Streams of text: NDJSON lines of a pairing, server-sent events, a log that grows.
 
+const SLOTS = 4;
+
+/**
+ * Runs `work` in one of the few places for held answers that all tabs of a browser share; waits for one if all are
+ * taken. A browser keeps six connections to one host: without this, open logs would keep a logout from being sent.
+ */
+export async function inSlot(signal, work) {
+  if (!navigator.locks) return work();
+  for (let slot = 0; slot < SLOTS; slot += 1) {
+    let taken = false;
+    await navigator.locks.request(`hatchway-stream-${slot}`, { ifAvailable: true }, (lock) => {
+      taken = lock !== null;
+      return taken && work();
+    });
+    if (taken) return;
+  }
+  await navigator.locks.request("hatchway-stream-0", { signal }, work);
+}
+
 /** The text of a streamed answer, piece by piece. */
 export async function* pieces(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
