@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import unicodedata
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -16,24 +15,16 @@ from engine.runtime import Actor, Data, Runtime
 from engine.sessions import SignedIn
 from engine.settings import Settings
 from engine.store.protocol import Store
+from engine.trust.codes import new_code, normalise, printable
 from engine.trust.limits import FailureLimit
 from statecharts import pairing
 from statecharts.interpreter import EventRefused
 
-ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Crockford base32: no I L O U. Eight of them are 40 bits."""
-
-LENGTH = 8
 OUT_AT_ONCE = 4
 """Codes that may be out, one for each terminal."""
 
 REMEMBERED = 600.0
 """Seconds in which a code that was issued is no guess, though it is used up."""
-
-AGENT_LENGTH = 200
-"""Characters of a user agent shown at most, after escaping."""
-
-_FOLDED = str.maketrans({"O": "0", "I": "1", "L": "1"})
 
 
 class Terminal(Protocol):
@@ -134,7 +125,7 @@ class Pairings:
         """Print a code for a session of `lifetime` seconds. Raises TooManyRequests while four are out."""
         if len(self._live) >= OUT_AT_ONCE:
             raise TooManyRequests(f"{OUT_AT_ONCE} pairing codes are out already: answer or withdraw one first")
-        name, code = secrets.token_urlsafe(9), "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
+        name, code = secrets.token_urlsafe(9), new_code()
         self._live[name] = _Live(code, terminal)
         try:
             await self._runtime.create("pairing", name, "issue", PairingFacts(permissions, lifetime), origin=origin)
@@ -290,23 +281,3 @@ MESSAGES = {
     "too_many_wrong_codes": "withdrawn: too many wrong codes were tried; run the command again for a new one",
 }
 """What the terminal prints when a pairing ends."""
-
-
-def normalise(text: str) -> str:
-    """A code as typed: any case, spaces and hyphens ignored, O read as 0, I and L as 1."""
-    folded = unicodedata.normalize("NFKC", text[:64]).upper()
-    kept = "".join(sign for sign in folded if not (sign.isspace() or unicodedata.category(sign) == "Pd"))
-    return kept.translate(_FOLDED)
-
-
-def printable(agent: bytes) -> str:
-    """Bytes from a stranger as text for a terminal: 0x20-0x7E only, `\\`, `"` and all others as \\xNN, cut at 200."""
-    shown: list[str] = []
-    length = 0
-    for byte in agent[:AGENT_LENGTH]:
-        piece = chr(byte) if 0x20 <= byte <= 0x7E and byte not in b'\\"' else f"\\x{byte:02x}"
-        length += len(piece)
-        if length > AGENT_LENGTH:
-            break
-        shown.append(piece)
-    return "".join(shown)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from api.http.app import make_app
 from engine.engine import Engine
 from engine.errors import PairingExpired, TooManyRequests
-from engine.pairings import ALPHABET, Issued, normalise, printable
+from engine.pairings import Issued
 from engine.records import Origin
+from engine.trust.codes import ALPHABET, normalise, printable
 from engine.trust.permissions import FIVE
 from tests.fakes import Browser, Reply, virtual_engine, watch_of
 
