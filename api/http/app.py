@@ -48,7 +48,11 @@ def _view(front: Front, door: Door) -> Callable[..., Awaitable[Response]]:
         scope: Any = request.scope
         call = front.call(scope, scope["hatchway.body"], scope["hatchway.request_id"], params)
         answer = front.respond(door, call)
-        return _response(answer if isinstance(answer, Answer) else await answer)
+        if not isinstance(answer, Answer):
+            answer = await answer
+        if not isinstance(answer.body, bytes):
+            scope["hatchway.stream"] = answer.body
+        return _response(answer)
 
     return view
 

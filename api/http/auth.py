@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import msgspec
+import structlog
 import trio
 
 from api.http.call import NO_STORE, NOSNIFF, Answer, json_answer
@@ -19,6 +20,8 @@ from engine.pairings import Claim
 from engine.sessions import SignedIn
 from engine.trust.challenges import LIFETIME
 from statecharts.pairing import DECISION_WINDOW
+
+log = structlog.get_logger(__name__)
 
 HEARTBEAT = 5.0
 """Seconds between the blank lines that keep a proxy from giving up on a waiting claim."""
@@ -110,7 +113,7 @@ async def _claim(visit: Visit, streamed: bool) -> Answer:
         visit.fields.code, call.header(b"user-agent") or b"", call.peer, call.forwarded, call.origin
     )
     if streamed:
-        return Answer(200, _lines(visit, claim), _STREAM_HEADERS)
+        return Answer(200, _Held(visit, claim), _STREAM_HEADERS)
     try:
         return json_answer((await claim.wait_answer())._asdict())
     except trio.Cancelled:
@@ -126,21 +129,36 @@ _STREAM_HEADERS = (
 )
 
 
-async def _lines(visit: Visit, claim: Claim) -> AsyncIterator[bytes]:
-    told = False
-    try:
+class _Held:
+    """The lines of a held claim. Closed before its console was told the outcome, begun or not, it ends the claim."""
+
+    def __init__(self, visit: Visit, claim: Claim) -> None:
+        self._visit, self._claim, self._over = visit, claim, False
+        self._lines = self._write()
+
+    def __aiter__(self) -> _Held:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._lines)
+
+    async def _write(self) -> AsyncGenerator[bytes]:
+        claim, stopping = self._claim, self._visit.engine.stopping
         yield _line({"accepted": True, "match": claim.match, "expires_in": int(DECISION_WINDOW)})
-        while not (claim.answered or visit.engine.stopping.is_set()):
+        while not (claim.answered or stopping.is_set()):
             with trio.move_on_after(HEARTBEAT):
                 await claim.wait_answered()
             if not claim.answered:
                 yield b"\n"
-        last = await _last_item(claim)
-        yield _line(last)
-        told = True
-    finally:
-        if not told:
-            await _leave(visit, claim)
+        yield _line(await _last_item(claim))
+        self._over = True
+
+    async def aclose(self) -> None:
+        with trio.CancelScope(shield=True):
+            await self._lines.aclose()
+        if not self._over:
+            self._over = True
+            await _leave(self._visit, self._claim)
 
 
 async def _last_item(claim: Claim) -> dict[str, Any]:
@@ -155,9 +173,12 @@ async def _last_item(claim: Claim) -> dict[str, Any]:
 async def _leave(visit: Visit, claim: Claim) -> None:
     """The console hung up: its code is void, and a session it can't have been told of ends at once."""
     with trio.CancelScope(shield=True):
-        await visit.engine.pairings.leave(claim)
-        if isinstance(claim.result, SignedIn):
-            await visit.engine.sessions.end(claim.result.token, "console_hung_up")
+        try:
+            await visit.engine.pairings.leave(claim)
+            if isinstance(claim.result, SignedIn):
+                await visit.engine.sessions.end(claim.result.token, "console_hung_up")
+        except Refusal as refused:
+            log.warning("claim_not_left", why=refused.detail)  # its window, or the session's lifetime, ends it
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -69,7 +69,10 @@ class Front:
         door = self._hot.get((scope["method"], scope["path"]))
         if door is None:
             scope["hatchway.body"], scope["hatchway.request_id"] = body, self.request_id()
-            await self._quart(scope, _after_body(receive), _with_nosniff(send))
+            try:
+                await self._quart(scope, _after_body(receive), _with_nosniff(send))
+            finally:
+                await _close(scope.get("hatchway.stream"))
             return
         call = self.call(scope, body, self.request_id(), {})
         answer = self.respond(door, call)
@@ -126,6 +129,12 @@ class Front:
         with trio.move_on_after(limits.body_seconds):
             return await _drain(receive, parts, most)
         raise RequestTimeout(f"the body did not come within {limits.body_seconds} s")
+
+
+async def _close(stream: Any) -> None:
+    """A stream whose client left before Quart began it is closed by nobody else."""
+    if hasattr(stream, "aclose"):
+        await stream.aclose()
 
 
 async def _drain(receive: Receive, parts: list[bytes], most: int) -> bytes:
