@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -203,19 +204,28 @@ def rotate_token(force: bool) -> None:
 
 def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: bool = False) -> int:
     """Have the sessions of removed keys ended, by the engine if one runs, else in its store; how many there were."""
-    from api.cli.operator import ask
     from engine.errors import EngineUnavailable
     from engine.settings import home_folder
 
     home = home_folder()
-    try:
-        ended = int(ask(home, "keys_changed", removed=removed, added=added)["sessions_ended"])
-        if reload:
-            ask(home, "reload")
-        return ended
-    except EngineUnavailable:
-        if not removed:
-            return 0
+    with suppress(EngineUnavailable):
+        return _tell_running_engine(home, removed, added, reload)
+    if not removed:
+        return 0
     from engine.offline import end_sessions_of
 
-    return end_sessions_of(home, set(removed))
+    try:
+        return end_sessions_of(home, set(removed))
+    except EngineUnavailable:
+        # One is just starting, or stopping: it reads authorized_keys anew and ends what has no key.
+        click.echo("the engine that is starting or stopping here ends the sessions itself", err=True)
+        return 0
+
+
+def _tell_running_engine(home: Path, removed: tuple[str, ...], added: tuple[str, ...], reload: bool) -> int:
+    from api.cli.operator import ask
+
+    ended = int(ask(home, "keys_changed", removed=removed, added=added)["sessions_ended"])
+    if reload:
+        ask(home, "reload")
+    return ended
