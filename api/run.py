@@ -128,7 +128,7 @@ def _reload(doors: Doors) -> None:
     try:
         waiting = doors.reload()
     except Refusal as refused:
-        log.error("reload_refused", why=refused.detail)
+        log.warning("reload_refused", why=refused.detail)
         return
     log.info("reloaded", restart_needed_for=waiting)
 

@@ -33,7 +33,7 @@ class Tls:
         return self._context
 
     def reload(self, settings: Settings) -> None:
-        """Read certificate and key again. Raises SettingRefused, and goes on with the old ones, where they don't fit."""
+        """Read certificate and key again. Raises SettingRefused, and keeps the old ones, where they don't fit."""
         cert, key = settings.tls_cert, settings.tls_key
         if cert is None or key is None:
             cert, key = self._self_signed(settings)

@@ -22,7 +22,7 @@ SKEW_TOLD = 30
 T = TypeVar("T")
 
 
-class ClientFault(Exception):  # noqa: N818 - errors end in what happened
+class ClientFault(Exception):
     """The call failed; `detail` is a sentence for people, printable on a terminal."""
 
     def __init__(self, detail: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -149,7 +150,10 @@ class Pairings:
     # The console's side
 
     async def claim(self, text: str, agent: bytes, peer: str, forwarded: str | None, origin: Origin) -> Claim:
-        """Claim a code as typed, from the socket's `peer` and what a trusted proxy said was behind it. Raises PairingCodeRefused (one answer for all causes), TooManyRequests."""
+        """Claim a code as typed, from the socket's `peer` and what a trusted proxy said was behind it.
+
+        Raises PairingCodeRefused (one answer for all causes), TooManyRequests.
+        """
         address = origin.address or ""
         self._wrong.check(address)
         self._wrong.count(address)  # before the comparison, so that a burst of tries finds no gap
@@ -205,10 +209,8 @@ class Pairings:
                 await self._quietly(name, "withdraw", origin, "too_many_wrong_codes")
 
     async def _quietly(self, name: str, event: str, origin: Origin, cause: str) -> None:
-        try:
+        with suppress(EventRefused):  # something else ended it first
             await self._runtime.send("pairing", name, event, origin=origin, cause=cause)
-        except EventRefused:
-            pass  # something else ended it first
 
     # Effects
 

@@ -1,4 +1,4 @@
-"""The session service: sign-in by key, the live sessions, their tokens, and who may still do what (sections 3.2, 4.1-4.3)."""
+"""The session service: sign-in by key, live sessions, their tokens, who may still do what (sections 3.2, 4.1-4.3)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Delay:
     """Leaving a state by time: `event` is sent `seconds` after the state is entered.
 
     `seconds` is a number, or the name of a rule that the engine resolves for each actor (a session's own lifetime).
-    `clock` says whose seconds: `elapsed` counts suspended time too and never jumps; `wall` is the epoch clock of tokens.
+    `clock` says whose seconds: `elapsed` counts suspended time and never jumps; `wall` is the epoch clock of tokens.
     """
 
     seconds: float | str
@@ -54,7 +54,7 @@ class Delay:
 
 @dataclass(frozen=True)
 class Chart:
-    """States in order of appearance, rows in the specification's order. Building one checks it and raises `ChartFault`."""
+    """States in order of appearance, rows in the specification's order. Building one checks it: raises `ChartFault`."""
 
     name: str
     rows: tuple[Transition, ...]

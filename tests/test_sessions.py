@@ -1,4 +1,4 @@
-"""Sessions in virtual time, through the doors: sign-in, lifetimes, renewal, every way to end (sections 3.2, 4.1-4.3)."""
+"""Sessions in virtual time, through the doors: sign-in, lifetimes, renewal, every end (sections 3.2, 4.1-4.3)."""
 
 from __future__ import annotations
 

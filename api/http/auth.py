@@ -101,7 +101,7 @@ def _origin(visit: Visit) -> Any:
 
 
 def pair(visit: Visit) -> Awaitable[Answer]:
-    """Claim a code and wait for the operator (section 4.4): a stream of lines, or one answer where that is asked for."""
+    """Claim a code and wait for the operator (section 4.4): a stream of lines, or one answer where asked for."""
     accept = (visit.call.header(b"accept") or b"*/*").lower()
     streamed = b"application/json" not in accept or b"application/x-ndjson" in accept or b"*/*" in accept
     return _claim(visit, streamed)

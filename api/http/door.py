@@ -12,6 +12,7 @@ import structlog
 from api.http.bodies import read_fields, read_object
 from api.http.call import Answer, Call
 from api.http.problems import BadRequest, problem_answer
+from api.http.shapes import Param
 from engine.engine import Engine
 from engine.errors import Refusal, TokenRefused
 from engine.sessions import Holder, require
@@ -41,8 +42,8 @@ Serve = Callable[[Visit], Answer | Awaitable[Answer]]
 class Door:
     """One row: method, path, what it wants, what it does.
 
-    `access` is `open` (nobody is asked), `session` (any good token), or the permission that is needed. `body` is the type
-    of a JSON body's fields. A `hot` door is also answered in front of Quart. `answers` and `refusals` describe it.
+    `access` is `open` (nobody is asked), `session` (any good token), or the permission needed. `body` is the type
+    of a JSON body's fields. A `hot` door is also answered in front of Quart. `asks`, `answers` and `refusals` describe it.
     """
 
     method: str
@@ -54,6 +55,7 @@ class Door:
     body: type[msgspec.Struct] | None = None
     large: bool = False
     hot: bool = False
+    asks: tuple[Param, ...] = ()
     answers: Mapping[int, Any] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -52,10 +53,8 @@ class Front:
         if scope["type"] == "lifespan":
             await self._quart(scope, receive, send)
         elif scope["type"] == "http":
-            try:
+            with suppress(ClientLeft):  # nobody is left to answer
                 await self._http(scope, receive, send)
-            except ClientLeft:
-                pass  # nobody is left to answer
         else:
             await send({"type": "websocket.close", "code": 1008})
 

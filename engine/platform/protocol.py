@@ -36,7 +36,7 @@ class Started(msgspec.Struct, frozen=True):
     log_from: tuple[int, int] = (0, 0)
 
 
-class StartFailed(Exception):  # noqa: N818 - an error ends in what happened
+class StartFailed(Exception):
     """A start came to nothing. `exit_code` is the runtime's, `refusal` what the caller may know."""
 
     def __init__(self, refusal: Refusal, exit_code: int) -> None:

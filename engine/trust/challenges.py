@@ -1,4 +1,4 @@
-"""The stateless challenge: a printable nonce that the engine can recognise without having kept it (sections 2.1, 4.1)."""
+"""The stateless challenge: a printable nonce that the engine recognises without having kept it (sections 2.1, 4.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.clock import Clock
 from engine.errors import SignatureRefused
 
 PREFIX = "hatchway-auth-v1"
-"""Fixed first part, so that a signature made for us means nothing elsewhere (PROTOCOL.sshsig's namespace, by example)."""
+"""Fixed first part: a signature made for us means nothing elsewhere (as the namespace of OpenSSH's PROTOCOL.sshsig)."""
 
 LIFETIME = 60
 """Seconds a nonce may be answered; told as `1m0s`."""
@@ -46,10 +46,8 @@ def decode(part: str) -> bytes:
 def decode_signature(text: str) -> bytes:
     """The bytes of a signature in strict base64 or base64url, padded or not. Raises SignatureRefused otherwise."""
     bare = text.rstrip("=")
-    if (
-        len(text) not in (len(bare), len(bare) + -len(bare) % 4)
-        or ("+" in text or "/" in text)
-        and ("-" in text or "_" in text)
+    if len(text) not in (len(bare), len(bare) + -len(bare) % 4) or (
+        ("+" in text or "/" in text) and ("-" in text or "_" in text)
     ):
         raise SignatureRefused("bad_base64")
     try:
@@ -66,7 +64,7 @@ class Challenges:
         self._mac_key = mac_key or secrets.token_bytes(32)
 
     def issue(self, host: str, identity: str = ANY) -> str:
-        """A fresh nonce that names the host as dialled and the identity that may answer. ASCII, about 200 characters."""
+        """A fresh nonce that names the host as dialled and who may answer. ASCII, about 200 characters."""
         issued = int(self._clock.elapsed() * 1000).to_bytes(8, "big")
         parts = (host.encode(), identity.encode(), secrets.token_bytes(32), issued)
         text = ".".join((PREFIX, *map(encode, parts)))

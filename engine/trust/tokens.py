@@ -70,7 +70,7 @@ class Tokens:
         return jwt.encode(payload, self._key, algorithm="EdDSA", headers={"typ": TYPE, "kid": self._kid})
 
     def read(self, token: str) -> Payload:
-        """What a token of ours says. Raises TokenRefused; its expiry and the session's state are the caller's to look at."""
+        """What a token of ours says. Raises TokenRefused; its expiry and its session are the caller's to look at."""
         payload = self._verified.get(token)
         if payload is None:
             payload = self._verify(token)
