@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that is read whole."""
 
+HUNG_UP = "the engine hung up before the operator's answer"
+
 CONNECT_WAIT = 5.0
 """Seconds until a connection must stand."""
 

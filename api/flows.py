@@ -157,7 +157,7 @@ class Flows:
     def signing_key(self) -> PrivateKey:
         """The client's key, read once and only when it is needed."""
         if self._read_key is None:
-            raise wire.ClientFault("there is no key to sign in with: give one, or sign in by pairing code")
+            raise wire.KeyMissing
         self._key = self._key or self._read_key()
         return self._key
 

@@ -46,6 +46,13 @@ class ChallengeRefused(ClientFault):
     """Our refusal to sign: the challenge could be meant for somebody else. Nothing was sent."""
 
 
+class KeyMissing(ClientFault):
+    """There is neither a token nor a key to get one with."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no key to sign in with")
+
+
 class Refused(ClientFault):
     """The engine's problem (RFC 9457). `skew` is how many seconds our clock is ahead of the engine's, if known."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +18,27 @@ from engine.settings import read_value, setting
 def set_value(home: Path, name: str, text: str) -> None:
     """Write setting `name` into config.toml as `text` gives it, or refuse and leave the file alone."""
     value = read_value(name, text, "config set")
-    path = home / "config.toml"
-    make_private_dir(home)
-    with locked(home / "config.lock"):
-        document = _read(path)
+    with _edited(home) as document:
         table: Any = document
         *groups, field = name.split(".")
         for group in groups:
             table = table.setdefault(group, tomlkit.table())
         table[field] = _as_toml(name, value)
-        _write(path, document)
 
 
 def unset_value(home: Path, name: str) -> bool:
     """Take setting `name` out of config.toml; False where it wasn't there. An unknown name may be taken out too."""
-    path = home / "config.toml"
-    make_private_dir(home)
-    with locked(home / "config.lock"):
-        document = _read(path)
+    with _edited(home) as document:
         table: Any = document
         *groups, field = name.split(".")
         for group in groups:
             table = table.get(group, {})
-        if not hasattr(table, "pop") or field not in table:
+        there = hasattr(table, "pop") and field in table
+        if there:
+            table.pop(field)
+        else:
             setting(name)
-            return False
-        table.pop(field)
-        _write(path, document)
-        return True
+    return there
 
 
 def _as_toml(name: str, value: Any) -> Any:
@@ -53,6 +48,19 @@ def _as_toml(name: str, value: Any) -> Any:
     return value if isinstance(value, bool) or (isinstance(value, int) and shown == str(value)) else shown
 
 
+@contextmanager
+def _edited(home: Path) -> Iterator[tomlkit.TOMLDocument]:
+    """The file's content, to be changed; written whole at the end, unless it is as it was."""
+    make_private_dir(home)
+    path = home / "config.toml"
+    with locked(home / "config.lock"):
+        document = _read(path)
+        before = document.as_string()
+        yield document
+        if document.as_string() != before:
+            write_private(path, document.as_string().encode(), overwrite=True)
+
+
 def _read(path: Path) -> tomlkit.TOMLDocument:
     try:
         return tomlkit.parse(read_private(path))
@@ -60,7 +68,3 @@ def _read(path: Path) -> tomlkit.TOMLDocument:
         return tomlkit.document()
     except (TOMLKitError, UnicodeDecodeError) as fault:
         raise SettingRefused(f"{path} is not TOML: {fault}") from None
-
-
-def _write(path: Path, document: tomlkit.TOMLDocument) -> None:
-    write_private(path, tomlkit.dumps(document).encode(), overwrite=True)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.client import AsyncClient, ChallengeRefused, Client, ClientFault, NotAnEngine, Refused, Unreachable
+from api.client import AsyncClient, ChallengeRefused, Client, ClientFault, KeyMissing, NotAnEngine, Refused, Unreachable
 from api.wire import LineReader, check_nonce, dialled, problem, read_json, started, token_facts
 from tests.fakes import key
 from tests.false_engine import answer, b64, false_engine, nonce, stored
@@ -97,7 +97,7 @@ def test_the_environment_is_not_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_token_is_sent_only_where_it_came_from() -> None:
     """A token of another address is as none: without a key the call fails before anything is sent."""
     with false_engine(lambda _: answer(200, b"{}")) as (url, requests):
-        with Client(url, stored=stored("http://127.0.0.1:1")) as client, pytest.raises(ClientFault, match="no key"):
+        with Client(url, stored=stored("http://127.0.0.1:1")) as client, pytest.raises(KeyMissing):
             client.inspect()
         assert requests == []
 
@@ -150,6 +150,17 @@ def test_asyncio_drives_the_same_client() -> None:
     with false_engine(lambda request: answer(200, b"[]")) as (url, requests):
         anyio.run(use, url, backend="asyncio")
     assert len(requests) == 1
+
+
+async def test_a_stream_may_be_left_half_way() -> None:
+    """Whoever has read enough just goes; nothing is left open and trio has nothing to warn of."""
+    with false_engine(lambda _: answer(200, b"x" * 8_000_000)) as (url, _):
+        async with AsyncClient(url, stored=stored(url)) as client, client.instance_log("one") as pieces:
+            async for piece in pieces:
+                assert piece
+                break
+        with Client(url, stored=stored(url)) as plain:
+            assert next(iter(plain.instance_log("one")))
 
 
 # Trying again

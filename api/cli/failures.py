@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import click
 
-from api.wire import ClientFault, Refused, printable
+from api.wire import ClientFault, KeyMissing, Refused, Unreachable, printable
 from engine.errors import Refusal
 
 RECIPE = (
@@ -39,13 +39,26 @@ def failure_of(fault: BaseException) -> tuple[str, tuple[str, ...]] | None:
     if isinstance(fault, Refused):
         return fault.detail, _hints(fault)
     if isinstance(fault, ClientFault):
-        return fault.detail, ()
+        return fault.detail, _ways_out(fault)
     if isinstance(fault, Refusal):
         return printable(fault.detail), ()
     if isinstance(fault, OSError):
         where = f"{fault.filename}: " if fault.filename else ""
         return printable(f"{where}{fault.strerror or fault}"), ()
     return None
+
+
+def _ways_out(fault: ClientFault) -> tuple[str, ...]:
+    if isinstance(fault, KeyMissing):
+        return (
+            "sign in with one:",
+            "  hatchway login --url URL --key FILE",
+            "or with a code that `hatchway engine pair` prints on the engine's host:",
+            "  hatchway pair CODE --url URL",
+        )
+    if isinstance(fault, Unreachable) and not fault.sent:
+        return ("start one here with: hatchway engine start", "or say where it is: hatchway config set url URL")
+    return ()
 
 
 def _hints(refused: Refused) -> tuple[str, ...]:
