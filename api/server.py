@@ -17,12 +17,13 @@ from hypercorn.utils import LifespanFailureError
 from api.transport.connection import Connection
 from api.transport.context import Context, ServerConfig, ServerLimits
 from api.transport.deadlines import sweep
+from api.transport.lane import Lane, LaneRequest
 from api.transport.listeners import Refusals, TlsContext, accept, bound, open_sockets
 from api.transport.pinned import check_hypercorn
 from engine.clock import Clock, SystemClock
 from engine.errors import EngineUnavailable
 
-__all__ = ["ServerLimits", "TlsContext", "open_sockets", "serve"]
+__all__ = ["Lane", "LaneRequest", "ServerLimits", "TlsContext", "open_sockets", "serve"]
 
 FAREWELL = 0.2
 """Seconds a cancelled answer has to clean up, before its connection is cut off."""
@@ -35,6 +36,7 @@ async def serve(
     shutdown: trio.Event,
     limits: Callable[[], ServerLimits] = ServerLimits,
     tls: TlsContext | None = None,
+    lane: Lane | None = None,
     clock: Clock | None = None,
     task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -42,10 +44,11 @@ async def serve(
 
     Ending: nobody is accepted any more, idle connections close at once, answers have `shutdown_seconds` to come to
     their end (an app that holds streams watches the same event), then they are cancelled and their connections cut.
+    `lane` is asked first for each plain HTTP/1.1 request (`api.transport.lane`); without one, h11 and the app have all.
     `task_status` gets the (host, port) of each socket. Raises EngineUnavailable.
     """
     check_hypercorn()
-    context, config = Context(limits), ServerConfig(limits, clock or SystemClock())
+    context, config = Context(limits, lane), ServerConfig(limits, clock or SystemClock())
     try:
         async with _lifespan(app, config) as state, trio.open_nursery() as nursery:
             nursery.start_soon(sweep, context.queues)

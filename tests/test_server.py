@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from api.server import ServerLimits, open_sockets, serve
 from api.transport.pinned import check_hypercorn
 from engine.errors import EngineUnavailable
-from tests.wire import GET, Served, Told, bare_app, quart_app, serving
+from tests.wire import GET, Served, Told, bare_app, lane_of, quart_app, serving
 
 BIG = 16 * 1024 * 1024
 
@@ -26,11 +26,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tls")
 
 
-@pytest.fixture(params=["bare plain", "bare tls", "quart plain", "quart tls"])
+@pytest.fixture(params=["bare plain", "bare tls", "quart plain", "quart tls", "lane plain", "lane tls"])
 async def served(request: pytest.FixtureRequest, folder: Path, autojump_clock: MockClock) -> AsyncIterator[Served]:
-    """Each app, over each transport, in virtual time."""
-    make: Callable[[Told], Any] = bare_app if "bare" in request.param else quart_app
-    async with serving(make, certified=folder if "tls" in request.param else None) as served:
+    """Each app, and the bare one behind a lane, over each transport."""
+    make: Callable[[Told], Any] = quart_app if "quart" in request.param else bare_app
+    lane = lane_of if "lane" in request.param else None
+    async with serving(make, certified=folder if "tls" in request.param else None, lane=lane) as served:
         yield served
 
 
@@ -67,6 +68,14 @@ async def test_close(served: Served, autojump_clock: MockClock, request_line: by
     assert answer.endswith(b"hello")
     assert b"connection: close" in answer.lower()
     assert trio.current_time() == before
+
+
+async def test_bytes_after_the_last_request(served: Served, autojump_clock: MockClock) -> None:
+    """What is sent after `Connection: close` is ignored; the answer arrives all the same."""
+    client = await served.connect()
+    await client.send(GET % (b"/hello", b"Connection: close\r\n") + GET % (b"/hello", b""))
+    answer = await client.rest()
+    assert (answer.count(b"HTTP/1.1 "), answer.count(b"hello")) == (1, 1)
 
 
 async def test_pipelining(served: Served, autojump_clock: MockClock) -> None:

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from api.server import ServerLimits
-from tests.wire import GET, Client, Served, serving
+from tests.wire import GET, Client, Served, lane_of, serving
 
 POST = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
 
@@ -21,10 +21,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tls")
 
 
-@pytest.fixture(params=["plain", "tls"])
+@pytest.fixture(params=["plain", "tls", "lane plain", "lane tls"])
 async def served(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Served]:
-    """A bare app over each transport."""
-    async with serving(certified=folder if request.param == "tls" else None) as served:
+    """A bare app over each transport, alone and behind a lane."""
+    lane = lane_of if "lane" in request.param else None
+    async with serving(certified=folder if "tls" in request.param else None, lane=lane) as served:
         yield served
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from quart_trio import QuartTrio
 
-from api.server import ServerLimits, open_sockets, serve
-from api.transport.tls import server_context
+from api.server import Lane, LaneRequest, ServerLimits, open_sockets, serve
+from api.transport.lane import LaneAnswer
 
 GET = b"GET %b HTTP/1.1\r\nHost: x\r\n%b\r\n"
 
@@ -30,7 +30,8 @@ class Told:
     def __init__(self) -> None:
         self.words: list[str] = []
         self.shutdown = trio.Event()
-        self.bodies: list[bytes] = []
+        self.taken = 0
+        """Requests that the lane took."""
 
 
 def bare_app(told: Told) -> Any:
@@ -139,6 +140,24 @@ async def _break(told: Told, scope: Any, receive: Any, send: Any) -> None:
     raise ValueError("an app's mistake")
 
 
+def lane_of(told: Told) -> Lane:
+    """The doors of `bare_app` that a lane can answer: one at once, one after a while."""
+
+    def lane(request: LaneRequest) -> LaneAnswer | Awaitable[LaneAnswer] | None:
+        if request.target == b"/hello":
+            told.words.append("hello")
+            told.taken += 1
+            return LaneAnswer(200, (), b"hello")
+        return later(request) if request.target in (b"/peer", b"/echo", b"/wait") else None
+
+    async def later(request: LaneRequest) -> LaneAnswer:
+        told.taken += 1
+        await trio.sleep(70 if request.target == b"/wait" else 0)
+        return LaneAnswer(200, (), request.body or repr(request.peer).encode())
+
+    return lane
+
+
 def quart_app(told: Told) -> Any:
     """The same doors as Quart-Trio routes."""
     app = QuartTrio("wire")
@@ -221,6 +240,14 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
     paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
     return paths
+
+
+def server_context(paths: tuple[Path, Path]) -> ssl.SSLContext:
+    """A server's context with that certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    context.load_cert_chain(*paths)
+    return context
 
 
 class Client:
@@ -313,21 +340,24 @@ async def serving(
     *,
     limits: ServerLimits | Callable[[], ServerLimits] = ServerLimits(),  # noqa: B008 - it is frozen
     certified: Path | None = None,
-    **more: Any,
+    lane: Callable[[Told], Lane] | None = None,
 ) -> AsyncIterator[Served]:
     """`make`'s app on a free port of loopback, over TLS if a folder for its certificate is given."""
     told = Told()
-    tls = server_context(*certificate(certified)) if certified else None
+    tls = server_context(certificate(certified)) if certified else None
     asked = limits if callable(limits) else lambda: limits
 
     async def run(served: Served, task_status: Any) -> None:
-        arguments: dict[str, Any] = {
-            "shutdown": told.shutdown,
-            "limits": asked,
-            "tls": (lambda: tls) if tls else None,
-        } | more
         try:
-            await serve(make(told), await open_sockets("127.0.0.1", 0), task_status=task_status, **arguments)
+            await serve(
+                make(told),
+                await open_sockets("127.0.0.1", 0),
+                shutdown=told.shutdown,
+                limits=asked,
+                tls=(lambda: tls) if tls else None,
+                lane=lane(told) if lane else None,
+                task_status=task_status,
+            )
         finally:
             served.done.set()
 

@@ -20,7 +20,7 @@ Message = Any
 """An ASGI message; Hypercorn's types for them are unions of twenty."""
 
 
-class ClientGone(OSError):  # noqa: N818 - an error ends in what happened
+class ClientGone(OSError):
     """Raised to an app that sends to a client who has left (ASGI HTTP 2.4); harmless if it gets out of the app."""
 
 

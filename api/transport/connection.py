@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import trio
@@ -15,7 +16,10 @@ from api.transport.context import Context
 from api.transport.deadlines import Kind
 from api.transport.h1 import H1
 from api.transport.h2 import H2
+from api.transport.lane import Lane, LaneAnswer, LaneRequest, Plain, encode, recognise
 from api.transport.sockets import Socket
+
+FAILED = LaneAnswer(500, (), b"")
 
 HALF_CLOSE_GRACE = 0.1
 """Seconds for an answer to a client that has said its last word; then it is taken to have left (`nc -N`, field B7)."""
@@ -92,9 +96,48 @@ class Connection(TCPServer):
             if data is None:
                 await self.protocol.resume()
                 continue
-            await self.protocol.handle(RawData(data))
+            rest = data
+            if data and self.context.lane is not None and self.protocol.fresh and not self.context.stopping:
+                rest = await self._in_lane(data, self.context.lane)
+            if rest or not data:
+                await self.protocol.handle(RawData(rest))
             if not data:
                 return await self._half_closed()
+
+    async def _in_lane(self, data: bytes, lane: Lane) -> bytes:
+        """Answer what the lane takes, all in one write; gives the rest, untouched."""
+        answers: list[bytes] = []
+        begin = 0
+        while begin < len(data) and not (self.context.stopping or self._reading.cancel_called):
+            if answers:  # pipelined: the others want their turn
+                self._update(busy=True)
+                await trio.lowlevel.checkpoint()
+            plain = recognise(data, begin, self.context.limits().header_bytes)
+            answer = None if plain is None else await self._answer(plain, lane)
+            if plain is None or answer is None:
+                break
+            answers.append(answer)
+            begin = plain.end
+        if answers:
+            await self._write(b"".join(answers) if len(answers) > 1 else answers[0])
+            self._update(busy=False)
+        return b"" if self._reading.cancel_called else data[begin:]
+
+    async def _answer(self, plain: Plain, lane: Lane) -> bytes | None:
+        """The lane's answer as bytes, None if it leaves the request to the app. Its error is a 500 and the end."""
+        date = self.config.response_headers("h11")[0]
+        try:
+            reply = lane(LaneRequest(*plain[:4], self.protocol.client, self.protocol.server, self.secure))
+            if reply is None:
+                return None
+            if isinstance(reply, Awaitable):
+                self._update(busy=True)
+                reply = await reply
+            return encode(reply, date, closing=self.context.stopping)
+        except Exception:
+            LOG.exception("the lane raised at %s", plain.target)
+            self.end()
+            return encode(FAILED, date, closing=True)
 
     async def _receive(self) -> bytes | None:
         """What the client sent; none at its end; None if the protocol has something to go on with before that."""

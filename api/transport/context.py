@@ -12,6 +12,7 @@ from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
 from api.transport.deadlines import Expiring, Kind, Queue
+from api.transport.lane import Lane
 from engine.clock import Clock
 
 
@@ -71,9 +72,9 @@ class Member(Expiring, Protocol):
 class Context(WorkerContext):
     """Handed to every connection in the place of Hypercorn's own."""
 
-    def __init__(self, limits: Callable[[], ServerLimits]) -> None:
+    def __init__(self, limits: Callable[[], ServerLimits], lane: Lane | None) -> None:
         super().__init__(max_requests=None)
-        self.limits = limits
+        self.limits, self.lane = limits, lane
         self.idle = Queue(Kind.IDLE, lambda: limits().idle_seconds)
         self.head = Queue(Kind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(Kind.BODY, lambda: limits().body_seconds)

@@ -74,6 +74,16 @@ class H1(H11Protocol):
             await self._close_stream()
 
     @property
+    def fresh(self) -> bool:
+        """Nothing is being read or answered: the next byte is a request's first."""
+        return (
+            self.stream is None
+            and self.connection.their_state is h11.IDLE
+            and self.connection.our_state is h11.IDLE
+            and not self.connection.trailing_data[0]
+        )
+
+    @property
     def full(self) -> bool:
         """Whether to stop reading while paused."""
         return len(self.connection.trailing_data[0]) >= PENDING_BYTES
@@ -86,6 +96,9 @@ class H1(H11Protocol):
     async def resume(self) -> None:
         """Go through what has been received."""
         while True:
+            if self.connection.their_state is h11.MUST_CLOSE and self.connection.trailing_data[0]:
+                self.paused = True  # said after `Connection: close`: h11 would refuse it in the place of the answer
+                return None
             before = self.connection.trailing_data[0] if self.connection.their_state is h11.IDLE else b""
             try:
                 event = self.connection.next_event()

@@ -41,7 +41,7 @@ class H2(H2Protocol):
 
     context: Context
     streams: dict[int, Stream]  # type: ignore[assignment]
-    paused = full = unread = False
+    paused = full = fresh = unread = False
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -26,7 +26,7 @@ SPARE_FILES = 100
 REFUSED_AT_ONCE = 32
 """Places for those who are told that there is no place; past them they are cut off."""
 
-ACCEPTED_AT_ONCE = 64
+ACCEPTED_AT_ONCE = 256
 
 EXHAUSTED_SECONDS = 0.1
 """A pause when the host has no more files or memory to give."""

@@ -1,0 +1,118 @@
+"""The lane: takes a request that stands whole and plain in the buffer, as h11 would read it, and leaves all others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+Headers = list[tuple[bytes, bytes]]
+
+# Possessive throughout: no byte is looked at twice, however a request is made up. What h11 allows besides (other
+# methods and versions, empty lines, bytes past ASCII, forty headers and more) is h11's.
+PLAIN = re.compile(
+    rb"(GET|POST) (/[!-~]*+) HTTP/1\.1\r\n"
+    rb"((?:[-!#$%&'*+.^_`|~0-9A-Za-z]++:[\t -~]*+\r\n){1,40}+)\r\n"
+)
+
+LENGTH = re.compile(rb"[0-9]{1,7}")
+
+NEVER = frozenset({b"connection", b"transfer-encoding", b"upgrade", b"expect"})
+"""What changes how a connection goes on, or how a body is read."""
+
+SINGLE = (b"host", b"authorization", b"content-length", b"content-type")
+"""What must not be there twice."""
+
+
+class LaneRequest(NamedTuple):
+    """A whole request. Header names are in lower case, values without the space around them."""
+
+    method: bytes
+    target: bytes
+    """Path and query, as sent."""
+    headers: Headers
+    body: bytes
+    peer: tuple[str, int] | None
+    """The socket's peer; none on a Unix socket."""
+    server: tuple[str, int] | None
+    secure: bool
+    """Whether it came by TLS."""
+
+
+class Reply(Protocol):
+    """An answer. `content-length` and `date` are added; a stream can't be one."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+class LaneAnswer(NamedTuple):
+    """The plainest reply."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+
+Lane = Callable[[LaneRequest], Reply | Awaitable[Reply] | None]
+"""Answers a request, at once or awaited, or leaves it (None) to the app. It may await only what ends by itself: nothing
+is read meanwhile, so a hang-up is not seen."""
+
+
+class Plain(NamedTuple):
+    """What the recogniser read, and where the request ends."""
+
+    method: bytes
+    target: bytes
+    headers: Headers
+    body: bytes
+    end: int
+
+
+def recognise(data: bytes, begin: int, header_bytes: int) -> Plain | None:
+    """The plain request that stands whole in `data` from `begin`; None for anything else, whatever is the matter."""
+    match = PLAIN.match(data, begin)
+    if match is None or match.end() - begin > header_bytes:
+        return None
+    method, target, lines = match.groups()
+    headers = []
+    for line in lines.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        headers.append((name.lower(), value.strip()))
+    fields = dict(headers)
+    if b"host" not in fields or not NEVER.isdisjoint(fields) or (len(fields) < len(headers) and _doubled(headers)):
+        return None
+    end = match.end()
+    length = fields.get(b"content-length")
+    if method == b"GET":
+        return Plain(method, target, headers, b"", end) if length is None else None
+    if length is None or LENGTH.fullmatch(length) is None or len(data) < end + int(length):
+        return None
+    return Plain(method, target, headers, data[end : end + int(length)], end + int(length))
+
+
+def _doubled(headers: Headers) -> bool:
+    names = [name for name, _ in headers]
+    return any(names.count(name) > 1 for name in SINGLE)
+
+
+@lru_cache(maxsize=256)
+def _head(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """Status line and headers; the hot doors have few, and always the same."""
+    head = b"HTTP/1.1 %d \r\n" % status + b"".join(b"%b: %b\r\n" % header for header in headers)
+    ends = len(headers) + 1
+    if (head.count(b"\r"), head.count(b"\n")) != (ends, ends):
+        raise ValueError("a header holds a line end")
+    return head
+
+
+def encode(reply: Reply, date: tuple[bytes, bytes], *, closing: bool) -> bytes:
+    """The answer as h11 writes it. Raises ValueError where a header would end early."""
+    head, body = _head(reply.status, reply.headers), reply.body
+    close = b"connection: close\r\n" if closing else b""
+    return b"%bcontent-length: %d\r\n%b: %b\r\n%b\r\n%b" % (head, len(body), *date, close, body)
