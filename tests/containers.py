@@ -9,6 +9,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ from engine.platform.request import InstanceFields, InstanceRequest, Policy
 IMAGE = Path("/tmp/busybox.sif")
 """Where tests/data/install-apptainer builds it."""
 
-KEY = b"-----BEGIN PRIVATE KEY----- canary"
-NAMES = "hwt-"
+NAMES = f"t{secrets.token_hex(3)}-"
+"""How the names of this run begin: another run of the same user's is none of ours."""
+
+LONG = str(10_000 + secrets.randbelow(80_000))
+"""Seconds that a command of this run sleeps when it is to be ended by somebody else; also its mark in /proc."""
 
 
 class Place:
@@ -36,7 +40,6 @@ class Place:
         for folder in (self.home, self.images, self.volumes):
             folder.mkdir(mode=0o700)
         shutil.copy(IMAGE, self.images / "box.sif")
-        (self.home / "private-key.pem").write_bytes(KEY)
         self.platform = self.runtime()
 
     def runtime(self, host: Host | None = None) -> Apptainer:
@@ -68,7 +71,7 @@ def listed() -> dict[str, Any]:
 
 
 def living() -> dict[str, list[int]]:
-    """Every instance of our tests that has a process, listed or not, and its watchers under their name too."""
+    """Every instance of this run that has a process, listed or not; its watchers and the runtime's own calls too."""
     found: dict[str, list[int]] = {}
     for process in processes.own():
         words = process.argv[0].rstrip() if process.argv[0].startswith("Apptainer instance") else process.argv[-1]
@@ -78,13 +81,25 @@ def living() -> dict[str, list[int]]:
     return found
 
 
+def holders(folder: Path) -> list[int]:
+    """Processes that have a file under the folder open, as a container's file system has its image."""
+    found = []
+    for process in processes.own():
+        with suppress(OSError):
+            links = [os.readlink(link) for link in Path(f"/proc/{process.pid}/fd").iterdir()]
+            if any(link.startswith(f"{folder}/") for link in links):
+                found.append(process.pid)
+    return found
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     """A place that has to be left with no instance of ours, listed or not."""
-    yield Place(tmp_path)
-    left = living()
-    for pids in left.values():
-        for pid in pids:
-            processes.kill(pid, processes.since(pid))
-    assert not left, f"left behind: {left}"
+    here = Place(tmp_path)
+    yield here
+    left = [pid for pids in living().values() for pid in pids] + holders(here.images)
+    names = list(living())
+    for pid in processes.in_sessions({processes.session(pid) for pid in left} - {os.getsid(0)}):
+        processes.kill(pid, processes.since(pid))
+    assert not left, f"left behind: {names} {left}"
     assert not [name for name in listed() if name.startswith(NAMES)]

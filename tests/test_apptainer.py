@@ -18,7 +18,7 @@ from engine.platform.calls import PATH
 from engine.platform.host import Host, this_host
 from engine.platform.protocol import Started, StartFailed
 from engine.platform.request import InstanceRequest
-from tests.containers import KEY, Place, listed, living, new_name, place
+from tests.containers import LONG, Place, listed, living, new_name, place
 
 __all__ = ["place"]
 
@@ -126,7 +126,7 @@ async def test_the_log_begins_anew(place: Place) -> None:
 
 async def test_an_instance_killed_from_outside(place: Place) -> None:
     """Its end is noticed at once, nothing of it stays, and its name starts again."""
-    for command in ([], ["sleep", "600"]):
+    for command in ([], ["sleep", LONG]):
         request = place.request(command=command)
         for _ in range(2):
             started = await place.platform.start(request)
@@ -141,7 +141,7 @@ async def test_an_instance_killed_from_outside(place: Place) -> None:
 
 def sleeping() -> bool:
     """Whether the command itself runs, past all the runtime's own stages."""
-    return any(process.argv == ("/bin/sleep", "600") for process in processes.own())
+    return any(process.argv == ("/bin/sleep", LONG) for process in processes.own())
 
 
 def ps() -> str:
@@ -156,7 +156,7 @@ async def until(true: Any, seconds: float = 10) -> None:
 
 async def test_a_stop_ends_the_command(place: Place) -> None:
     """Told to stop, the instance goes with all that runs in it."""
-    request = place.request(command=["sleep", "600"])
+    request = place.request(command=["sleep", LONG])
     started = await place.platform.start(request)
     await until(sleeping)
     await place.platform.stop(request, started)
@@ -166,7 +166,7 @@ async def test_a_stop_ends_the_command(place: Place) -> None:
 
 async def test_a_watcher_that_is_killed(place: Place) -> None:
     """Nobody could tell the command's end any more: the instance is ended rather than left to run for ever."""
-    request = place.request(command=["sleep", "600"])
+    request = place.request(command=["sleep", LONG])
     started = await place.platform.start(request)
     await until(sleeping)
     watcher = next(process for process in processes.own() if process.argv[-1].endswith("/" + request.identity))
@@ -180,7 +180,7 @@ async def test_a_watcher_that_is_killed(place: Place) -> None:
 
 async def test_values_are_in_no_process_list(place: Place) -> None:
     """While a command runs, no argument vector on the host shows its variables."""
-    request = place.request(command=["sleep", "600"], env=["TOKEN=hidden-value"])
+    request = place.request(command=["sleep", LONG], env=["TOKEN=hidden-value"])
     started = await place.platform.start(request)
     await until(sleeping)
     assert "hidden-value" not in ps()
@@ -215,7 +215,7 @@ async def test_a_start_is_adopted_while_it_goes_on(place: Place) -> None:
 @pytest.mark.parametrize("round_", range(20))
 async def test_a_start_that_is_given_up(place: Place, round_: int) -> None:
     """Undone at any moment of it, a start leaves no process and no entry; the name is free at once."""
-    request = place.request(command=["sleep", "600"])
+    request = place.request(command=["sleep", LONG])
     with trio.move_on_after(round_ * 0.02):
         await place.platform.start(request)
     await place.platform.undo(request.identity)
@@ -295,6 +295,8 @@ async def test_what_the_engines_environment_does(place: Place, monkeypatch: pyte
     assert "private-key" not in out
 
 
+KEY = b"-----BEGIN PRIVATE KEY----- canary"
+
 PRY = """
 for path in {home}/private-key.pem {user}/.hatchway/private-key.pem /root/.hatchway/private-key.pem \
     /proc/1/root{home}/private-key.pem /proc/self/root{home}/private-key.pem; do
@@ -312,6 +314,7 @@ true
 @pytest.mark.parametrize("fakeroot", [False, True])
 async def test_the_engine_is_out_of_reach(place: Place, fakeroot: bool) -> None:
     """From inside: no key, process, socket or home of the engine's; not even where the container calls itself root."""
+    (place.home / "private-key.pem").write_bytes(KEY)
     script = PRY.format(home=place.home, user=Path.home(), pid=os.getpid())
     code, out, _ = await run(place, command=["sh", "-c", script + "id -u"], fakeroot=fakeroot)
     assert code == 0

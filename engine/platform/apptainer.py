@@ -42,6 +42,7 @@ class Apptainer:
         self._calls = Calls()
         self._commands = Commands(self._calls.env)
         self._launchers: dict[str, Child] = {}
+        self._stops: dict[str, trio.Lock] = {}
 
     def admit(self, request: InstanceRequest) -> None:
         """Raises RuntimeUnavailable, ResourcesUnavailable."""
@@ -97,15 +98,14 @@ class Apptainer:
 
     async def undo(self, identity: str) -> None:
         child = self._launchers.pop(identity, None)
+        sessions = {processes.session(launcher) for launcher in _launchers_of(identity)}
+        await _kill_all(sessions | ({child.pid} if child else set()))
         if child is not None:
-            child.kill_group()
-        for launcher in _launchers_of(identity):
-            processes.kill(launcher, processes.since(launcher))
-            await processes.wait_gone(launcher, processes.since(launcher))
+            await child.wait()
         entry = (await self._calls.list()).get(identity)
         if entry is not None:
             processes.kill(entry.pid, processes.since(entry.pid))
-        await self._clear(identity, 0)
+        await self._clear(identity, CLEARED_WITHIN if entry else 0)
 
     # Running
 
@@ -120,7 +120,9 @@ class Apptainer:
             # The watcher is gone and the instance is not: somebody killed it, and the command's end with it.
             await self.stop(request, started)
         await self._clear(request.identity, CLEARED_WITHIN)
-        return exit_code(folder)
+        # A stop that is still under way would strike the next instance of the name.
+        async with self._stop_turn(request.identity):
+            return exit_code(folder)
 
     async def _wait_process(self, started: Started) -> None:
         """By an event: its descriptor is opened first and the list read again after, so no end goes unseen."""
@@ -135,23 +137,28 @@ class Apptainer:
 
     async def stop(self, request: InstanceRequest, started: Started) -> None:
         arguments = argv.stop_argv(self._calls.program, request.identity, STOP_SECONDS)
-        if (await self._calls.run(arguments)).returncode:
-            await self.kill(request, started)
+        async with self._stop_turn(request.identity):
+            if processes.since(started.entry.pid) != started.since:
+                return
+            if (await self._calls.run(arguments)).returncode:
+                await self.kill(request, started)
+
+    def _stop_turn(self, identity: str) -> trio.Lock:
+        return self._stops.setdefault(identity, trio.Lock())
 
     async def kill(self, request: InstanceRequest, started: Started) -> None:
         processes.kill(started.entry.pid, started.since)
 
     async def _clear(self, identity: str, seconds: float) -> None:
         """Wait for what belongs to an ended instance; kill what stays, listed or not."""
-        folder = self._folder / identity
-        family = [(pid, processes.since(pid)) for pid in processes.family(self._calls.title(identity))]
+        folder, title = self._folder / identity, self._calls.title(identity)
+        # Whoever minds an instance opens a session; its file system's process stays in it, whatever becomes of him.
+        sessions = {processes.session(process.pid) for process in processes.own() if process.argv[0].rstrip() == title}
         with trio.move_on_after(seconds):
-            for pid, since in family:
-                await processes.wait_gone(pid, since)
+            for pid in processes.in_sessions(sessions):
+                await processes.wait_gone(pid, processes.since(pid))
             await self._commands.wait(folder)
-        for pid, since in family:
-            processes.kill(pid, since)
-            await processes.wait_gone(pid, since)
+        await _kill_all(sessions)
         self._commands.kill(folder)
         await self._commands.wait(folder)
 
@@ -170,6 +177,7 @@ class Apptainer:
         return Path(entry.log_err_path if error else entry.log_out_path), started.log_from[error]
 
     def forget(self, identity: str) -> None:
+        self._stops.pop(identity, None)
         shutil.rmtree(self._folder / identity, ignore_errors=True)
 
 
@@ -180,6 +188,15 @@ def _launchers_of(identity: str) -> list[int]:
         for process in processes.own()
         if process.argv[1:3] == ("instance", "start") and process.argv[-1] == identity
     ]
+
+
+async def _kill_all(sessions: set[int]) -> None:
+    """SIGKILL until nobody is left: a process that was about to fork may have."""
+    while left := [(pid, processes.since(pid)) for pid in processes.in_sessions(sessions)]:
+        for pid, since in left:
+            processes.kill(pid, since)
+        for pid, since in left:
+            await processes.wait_gone(pid, since)
 
 
 async def _then_cancel(scope: trio.CancelScope, wait: Callable[..., Awaitable[None]], *arguments: object) -> None:

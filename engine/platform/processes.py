@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -26,12 +26,6 @@ def since(pid: int) -> str:
     """The boot and tick in which a process began; empty if there is none. A pid is used again, this is not."""
     fields = _stat(pid)
     return f"{_BOOT.read_text().strip()}:{fields[19]}" if fields else ""
-
-
-def parent(pid: int) -> int:
-    """The parent's pid, 0 if there is no such process."""
-    fields = _stat(pid)
-    return int(fields[1]) if fields else 0
 
 
 def _stat(pid: int) -> list[str]:
@@ -103,11 +97,15 @@ def kill(pid: int, begun: str) -> None:
             process.kill()
 
 
-def family(title: str) -> list[int]:
-    """The processes of ours that call themselves so, and their children."""
-    everyone = list(own())
-    heads = {process.pid for process in everyone if process.argv[0].rstrip() == title}
-    return [process.pid for process in everyone if process.pid in heads or parent(process.pid) in heads]
+def session(pid: int) -> int:
+    """The session that a process belongs to, even after whoever opened it has ended; 0 if there is no such process."""
+    fields = _stat(pid)
+    return int(fields[3]) if fields else 0
+
+
+def in_sessions(sessions: Collection[int]) -> list[int]:
+    """The processes of ours in one of these sessions."""
+    return [process.pid for process in own() if session(process.pid) in sessions]
 
 
 _UNAWAITED: set[subprocess.Popen[bytes]] = set()
@@ -142,8 +140,3 @@ class Child:
         await wait_gone(self.pid, since(self.pid))
         _UNAWAITED.discard(self._popen)
         return self._popen.wait()
-
-    def kill_group(self) -> None:
-        """SIGKILL to it and what it started, as far as that has not gone its own way."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)

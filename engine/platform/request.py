@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from engine.settings import Settings
 
 
+def _told(**schema: Any) -> msgspec.Meta:
+    """What the API's description says of a field; `confine` is what checks it, in its own words."""
+    return msgspec.Meta(extra_json_schema=schema)
+
+
 class InstanceFields(msgspec.Struct, forbid_unknown_fields=True):
     """The body as it comes. An empty `cpu`, `memory` or `gpu` is no limit; an absent `identity` is drawn."""
 
-    image: str
-    identity: str | msgspec.UnsetType = msgspec.UNSET
-    command: list[str] = []
-    cpu: str = ""
-    memory: str = ""
-    gpu: str = ""
-    env: list[str] = []
-    volume: list[str] = []
+    image: Annotated[str, _told(examples=["/srv/images/tool.sif", "docker://alpine:3.20"])]
+    identity: Annotated[str, _told(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")] | msgspec.UnsetType = msgspec.UNSET
+    command: Annotated[list[str], _told(maxItems=64)] = []
+    cpu: Annotated[str, _told(pattern=r"^(|[0-9]{1,3}(\.[0-9]{1,3})?|[0-9]{1,6}m)$", examples=["2", "500m"])] = ""
+    memory: Annotated[str, _told(pattern="^(|[0-9]{1,15}([KMG]i?)?)$", examples=["512M", "2Gi"])] = ""
+    gpu: Annotated[str, _told(pattern="^(|all|[0-9]{1,3})$", examples=["all", "1"])] = ""
+    env: Annotated[list[Annotated[str, _told(pattern="^[A-Za-z_][A-Za-z0-9_]*=")]], _told(maxItems=256)] = []
+    volume: Annotated[list[Annotated[str, _told(pattern="^/[^:]*:/[^:]*(:r[ow])?$")]], _told(maxItems=64)] = []
     fakeroot: bool = False
 
 
