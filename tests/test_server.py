@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
@@ -418,3 +419,23 @@ async def test_lifespan(autojump_clock: MockClock) -> None:
     async with serving(lambda told: app):
         assert words == ["begins"]
     assert words == ["begins", "ended"]
+
+
+async def test_a_host_out_of_files(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    """A host that has no file left for a connection is tried again, and those inside are served meanwhile."""
+    async with serving() as served:
+        client = await served.connect()
+        await client.get(b"/hello")
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        late = socket.socket()
+        with socket.socket() as last:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 1, hard))
+            late.connect(("127.0.0.1", served.port))
+            await trio.sleep(1)
+            assert (await client.get(b"/hello"))[0] == 200
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        late.sendall(GET % (b"/hello", b"Connection: close\r\n"))
+        await trio.sleep(1)
+        assert late.recv(65536).startswith(b"HTTP/1.1 200")
+        late.close()
+    assert {record.message for record in caplog.records} == {"can't accept a connection: Too many open files"}

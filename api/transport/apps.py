@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,7 +10,7 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.task_group import TaskGroup
 
-LOG = logging.getLogger("hatchway.server")
+from api.transport.deadlines import LOG
 
 INBOX_BYTES = 64 * 1024
 """Body bytes that may wait for an app; past them its client is not read on."""
@@ -74,7 +73,7 @@ async def _run(app: Any, scope: Any, receive: Any, send: Callable[[Message | Non
     except* ClientGone:
         pass
     except* Exception:
-        LOG.exception("the app raised at %s %s", scope["method"], scope["path"])
+        LOG.exception("the app raised at %s %s", scope["method"], scope["raw_path"].decode("ascii"))
     finally:
         await send(None)
 

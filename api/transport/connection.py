@@ -11,9 +11,9 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from api.transport.apps import LOG, Apps
+from api.transport.apps import Apps
 from api.transport.context import Context
-from api.transport.deadlines import Kind
+from api.transport.deadlines import LOG, Kind
 from api.transport.h1 import H1
 from api.transport.h2 import H2
 from api.transport.lane import Lane, LaneAnswer, LaneRequest, Plain, encode, recognise
@@ -42,6 +42,7 @@ class Connection(TCPServer):
         super().__init__(app, config, context, state, stream)
         self.secure = tls is not None
         self.busy = False
+        self._begun = False
         self._late = False
         self._scope, self._reading = trio.CancelScope(), trio.CancelScope()
         self._pause: trio.CancelScope | None = None
@@ -80,6 +81,7 @@ class Connection(TCPServer):
             )
             await self.protocol.initiate()
             self.context.idle.enter(self)
+            self._begun = True
             with self._reading:
                 await self._read()
             if self._late and isinstance(self.protocol, H1):
@@ -223,7 +225,9 @@ class Connection(TCPServer):
     def stop(self) -> None:
         """The engine is ending: close now if nothing is being answered, else after the answer."""
         self.socket.hurry()
-        if not self.busy:
+        if not self._begun:
+            self.cancel()
+        elif not self.busy:
             self.end()
 
     def end(self) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
 import trio
+
+LOG = logging.getLogger("hatchway.server")
 
 TICK = 1.0
 """Seconds the sweeper sleeps at most; a reload's shorter limit is seen then. A longer one ends on time."""
@@ -66,7 +69,10 @@ class Queue:
             if since + seconds > now:
                 return since + seconds
             del self._since[who]
-            who.expire(self.kind)
+            try:
+                who.expire(self.kind)
+            except Exception:
+                LOG.exception("a deadline ended in an error of ours")  # the others' deadlines go on
         return float("inf")
 
 

@@ -104,12 +104,13 @@ class H2(H2Protocol):
         with suppress(DuplicateStreamError):  # its PRIORITY frame may have come first
             self.priority.insert_stream(stream_id)
             self.priority.block(stream_id)
-        if request.stream_ended is None:
-            self.context.body.enter(stream)
         fields = dict(headers)
         method, path = fields[b":method"].decode("ascii"), fields[b":path"]
         plain = filter_pseudo_headers(headers)
-        return await stream.handle(Request(stream_id, plain, "2", method, path, self.connection_state))
+        await stream.handle(Request(stream_id, plain, "2", method, path, self.connection_state))
+        if request.stream_ended is None:
+            self.context.body.enter(stream)
+        return None
 
     async def _refuse(self, stream_id: int, status: int) -> None:
         headers = [(b":status", b"%d" % status), (b"content-length", b"0"), *self.config.response_headers("h2")]

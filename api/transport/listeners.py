@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 import trio
 
-from api.transport.apps import LOG
 from api.transport.connection import Connection
 from api.transport.context import Context, ServerConfig
-from api.transport.deadlines import Kind
+from api.transport.deadlines import LOG, Kind
 from api.transport.sockets import Socket
 from engine.errors import EngineUnavailable
 
@@ -129,17 +128,23 @@ async def accept(
     while True:
         await trio.lowlevel.wait_readable(listener)
         for sock in await _waiting(listener):
-            limits = context.limits()
-            sock.setblocking(False)
-            if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # A peer that has vanished from the network is found out by the kernel, as late as a deaf one is by us.
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.write_seconds * 1000))
-            context_of_tls = tls() if tls is not None else None
-            if len(context.connections) < room_for(limits.max_connections):
-                nursery.start_soon(connect(sock, context_of_tls).run)
-            else:
-                nursery.start_soon(refusals.tell, sock, context_of_tls)
+            try:
+                _prepare(sock, context.limits().write_seconds)
+                secured = tls() if tls is not None else None
+                if len(context.connections) < room_for(context.limits().max_connections):
+                    nursery.start_soon(connect(sock, secured).run)
+                else:
+                    nursery.start_soon(refusals.tell, sock, secured)
+            except OSError:
+                sock.close()  # it left before we came
+
+
+def _prepare(sock: socket.socket, write_seconds: float) -> None:
+    sock.setblocking(False)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A peer that has vanished from the network is found out by the kernel, as late as a deaf one is by us.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(write_seconds * 1000))
 
 
 async def _waiting(listener: socket.socket) -> list[socket.socket]:
@@ -148,12 +153,9 @@ async def _waiting(listener: socket.socket) -> list[socket.socket]:
     while len(taken) < ACCEPTED_AT_ONCE:
         try:
             taken.append(listener.accept()[0])
-        except BlockingIOError:
-            break
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                 LOG.error("can't accept a connection: %s", error.strerror)
                 await trio.sleep(EXHAUSTED_SECONDS)
-                break
-            # Anything else is one client's bad luck: it left before we came.
+            break  # nobody waits any more, or one who did has left
     return taken
