@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from playwright.sync_api import FilePayload, expect
 
+from engine.durations import InvalidDuration, lifetime
 from engine.errors import KeyRefused
 from engine.trust.keys import PassphraseWanted, read_private_key
 from tests.browser import KEYS, NOTHING, Visitor
@@ -178,6 +179,28 @@ def test_no_key_and_no_duration_are_said_before_anything_is_sent(visitor: Visito
     expect(page.locator("#lifetime-hint")).to_contain_text("the engine will give 1 h")
     page.click("#key-submit")
     expect(page.locator("#left-hint")).to_contain_text("It lasts 1 h")
+
+
+def test_a_duration_is_read_as_the_engine_reads_it(visitor: Visitor) -> None:
+    """What the engine would refuse is refused in the page, what it takes is sent with the same meaning (D21)."""
+    given = [
+        text for text, _ in json.loads((KEYS.parent / "durations.json").read_text())["cases"] if isinstance(text, str)
+    ]
+    given += ["1m0s", "90m30s", "1h0m", "0m0s", "1m60s", "h", "m", "1m ", "00001h"]
+    read = """async (given) => {
+      const {parseDuration, inRange} = await import("/console/durations.js");
+      return given.map(parseDuration).map((seconds) => [seconds !== null, inRange(seconds ?? 0)]);
+    }"""
+    told = visitor.open().evaluate(read, given)
+    assert dict(zip(given, map(tuple, told), strict=True)) == {text: reading(text) for text in given}
+
+
+def reading(text: str) -> tuple[bool, bool]:
+    """Whether the engine takes a duration, and whether it is in range."""
+    try:
+        return True, not lifetime(text)[1]
+    except InvalidDuration:
+        return False, False
 
 
 def test_a_remembered_key_outlives_the_last_tab_until_it_is_forgotten(visitor: Visitor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import Host, Visitor, visiting
 from tests.containers import new_name
@@ -131,15 +131,31 @@ def test_what_a_session_may_not_see_is_not_asked_for(visitor: Visitor, host: Hos
 
 
 def test_open_views_in_many_tabs_leave_room_for_a_logout(visitor: Visitor, host: Host) -> None:
-    """A browser keeps six connections to one host: only four are held open, the next view waits, and requests go on."""
+    """A browser keeps six connections to one host: only four are held, the next views wait, and requests go on."""
     visitor.sign_in(host.home / "private-key.pem")
-    pages = visitor.context.pages + [visitor.open() for _ in range(6)]
-    for page in pages[:4]:
-        expect(page.locator("#live-state")).to_have_text("Live")
-    expect(pages[-1].locator("#live-state")).to_have_text("Connecting…")
-    pages[0].close()
-    expect(pages[4].locator("#live-state")).to_have_text("Live")
-    pages[-1].click("#logout")
-    for page in pages[1:]:
-        expect(page.locator("#view-signin")).to_be_visible(timeout=1000)
+    for _ in range(5):
+        visitor.open()
+    live, waiting = split(visitor)
+    assert len(waiting) == 2
+    live[0].close()
+    live, waiting = split(visitor)
+    assert len(waiting) == 1
+    waiting[0].click("#logout")
+    for page in live + waiting:
+        expect(page.locator("#view-signin")).to_be_visible(timeout=2000)
     assert [reply.status for r in visitor.asked("/api/auth/logout/") if (reply := r.response()) is not None] == [204]
+
+
+def split(visitor: Visitor) -> tuple[list[Page], list[Page]]:
+    """The tabs whose stream is open, once four are, and those that wait."""
+    pages = visitor.context.pages
+    states: list[str] = []
+    for _ in range(80):
+        states = [page.locator("#live-state").inner_text() for page in pages]
+        if states.count("Live") == 4 and "" not in states:
+            break
+        pages[-1].wait_for_timeout(100)
+    assert sorted(set(states)) == ["Connecting…", "Live"], states
+    ones = {state: [page for page, its in zip(pages, states, strict=True) if its == state] for state in set(states)}
+    assert len(ones["Live"]) == 4
+    return ones["Live"], ones["Connecting…"]

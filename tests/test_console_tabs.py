@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -118,7 +118,7 @@ def test_a_revoked_session_is_out_at_its_next_step(visitor: Visitor, chromium: B
         row.get_by_role("button", name="Revoke").click()
         away.get_by_role("dialog").get_by_role("button", name="Revoke").click()
         expect(row).to_have_count(0)
-    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    look(page)
     expect(page.locator("#signin-notice")).to_contain_text("Your session was ended at the engine")
 
 
@@ -184,22 +184,55 @@ def test_the_time_left_is_the_engine_s(visitor: Visitor, host: Host) -> None:
     expect(page.locator("#left-clock")).to_have_text(re.compile(r"9:[45]\d"))
 
 
+class Engine:
+    """The engine as the page sees it, its clock moved `ahead` by so many seconds, its renewals held back."""
+
+    def __init__(self, visitor: Visitor) -> None:
+        self.ahead = 0
+        self.held: list[Callable[[], None]] = []
+        self.hold = False
+        visitor.context.route("**/api/**", self._answer)
+
+    def _answer(self, route: Route) -> None:
+        answer = route.fetch()
+        date = parsedate_to_datetime(answer.headers["date"]) + timedelta(seconds=self.ahead)
+        headers = answer.headers | {"date": format_datetime(date, usegmt=True)}
+        if self.hold and "/renew/" in route.request.url:
+            self.held.append(lambda: route.fulfill(response=answer, headers=headers))
+        else:
+            route.fulfill(response=answer, headers=headers)
+
+
+def look(page: Page) -> None:
+    """The page comes back into view."""
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
 def test_a_session_ends_in_the_page_when_the_engine_s_clock_says_so(visitor: Visitor) -> None:
     """A last minute is announced; at the end the token is gone, whatever the device's clock says."""
-    ahead = 0
-
-    def later(route: Route) -> None:
-        answer = route.fetch()
-        date = parsedate_to_datetime(answer.headers["date"]) + timedelta(seconds=ahead)
-        route.fulfill(response=answer, headers=answer.headers | {"date": format_datetime(date, usegmt=True)})
-
     page = visitor.sign_in(lifetime="10m")
-    visitor.context.route("**/api/**", later)
-    ahead = 9 * 60 + 30
-    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    engine = Engine(visitor)
+    engine.ahead = 9 * 60 + 30
+    look(page)
     expect(page.locator("#announce")).to_contain_text("less than a minute")
     expect(page.locator("#left-clock")).to_have_text(re.compile(r"0:[123]\d"))
-    ahead = 10 * 60 + 1
-    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    engine.ahead = 10 * 60 + 1
+    look(page)
     expect(page.locator("#signin-notice")).to_have_text("Your session has expired.")
     assert visitor.kept(page) == NOTHING
+
+
+def test_a_logout_wins_over_a_renewal_under_way(visitor: Visitor) -> None:
+    """The new token arrives after the logout of another tab: it is dropped, and the engine knows it no more (B12)."""
+    page, other = visitor.sign_in(lifetime="10m"), visitor.open()
+    engine = Engine(visitor)
+    engine.ahead, engine.hold = 6 * 60, True
+    look(page)
+    page.wait_for_timeout(500)
+    assert len(engine.held) == 1
+    other.click("#logout")
+    expect(page.locator("#view-signin")).to_be_visible(timeout=1000)
+    engine.held[0]()
+    page.wait_for_timeout(500)
+    expect(page.locator("#view-signin")).to_be_visible()
+    assert visitor.kept(page) == visitor.kept(other) == NOTHING

@@ -12,7 +12,11 @@ export class Board {
     this.final = new Set(chart.final);
     this.states = new Map(chart.states.map((state) => [state.name, drawState(state, chart)]));
     this.rows = chart.rows.map((row) => ({ ...row, way: drawWay(row, chart), words: drawWords(row, chart) }));
-    this.figure = figure(chart, [...this.rows.map((row) => row.way), ...this.states.values(), ...this.rows.map((row) => row.words)]);
+    this.figure = figure(chart, [
+      ...this.rows.map((row) => row.way),
+      ...this.states.values(),
+      ...this.rows.map((row) => row.words),
+    ]);
   }
 
   /** A record of the stream: moves its actor, lights the row it took. */
@@ -57,48 +61,105 @@ function flash(nodes, name) {
 
 function figure(chart, nodes) {
   const title = `chart-${chart.name}`;
-  const picture = svg("svg", { viewBox: `0 0 ${chart.width} ${chart.height}`, width: chart.width, role: "img", "aria-labelledby": title, "aria-describedby": `${title}-words` },
-    svg("defs", {}, arrow(chart)), nodes);
+  const picture = svg(
+    "svg",
+    {
+      viewBox: `0 0 ${chart.width} ${chart.height}`,
+      width: chart.width,
+      role: "img",
+      "aria-labelledby": title,
+      "aria-describedby": `${title}-words`,
+    },
+    svg("defs", {}, arrow(chart)),
+    nodes,
+  );
   picture.style.minWidth = `${0.8 * chart.width}px`; // smaller can't be read: the figure scrolls
-  return el("figure", { class: chart.width > WIDE ? "card chart wide" : "card chart", "data-chart": chart.name },
-    el("figcaption", {}, el("h3", { id: title }, chart.name), el("span", { class: "now soft", id: `${title}-words` }, "none now")),
-    el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Picture of the ${chart.name} chart` }, picture),
-    table(chart));
+  return el(
+    "figure",
+    { class: chart.width > WIDE ? "card chart wide" : "card chart", "data-chart": chart.name },
+    el(
+      "figcaption",
+      {},
+      el("h3", { id: title }, chart.name),
+      el("span", { class: "now soft", id: `${title}-words` }, "none now"),
+    ),
+    el(
+      "div",
+      { class: "scroll", tabindex: "0", role: "group", "aria-label": `Picture of the ${chart.name} chart` },
+      picture,
+    ),
+    table(chart),
+  );
 }
 
 function arrow({ name }) {
-  return svg("marker", { id: `tip-${name}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
-    svg("path", { d: "M0 0.8 7.4 4 0 7.2z", fill: "context-stroke" }));
+  return svg(
+    "marker",
+    { id: `tip-${name}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
+    svg("path", { d: "M0 0.8 7.4 4 0 7.2z", fill: "context-stroke" }),
+  );
 }
 
 function drawState({ name, x, y, width, height, final }, chart) {
   const kind = name === chart.initial ? "initial" : final ? "final" : "";
-  return svg("g", { class: `state ${kind}`, "data-state": name },
+  return svg(
+    "g",
+    { class: `state ${kind}`, "data-state": name },
     svg("rect", { x, y, width, height, rx: 10 }),
     final && svg("rect", { class: "rim", x: x + 3, y: y + 3, width: width - 6, height: height - 6, rx: 7 }),
     svg("text", { x: x + width / 2, y: y + height / 2 + 4.5 }, name),
-    svg("text", { class: "count", x: x + width - 11, y: y + 13 }));
+    svg("text", { class: "count", x: x + width - 11, y: y + 13 }),
+  );
 }
 
 function drawWay({ points, ours }, chart) {
-  return svg("polyline", { class: ours ? "way ours" : "way", points: points.join(" "), "marker-end": `url(#tip-${chart.name})` });
+  return svg("polyline", {
+    class: ours ? "way ours" : "way",
+    points: points.join(" "),
+    "marker-end": `url(#tip-${chart.name})`,
+  });
 }
 
 /** A row's label, of one line or two; `label` is the middle of the last line. */
 function drawWords(row, { delays }) {
-  const { state, event, guard, label: { x, y } } = row;
+  const {
+    state,
+    event,
+    guard,
+    label: { x, y },
+  } = row;
   const delay = delays.find((one) => one.state === state && one.event === event);
-  const condition = delay ? `after ${typeof delay.seconds === "number" ? `${delay.seconds} s` : delay.seconds}` : guard !== "always" && `[${guard}]`;
-  return svg("g", { class: "words" },
+  const condition = delay
+    ? `after ${typeof delay.seconds === "number" ? `${delay.seconds} s` : delay.seconds}`
+    : guard !== "always" && `[${guard}]`;
+  return svg(
+    "g",
+    { class: "words" },
     svg("text", { x, y: y - (condition ? 13 : 0) }, event),
-    condition && svg("text", { class: "condition", x, y }, condition));
+    condition && svg("text", { class: "condition", x, y }, condition),
+  );
 }
 
 /** The same rows as the specification's table, for those who would rather read. */
 function table({ name, rows }) {
-  const head = ["State", "Event", "Condition", "Next state", "Effects"].map((title) => el("th", { scope: "col" }, title));
-  const body = rows.map((row) => el("tr", {}, [row.state, row.event, row.guard, row.target, row.effects.join(", ")].map((cell) => el("td", {}, cell))));
-  return el("details", {}, el("summary", {}, "As a table"),
-    el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Rows of the ${name} chart` },
-      el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body))));
+  const head = ["State", "Event", "Condition", "Next state", "Effects"].map((title) =>
+    el("th", { scope: "col" }, title),
+  );
+  const body = rows.map((row) =>
+    el(
+      "tr",
+      {},
+      [row.state, row.event, row.guard, row.target, row.effects.join(", ")].map((cell) => el("td", {}, cell)),
+    ),
+  );
+  return el(
+    "details",
+    {},
+    el("summary", {}, "As a table"),
+    el(
+      "div",
+      { class: "scroll", tabindex: "0", role: "group", "aria-label": `Rows of the ${name} chart` },
+      el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)),
+    ),
+  );
 }

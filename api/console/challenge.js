@@ -32,7 +32,8 @@ export function checkNonce(nonce, identity) {
   if (!dialled().includes(text(host))) {
     throw new ChallengeRefused(
       `refused to sign: the challenge is for ${text(host) || "another host"}, and ${location.host} was dialled; ` +
-      "where that is a proxy, mend its configuration with: proxy_set_header Host $http_host;");
+        "where that is a proxy, mend its configuration with: proxy_set_header Host $http_host;",
+    );
   }
   if (text(whose) !== identity) throw new ChallengeRefused("refused to sign: the challenge is for another key");
 }

@@ -21,7 +21,11 @@ export function countdown(seconds) {
 
 /** `5400` -> `1 h 30 min`. */
 export function spell(seconds) {
-  const parts = [[3600, "h"], [60, "min"], [1, "s"]];
+  const parts = [
+    [3600, "h"],
+    [60, "min"],
+    [1, "s"],
+  ];
   let rest = Math.round(seconds);
   const words = parts.map(([size, unit]) => {
     const count = Math.floor(rest / size);
@@ -35,7 +39,9 @@ export function spell(seconds) {
 export function when(epoch) {
   const date = new Date(epoch * 1000);
   const today = date.toDateString() === new Date().toDateString();
-  return date.toLocaleString([], { ...(today ? {} : { day: "numeric", month: "short" }), hour: "2-digit", minute: "2-digit" }).replace(/\s/g, "\u00a0");
+  return date
+    .toLocaleString([], { ...(today ? {} : { day: "numeric", month: "short" }), hour: "2-digit", minute: "2-digit" })
+    .replace(/\s/g, "\u00a0");
 }
 
 export const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));

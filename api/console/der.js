@@ -1,6 +1,9 @@
 // The little of DER that an RSA key needs: tags, definite lengths, integers. X.690, section 8 and 10.
 
-export const SEQUENCE = 0x30, INTEGER = 0x02, OCTETS = 0x04, OID = 0x06;
+export const SEQUENCE = 0x30,
+  INTEGER = 0x02,
+  OCTETS = 0x04,
+  OID = 0x06;
 
 /** One element of `bytes` at `at`: `{tag, body, end}`; throws a RangeError if it does not fit. */
 function element(bytes, at) {
@@ -39,6 +42,9 @@ export function encode(tag, ...parts) {
 /** Byte strings one after the other. */
 export function join(...parts) {
   const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  parts.reduce((at, part) => { whole.set(part, at); return at + part.length; }, 0);
+  parts.reduce((at, part) => {
+    whole.set(part, at);
+    return at + part.length;
+  }, 0);
   return whole;
 }

@@ -53,7 +53,14 @@ export function confirm({ title, text, yes }) {
     listen("confirm-yes", "click", "yes");
     listen("confirm-no", "click", "no");
     dialog.returnValue = "no";
-    dialog.addEventListener("close", () => { answer.abort(); resolve(dialog.returnValue === "yes"); }, { once: true });
+    dialog.addEventListener(
+      "close",
+      () => {
+        answer.abort();
+        resolve(dialog.returnValue === "yes");
+      },
+      { once: true },
+    );
     dialog.showModal();
     byId("confirm-no").focus();
   });

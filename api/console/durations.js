@@ -1,7 +1,8 @@
 // What the engine will make of a session duration, said before it is sent (section 8).
 
 const FORM = /^(?:(\d+)h|(\d+)m(?:(\d+)s)?)$/;
-const SHORTEST = 60, LONGEST = 24 * 3600;
+const SHORTEST = 60,
+  LONGEST = 24 * 3600;
 
 /** Seconds of `30m`, `2h` or `1m0s`; null for another form; Infinity for a very long row of digits. */
 export function parseDuration(text) {

@@ -8,7 +8,10 @@ import { allows } from "./permissions.js";
 import { current } from "./session.js";
 import * as sessions from "./sessions.js";
 
-const METHODS = new Map([["key", "Private key"], ["pairing", "Pairing code"]]);
+const METHODS = new Map([
+  ["key", "Private key"],
+  ["pairing", "Pairing code"],
+]);
 const WARN_AT = 60; // seconds before the end, said aloud once
 let timer = null;
 let warned = false;
@@ -18,8 +21,19 @@ let held = ""; // the permissions that the page is laid out for
 export function enter(session) {
   held = session.permissions.join();
   tell(session);
-  sessions.enter((list) => live.settle("session", list.map(({ session: name }) => [name, "active"])));
-  if (allows("RUNTIME:READ")) instances.enter((list) => live.settle("instance", list.map(({ identity, state }) => [identity, state])));
+  sessions.enter((list) =>
+    live.settle(
+      "session",
+      list.map(({ session: name }) => [name, "active"]),
+    ),
+  );
+  if (allows("RUNTIME:READ"))
+    instances.enter((list) =>
+      live.settle(
+        "instance",
+        list.map(({ identity, state }) => [identity, state]),
+      ),
+    );
   if (allows("MASTER")) live.enter();
   timer = setInterval(tick, 250);
 }
@@ -65,7 +79,8 @@ function tick() {
   for (const id of ["left-clock", "top-clock"]) byId(id).textContent = countdown(left);
   byId("left-bar").style.width = `${Math.max(0, Math.min(100, (100 * left) / whole))}%`;
   byId("left").classList.toggle("short", left < WARN_AT);
-  const hint = `Ends at ${when(session.expires_at)}. It lasts ${spell(whole)} and is renewed while you use this page, once half has passed.`;
+  const lasts = `It lasts ${spell(whole)} and is renewed while you use this page, once half has passed.`;
+  const hint = `Ends at ${when(session.expires_at)}. ${lasts}`;
   if (byId("left-hint").textContent !== hint) byId("left-hint").textContent = hint;
   if (left < WARN_AT && !warned) announce("Your session ends in less than a minute. Press any key to renew it.");
   warned ||= left < WARN_AT;

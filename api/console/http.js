@@ -6,14 +6,29 @@ import { learn } from "./clock.js";
 export class Problem extends Error {
   constructor(status, body = {}, retryAfter = null) {
     super(body.detail || body.title || `the engine answered ${status}`);
-    Object.assign(this, { status, code: body.code ?? "", detail: this.message, errors: body.errors ?? {}, items: body.items, retryAfter });
+    Object.assign(this, {
+      status,
+      code: body.code ?? "",
+      detail: this.message,
+      errors: body.errors ?? {},
+      items: body.items,
+      retryAfter,
+    });
   }
 }
 
 /** Resolves to the response; rejects with a `Problem`, or an AbortError when `signal` fired. */
 export async function send(method, path, { body, token, signal, headers = {} } = {}) {
   const sentAt = Date.now();
-  const request = { method, signal, headers: { ...headers }, cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
+  const request = {
+    method,
+    signal,
+    headers: { ...headers },
+    cache: "no-store",
+    credentials: "omit",
+    redirect: "error",
+    referrerPolicy: "no-referrer",
+  };
   if (token) request.headers.Authorization = `Bearer ${token}`;
   if (method === "POST") {
     request.headers["Content-Type"] = "application/json";

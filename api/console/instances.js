@@ -13,7 +13,13 @@ const OVER = ["stopped", "failed"];
 let stop = () => {};
 let tell = () => {};
 
-startForm.start({ path: PATH, started: (identity) => { announce(`Instance ${identity} started.`); load(); } });
+startForm.start({
+  path: PATH,
+  started: (identity) => {
+    announce(`Instance ${identity} started.`);
+    load();
+  },
+});
 
 /** Keeps the list fresh; `seen` gets it each time. */
 export function enter(seen) {
@@ -41,30 +47,61 @@ async function attempt(work) {
   }
 }
 
-const load = () => attempt(async () => {
-  const { instances } = await (await use("GET", PATH)).json();
-  if (!current()) return;
-  tell(instances);
-  byId("instances-empty").hidden = instances.length > 0;
-  reconcile(byId("instances-list"), instances, { key: (instance) => instance.identity, make, update });
-});
+const load = () =>
+  attempt(async () => {
+    const { instances } = await (await use("GET", PATH)).json();
+    if (!current()) return;
+    tell(instances);
+    byId("instances-empty").hidden = instances.length > 0;
+    reconcile(byId("instances-list"), instances, { key: (instance) => instance.identity, make, update });
+  });
 
 function make({ identity }) {
   const log = el("div", { class: "log", id: `log-${identity}`, hidden: true });
-  const open = el("button", { type: "button", class: "quiet", "aria-expanded": "false", "aria-controls": log.id, "aria-label": `Log of ${identity}`,
-    on: { click: () => toggleLog(open, log, identity, `${PATH}${encodeURIComponent(identity)}/log/`) } }, "Log");
-  const halt = el("button", { type: "button", class: "quiet danger", "aria-label": `Stop ${identity}`, on: { click: () => stopInstance(identity) } }, "Stop");
-  return el("li", { class: "row" },
-    el("div", { class: "row-main" }, el("p", { class: "row-title" }, el("strong", { class: "wrap" }, identity), el("span", { class: "tag" })), el("p", { class: "row-facts" })),
+  const open = el(
+    "button",
+    {
+      type: "button",
+      class: "quiet",
+      "aria-expanded": "false",
+      "aria-controls": log.id,
+      "aria-label": `Log of ${identity}`,
+      on: { click: () => toggleLog(open, log, identity, `${PATH}${encodeURIComponent(identity)}/log/`) },
+    },
+    "Log",
+  );
+  const halt = el(
+    "button",
+    {
+      type: "button",
+      class: "quiet danger",
+      "aria-label": `Stop ${identity}`,
+      on: { click: () => stopInstance(identity) },
+    },
+    "Stop",
+  );
+  return el(
+    "li",
+    { class: "row" },
+    el(
+      "div",
+      { class: "row-main" },
+      el("p", { class: "row-title" }, el("strong", { class: "wrap" }, identity), el("span", { class: "tag" })),
+      el("p", { class: "row-facts" }),
+    ),
     el("div", { class: "row-actions" }, open, halt),
-    log);
+    log,
+  );
 }
 
 function update(row, instance) {
   const tag = row.querySelector(".row-title .tag");
   tag.textContent = instance.state;
   tag.dataset.state = instance.state;
-  row.querySelector(".row-facts").textContent = facts(instance, OVER.includes(instance.state)).filter(Boolean).map(unbroken).join(" · ");
+  row.querySelector(".row-facts").textContent = facts(instance, OVER.includes(instance.state))
+    .filter(Boolean)
+    .map(unbroken)
+    .join(" · ");
   row.querySelector(".row-actions").lastChild.hidden = OVER.includes(instance.state) || !allows("RUNTIME");
 }
 
@@ -82,7 +119,14 @@ function facts({ image, progress, pid, ip, started_at, ended_at, exit_code, fail
 }
 
 async function stopInstance(identity) {
-  if (!(await confirm({ title: `Stop ${identity}?`, text: "Its processes end. Its log stays readable here for as long as the engine lists it.", yes: "Stop" }))) return;
+  if (
+    !(await confirm({
+      title: `Stop ${identity}?`,
+      text: "Its processes end. Its log stays readable here for as long as the engine lists it.",
+      yes: "Stop",
+    }))
+  )
+    return;
   await attempt(() => use("DELETE", `${PATH}${encodeURIComponent(identity)}/`));
   await load();
   byId("instances-title").focus();

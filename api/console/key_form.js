@@ -18,11 +18,17 @@ export function start() {
   const file = byId("key-file");
   const drop = byId("key-drop");
   file.addEventListener("change", () => file.files.length && take(file.files[0]));
-  document.addEventListener("dragover", (event) => { event.preventDefault(); drop.classList.add("over"); });
+  document.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    drop.classList.add("over");
+  });
   document.addEventListener("dragleave", () => drop.classList.remove("over"));
   document.addEventListener("drop", dropped);
   byId("key-unlock").addEventListener("click", unlock);
-  byId("key-change").addEventListener("click", () => { choose(null); byId("key-file").focus(); });
+  byId("key-change").addEventListener("click", () => {
+    choose(null);
+    byId("key-file").focus();
+  });
   byId("key-forget").addEventListener("click", forgetKey);
   byId("lifetime").addEventListener("input", explainLifetime);
   byId("key-form").addEventListener("submit", submit);

@@ -1,4 +1,4 @@
-// RSA private keys: read in the page, checked, named by fingerprint, and turned into a key that can sign but not be read out.
+// RSA private keys: read in the page, checked, named, and turned into a key that can sign but not be read out.
 
 import { ascii, base64 } from "./bytes.js";
 import { encode, INTEGER, join, OCTETS, OID, SEQUENCE, sequence } from "./der.js";
@@ -9,10 +9,11 @@ export { KeyRefused };
 
 const RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01]; // rsaEncryption, RFC 8017
 const RSA_PSS = [...RSA.slice(0, 8), 0x0a];
-const SMALLEST = 2048, LARGEST = 8192; // bits
+const SMALLEST = 2048,
+  LARGEST = 8192; // bits
 const DAMAGED = "the private key is damaged: its bytes are no key";
 
-/** The private key of a file: `{key, identity, bits}`. Throws `KeyRefused`, or `PassphraseWanted` if there is none yet. */
+/** The private key of a file: `{key, identity, bits}`. Throws `KeyRefused`, as `PassphraseWanted` without one. */
 export async function readPrivateKey(bytes, passphrase = null) {
   const block = privateBlock(bytes);
   const der = block.encrypted ? await decrypt(block, passphrase) : block.der;

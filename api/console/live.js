@@ -57,7 +57,9 @@ async function drawChart(name) {
     if (!current()) return;
     boards.set(name, board);
     if (known.has(name)) board.settle(known.get(name));
-    byId("charts").replaceChildren(...CHARTS.filter((chart) => boards.has(chart)).map((chart) => boards.get(chart).figure));
+    byId("charts").replaceChildren(
+      ...CHARTS.filter((chart) => boards.has(chart)).map((chart) => boards.get(chart).figure),
+    );
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     if (current()) say(error.message);
@@ -89,7 +91,8 @@ async function listen() {
 
 function take({ id, event, data }) {
   last = id || last;
-  if (event === "gap") return show(el("li", { class: "gap" }, "Some transitions are missing here: they are older than the engine's log."));
+  if (event === "gap")
+    return show(el("li", { class: "gap" }, "Some transitions are missing here: they are older than the engine's log."));
   const record = JSON.parse(data);
   boards.get(record.chart)?.take(record);
   if (paused) held.push(record);
@@ -104,12 +107,18 @@ function show(item) {
 
 function line({ kind, chart, actor, event, source, target, time, cause }) {
   const at = new Date(time * 1000);
-  const step = kind === "transition" ? [`${source} `, el("span", { "aria-label": "to" }, "→"), " ", el("b", {}, target)] : [el("b", {}, cause ?? kind)];
-  return el("li", { class: kind },
+  const step =
+    kind === "transition"
+      ? [`${source} `, el("span", { "aria-label": "to" }, "→"), " ", el("b", {}, target)]
+      : [el("b", {}, cause ?? kind)];
+  return el(
+    "li",
+    { class: kind },
     el("time", { datetime: at.toISOString() }, at.toLocaleTimeString([], { hour12: false })),
     el("span", { class: "what" }, kind === "refusal" ? `${chart} ${event} refused` : `${chart} ${event}`),
     el("span", { class: "step" }, step),
-    el("span", { class: "actor mono" }, kind === "transition" && cause ? `${actor} · ${cause}` : actor));
+    el("span", { class: "actor mono" }, kind === "transition" && cause ? `${actor} · ${cause}` : actor),
+  );
 }
 
 function hold(still) {

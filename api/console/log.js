@@ -23,9 +23,33 @@ function fillPanel(panel, identity, path) {
   const text = el("pre", { tabindex: "0", role: "log", "aria-live": "off", "aria-label": `Log of ${identity}` });
   const state = el("p", { class: "hint", role: "status" }, "Connecting…");
   let hangUp = () => {};
-  const follow = (stream) => { hangUp(); hangUp = read(`${path}?stream=${stream}&follow=true`, text, state); };
-  const pick = (stream, label) => el("label", {}, el("input", { type: "radio", name: `stream-${identity}`, checked: stream === "out", on: { change: () => follow(stream) } }), el("span", {}, label));
-  panel.replaceChildren(el("fieldset", { class: "switch small" }, el("legend", { class: "sr" }, "Which stream"), pick("out", "Output"), pick("err", "Errors")), text, state);
+  const follow = (stream) => {
+    hangUp();
+    hangUp = read(`${path}?stream=${stream}&follow=true`, text, state);
+  };
+  const pick = (stream, label) =>
+    el(
+      "label",
+      {},
+      el("input", {
+        type: "radio",
+        name: `stream-${identity}`,
+        checked: stream === "out",
+        on: { change: () => follow(stream) },
+      }),
+      el("span", {}, label),
+    );
+  panel.replaceChildren(
+    el(
+      "fieldset",
+      { class: "switch small" },
+      el("legend", { class: "sr" }, "Which stream"),
+      pick("out", "Output"),
+      pick("err", "Errors"),
+    ),
+    text,
+    state,
+  );
   follow("out");
   return () => hangUp();
 }
@@ -33,21 +57,30 @@ function fillPanel(panel, identity, path) {
 function read(path, text, state) {
   const ending = new AbortController();
   text.textContent = "";
-  const say = (words) => { state.textContent = words; };
-  follow(path, ending.signal, () => say("Following."), (piece) => append(text, piece)).then(
+  const say = (words) => {
+    state.textContent = words;
+  };
+  follow(
+    path,
+    ending.signal,
+    () => say("Following."),
+    (piece) => append(text, piece),
+  ).then(
     () => say(text.textContent ? "The log has ended." : "The log is empty."),
     (error) => {
       if (error instanceof Problem) say(error.message);
       else if (error.name !== "AbortError") say("The connection was lost.");
-    });
+    },
+  );
   return () => ending.abort();
 }
 
-const follow = (path, signal, opened, take) => inSlot(signal, async () => {
-  const response = await use("GET", path, { signal });
-  opened();
-  for await (const piece of pieces(response)) take(piece);
-});
+const follow = (path, signal, opened, take) =>
+  inSlot(signal, async () => {
+    const response = await use("GET", path, { signal });
+    opened();
+    for await (const piece of pieces(response)) take(piece);
+  });
 
 /** Adds text and stays at the end, unless the reader has scrolled up. */
 function append(text, piece) {

@@ -6,7 +6,12 @@ import * as home from "./home.js";
 import { takeFragment } from "./pairing.js";
 import * as signin from "./signin.js";
 
-const TITLES = { looking: "Hatchway", signin: "Sign in · Hatchway", waiting: "Waiting · Hatchway", home: `Hatchway · ${location.host}` };
+const TITLES = {
+  looking: "Hatchway",
+  signin: "Sign in · Hatchway",
+  waiting: "Waiting · Hatchway",
+  home: `Hatchway · ${location.host}`,
+};
 
 const FAREWELLS = {
   "logged-out": "You are logged out.",
@@ -37,9 +42,15 @@ onChange((session, why) => {
   }
 });
 
-byId("logout").addEventListener("click", () => logout().catch((problem) => {
-  signin.enter({ notice: `This browser has forgotten the session, but the engine was not told: ${problem.message}. It ends by itself when its time is up.` });
-}));
+byId("logout").addEventListener("click", () =>
+  logout().catch((problem) => {
+    signin.enter({
+      notice:
+        `This browser has forgotten the session, but the engine was not told: ${problem.message}.` +
+        " It ends by itself when its time is up.",
+    });
+  }),
+);
 
 /** A code in the address, at the start or typed into it later: filled in, never sent by itself. */
 function readFragment() {

@@ -14,7 +14,10 @@ export function start(showView) {
   show = showView;
   byId("pair-form").addEventListener("submit", submit);
   byId("wait-cancel").addEventListener("click", () => waiting?.abort());
-  byId("code").addEventListener("input", () => { note(byId("code-error"), ""); byId("code-prefilled").hidden = true; });
+  byId("code").addEventListener("input", () => {
+    note(byId("code-error"), "");
+    byId("code-prefilled").hidden = true;
+  });
 }
 
 /** Fills in the code of the address. It is never sent by itself. */
@@ -41,7 +44,13 @@ async function submit(event) {
   setBusy(true);
   let stop = () => {};
   try {
-    const answer = await pair(code, (claim) => { stop = wait(claim); }, waiting.signal);
+    const answer = await pair(
+      code,
+      (claim) => {
+        stop = wait(claim);
+      },
+      waiting.signal,
+    );
     await begin(answer);
   } catch (error) {
     giveUp(error);
@@ -76,7 +85,8 @@ function sentence({ code, detail, retryAfter }, claimed) {
 function wait({ match, expires_in }) {
   const ends = performance.now() + expires_in * 1000;
   byId("match").textContent = match;
-  byId("wait-text").textContent = `The terminal on the engine's host shows a number too. If it shows ${match}, answer y there.`;
+  byId("wait-text").textContent =
+    `The terminal on the engine's host shows a number too. If it shows ${match}, answer y there.`;
   const tick = () => {
     const left = Math.max(0, (ends - performance.now()) / 1000);
     byId("wait-clock").textContent = `${countdown(left)} left to answer`;

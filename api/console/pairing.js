@@ -1,4 +1,4 @@
-// Sign-in by pairing code: claim it, show the match number, hold the line until the operator has answered (section 4.4).
+// Sign-in by pairing code: claim it, then hold the line until the operator has answered (section 4.4).
 
 import { Problem, send } from "./http.js";
 import { objects } from "./streams.js";
@@ -8,7 +8,11 @@ const SHAPE = /^[0-9A-HJKMNP-TV-Z]{8}$/; // Crockford's base32
 
 /** `abcd-ef1o` -> `ABCDEF10`; null if it can't be a code. Any case, spaces and hyphens of every kind. */
 export function readCode(text) {
-  const bare = text.normalize("NFKC").toUpperCase().replace(/[\s\p{Pd}]/gu, "").replace(/[OIL]/g, (letter) => LOOK_ALIKES[letter]);
+  const bare = text
+    .normalize("NFKC")
+    .toUpperCase()
+    .replace(/[\s\p{Pd}]/gu, "")
+    .replace(/[OIL]/g, (letter) => LOOK_ALIKES[letter]);
   return SHAPE.test(bare) ? bare : null;
 }
 
@@ -37,5 +41,8 @@ export async function pair(code, accepted, signal) {
   } catch (error) {
     if (error instanceof Problem || error.name === "AbortError") throw error;
   }
-  throw new Problem(0, { code: "unreachable", detail: "the connection was lost before the operator answered; the code is used up" });
+  throw new Problem(0, {
+    code: "unreachable",
+    detail: "the connection was lost before the operator answered; the code is used up",
+  });
 }

@@ -11,7 +11,9 @@ const SSH_LINE = /^ssh-rsa[ \t]+[A-Za-z0-9+/=]+(?:[ \t]+.*)?$/;
 const SSH_INSIDE = /(?:^|\s)ssh-rsa[ \t]/;
 const PUBLIC = ["PUBLIC KEY", "RSA PUBLIC KEY"];
 const GIVEN_PUBLIC = "this is a public key; give the private one";
-export const PKCS1 = "RSA PRIVATE KEY", PKCS8 = "PRIVATE KEY", SEALED = "ENCRYPTED PRIVATE KEY";
+export const PKCS1 = "RSA PRIVATE KEY",
+  PKCS8 = "PRIVATE KEY",
+  SEALED = "ENCRYPTED PRIVATE KEY";
 
 const KINDS = {
   "OPENSSH PRIVATE KEY":
@@ -19,7 +21,7 @@ const KINDS = {
     " ssh-keygen -p -m PEM -f <key> (RSA only; it rewrites in place, so copy first)",
   "EC PRIVATE KEY": "this is not an RSA key but an EC one",
   "DSA PRIVATE KEY": "this is not an RSA key but a DSA one",
-  "CERTIFICATE": "this is a certificate; take the key out with openssl x509 -pubkey -noout",
+  CERTIFICATE: "this is a certificate; take the key out with openssl x509 -pubkey -noout",
 };
 
 /** A file that isn't taken as a key, for the one reason that `message` names. */
@@ -31,7 +33,8 @@ export function privateBlock(bytes) {
   const labels = [...text.matchAll(MARK)].map((mark) => mark[1]);
   if (!labels.length && SSH_LINE.test(text.trim())) throw new KeyRefused(GIVEN_PUBLIC);
   if (!labels.length) throw new KeyRefused("the file holds no key in PEM form");
-  if (labels.length > 1 || SSH_INSIDE.test(text)) throw new KeyRefused("the file holds more than one key or certificate; keep one");
+  if (labels.length > 1 || SSH_INSIDE.test(text))
+    throw new KeyRefused("the file holds more than one key or certificate; keep one");
   const [label] = labels;
   if (Object.hasOwn(KINDS, label)) throw new KeyRefused(KINDS[label]);
   const block = BLOCK.exec(text); // text around it is explanation and means nothing (RFC 7468, 5.2)
@@ -46,8 +49,10 @@ export function privateBlock(bytes) {
 function textOf(bytes) {
   if (bytes.length > LARGEST_FILE) throw new KeyRefused("the file is larger than 64 KiB: not a key file");
   const begins = (...first) => first.every((byte, place) => bytes[place] === byte);
-  if (begins(0xff, 0xfe) || begins(0xfe, 0xff)) throw new KeyRefused("the file is UTF-16 text; save it as ASCII or UTF-8");
-  if (begins(0x30) && bytes[1] >= 0x80) throw new KeyRefused("the file is DER, not PEM; convert it with openssl (-inform DER)");
+  if (begins(0xff, 0xfe) || begins(0xfe, 0xff))
+    throw new KeyRefused("the file is UTF-16 text; save it as ASCII or UTF-8");
+  if (begins(0x30) && bytes[1] >= 0x80)
+    throw new KeyRefused("the file is DER, not PEM; convert it with openssl (-inform DER)");
   const text = decoded(bytes);
   if (text === null || CONTROLS.test(text)) throw new KeyRefused("the file is not text: no PEM file");
   if (!text.trim()) throw new KeyRefused("the file is empty");

@@ -1,4 +1,4 @@
-// The one session of this browser: its token here and in sessionStorage, shared with the other tabs, never kept beyond them.
+// The one session of this browser: its token, here and in sessionStorage, is shared by the tabs and goes with them.
 
 import { now, pause } from "./clock.js";
 import { call, Problem, send } from "./http.js";
@@ -22,7 +22,7 @@ export async function begin(answer) {
   tabs.tell({ kind: "session", session: live });
 }
 
-/** After a refresh the token is in sessionStorage; a new tab asks the others. Resolves to whether there is a session. */
+/** After a refresh the token is in sessionStorage; a new tab asks the others. Resolves to whether there is one. */
 export async function restore() {
   live = JSON.parse(sessionStorage.getItem(STORED));
   if (live) await check();
@@ -124,6 +124,7 @@ tabs.listen({
   },
   session: ({ session }) => {
     const newer = live?.session !== session.session || session.expires_at > live.expires_at;
-    if (newer && !gone.has(session.session) && session.expires_at > now()) adopt(session, live ? "renewed" : "signed-in");
+    if (newer && !gone.has(session.session) && session.expires_at > now())
+      adopt(session, live ? "renewed" : "signed-in");
   },
 });

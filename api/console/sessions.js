@@ -5,7 +5,10 @@ import { byId, confirm, el, note, reconcile, unbroken } from "./dom.js";
 import { Problem } from "./http.js";
 import { current, logout, use } from "./session.js";
 
-const METHODS = new Map([["key", "private key"], ["pairing", "pairing code"]]);
+const METHODS = new Map([
+  ["key", "private key"],
+  ["pairing", "pairing code"],
+]);
 let stop = () => {};
 let tell = () => {};
 let listed = [];
@@ -36,33 +39,46 @@ async function attempt(work) {
   }
 }
 
-const load = () => attempt(async () => {
-  const { sessions } = await (await use("GET", "/api/auth/sessions/")).json();
-  if (!current()) return;
-  listed = sessions.sort((a, b) => b.current - a.current || b.started_at - a.started_at);
-  tell(listed);
-  reconcile(byId("sessions-list"), listed, { key: (session) => session.session, make, update });
-});
+const load = () =>
+  attempt(async () => {
+    const { sessions } = await (await use("GET", "/api/auth/sessions/")).json();
+    if (!current()) return;
+    listed = sessions.sort((a, b) => b.current - a.current || b.started_at - a.started_at);
+    tell(listed);
+    reconcile(byId("sessions-list"), listed, { key: (session) => session.session, make, update });
+  });
 
 function make() {
-  return el("li", { class: "row" },
+  return el(
+    "li",
+    { class: "row" },
     el("div", { class: "row-main" }, el("p", { class: "row-title mono wrap" }), el("p", { class: "row-facts" })),
-    el("div", { class: "row-actions" }));
+    el("div", { class: "row-actions" }),
+  );
 }
 
 function update(row, session) {
   const [title, facts] = row.firstChild.children;
   title.replaceChildren(session.identity, session.current ? el("span", { class: "tag" }, "this session") : "");
   facts.textContent = [
-    METHODS.get(session.method) ?? session.method, session.permissions.join(", "), `from ${session.address}`,
-    `since ${when(session.started_at)}`, `until ${when(session.expires_at)}`,
-  ].map(unbroken).join(" · ");
+    METHODS.get(session.method) ?? session.method,
+    session.permissions.join(", "),
+    `from ${session.address}`,
+    `since ${when(session.started_at)}`,
+    `until ${when(session.expires_at)}`,
+  ]
+    .map(unbroken)
+    .join(" · ");
   if (!session.current && !row.lastChild.children.length) row.lastChild.append(revokeButton(session));
 }
 
 function revokeButton(session) {
   const label = `Revoke the session of ${session.identity} from ${session.address}`;
-  return el("button", { type: "button", class: "quiet danger", "aria-label": label, on: { click: () => revoke(session) } }, "Revoke");
+  return el(
+    "button",
+    { type: "button", class: "quiet danger", "aria-label": label, on: { click: () => revoke(session) } },
+    "Revoke",
+  );
 }
 
 async function revoke(session) {
@@ -77,7 +93,8 @@ async function everywhere() {
   await load();
   const mine = listed.filter((session) => session.identity === current()?.identity);
   const others = mine.filter((session) => !session.current);
-  const text = `${mine.length === 1 ? "This is the only session" : `All ${mine.length} sessions`} of ${current()?.identity}.`;
+  const count = mine.length === 1 ? "This is the only session" : `All ${mine.length} sessions`;
+  const text = `${count} of ${current()?.identity}.`;
   if (!(await confirm({ title: "Log out everywhere?", text, yes: "Log out everywhere" }))) return;
   await attempt(async () => {
     for (const { session } of others) {

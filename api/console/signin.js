@@ -38,7 +38,7 @@ function choose(method) {
   byId("pair-form").hidden = method !== "pair";
 }
 
-/** Plain http on a name that isn't this device's own: no WebCrypto here, and the page itself could be forged on the way. */
+/** Plain http on a name that isn't this device's own: no WebCrypto, and the page could be forged on the way. */
 function explainInsecure() {
   const { hostname, port, host } = location;
   const local = `${port || "80"}`;

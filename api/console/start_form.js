@@ -4,18 +4,31 @@ import { byId, el, note } from "./dom.js";
 import { Problem } from "./http.js";
 import { use } from "./session.js";
 
-const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+const lines = (text) => text.split("\n").filter((line) => line.trim());
 const FIELDS = [
-  { name: "image", label: "Image", hint: "A .sif file of an image folder, or docker://, oras://, library:// from a listed registry.", wide: true, required: true },
+  {
+    name: "image",
+    label: "Image",
+    hint: "A .sif file of an image folder, or docker://, oras://, library:// from a listed registry.",
+    wide: true,
+    required: true,
+  },
   { name: "identity", label: "Name", hint: "Drawn by the engine if you leave it out." },
   { name: "command", label: "Command", hint: "One argument a line. Its end ends the instance.", read: lines },
   { name: "cpu", label: "CPU", hint: "2, 0.5 or 500m", more: true },
   { name: "memory", label: "Memory", hint: "512M or 2Gi", more: true },
   { name: "gpu", label: "GPU", hint: "all, or a count", more: true },
   { name: "env", label: "Environment", hint: "NAME=value, one a line.", read: lines, more: true },
-  { name: "volume", label: "Volumes", hint: "source:destination, then :rw if it may be written; one a line.", read: lines, more: true },
+  {
+    name: "volume",
+    label: "Volumes",
+    hint: "source:destination, then :rw if it may be written; one a line.",
+    read: lines,
+    more: true,
+  },
   { name: "fakeroot", label: "Root inside the container (fakeroot)", read: Boolean, more: true, check: true },
 ];
+const trimmed = (text) => text.trim();
 const inputs = new Map();
 let starting = false;
 
@@ -26,7 +39,12 @@ export function start({ path, started }) {
   const cancel = el("button", { type: "button", class: "quiet", on: { click: close } }, "Cancel");
   byId("start-form").append(
     el("div", { class: "fields" }, FIELDS.filter((field) => !field.more).map(build)),
-    el("details", { id: "start-more" }, el("summary", {}, "Limits, environment, volumes"), el("div", { class: "fields three" }, FIELDS.filter((field) => field.more).map(build))),
+    el(
+      "details",
+      { id: "start-more" },
+      el("summary", {}, "Limits, environment, volumes"),
+      el("div", { class: "fields three" }, FIELDS.filter((field) => field.more).map(build)),
+    ),
     problem,
     el("p", { class: "actions" }, submit, cancel),
   );
@@ -46,12 +64,27 @@ function build({ name, label, hint, read, wide, check, required }) {
   const id = `start-${name}`;
   const described = `${id}-hint ${id}-error`;
   const error = el("p", { class: "error", id: `${id}-error`, hidden: true });
-  const input = read === lines
-    ? el("textarea", { id, rows: 3, spellcheck: "false", "aria-describedby": described })
-    : el("input", { id, type: check ? "checkbox" : "text", required, spellcheck: "false", autocapitalize: "off", "aria-describedby": described });
+  const input =
+    read === lines
+      ? el("textarea", { id, rows: 3, spellcheck: "false", "aria-describedby": described })
+      : el("input", {
+          id,
+          type: check ? "checkbox" : "text",
+          required,
+          spellcheck: "false",
+          autocapitalize: "off",
+          "aria-describedby": described,
+        });
   inputs.set(name, { input, error });
   if (check) return el("div", { class: "field check wide" }, el("label", {}, input, el("span", {}, label)), error);
-  return el("div", { class: wide ? "field wide" : "field" }, el("label", { for: id }, label), input, hint && el("p", { class: "hint", id: `${id}-hint` }, hint), error);
+  return el(
+    "div",
+    { class: wide ? "field wide" : "field" },
+    el("label", { for: id }, label),
+    input,
+    hint && el("p", { class: "hint", id: `${id}-hint` }, hint),
+    error,
+  );
 }
 
 function open() {
@@ -85,7 +118,7 @@ async function run(path, started) {
 function body() {
   const filled = FIELDS.map(({ name, read, check }) => {
     const { input } = inputs.get(name);
-    const value = check ? input.checked : (read ?? String)(input.value.trim());
+    const value = check ? input.checked : (read ?? trimmed)(input.value);
     return [name, value];
   });
   return Object.fromEntries(filled.filter(([, value]) => value && value.length !== 0));

@@ -7,8 +7,12 @@ const shapes = {
   ask: () => true,
   ended: ({ session }) => text(session),
   session: ({ session: s }) =>
-    s !== null && typeof s === "object" && [s.token, s.session, s.identity, s.method].every(text) &&
-    Array.isArray(s.permissions) && s.permissions.every(text) && [s.expires_at, s.issued_at].every(Number.isFinite),
+    s !== null &&
+    typeof s === "object" &&
+    [s.token, s.session, s.identity, s.method].every(text) &&
+    Array.isArray(s.permissions) &&
+    s.permissions.every(text) &&
+    [s.expires_at, s.issued_at].every(Number.isFinite),
 };
 
 /** Tells the other tabs: `{kind: "ask"}`, `{kind: "session", session: {...}}` or `{kind: "ended", session: ID}`. */
@@ -17,6 +21,7 @@ export const tell = (message) => channel.postMessage(message);
 /** `handlers` has a function for each kind; a message of another shape reaches none. */
 export function listen(handlers) {
   channel.addEventListener("message", ({ data }) => {
-    if (data !== null && typeof data === "object" && Object.hasOwn(shapes, data.kind) && shapes[data.kind](data)) handlers[data.kind](data);
+    if (data !== null && typeof data === "object" && Object.hasOwn(shapes, data.kind) && shapes[data.kind](data))
+      handlers[data.kind](data);
   });
 }

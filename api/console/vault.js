@@ -1,11 +1,14 @@
-// A key remembered on this device, in IndexedDB. The page can sign with it but not read it; the browser's profile holds it unencrypted.
+// A key remembered on this device, in IndexedDB: the page can't read it out, but the browser's profile holds it bare.
 
-const NAME = "hatchway", STORE = "keys", ONLY = "remembered";
+const NAME = "hatchway",
+  STORE = "keys",
+  ONLY = "remembered";
 
-const settled = (request) => new Promise((resolve, reject) => {
-  request.onsuccess = () => resolve(request.result);
-  request.onerror = () => reject(request.error);
-});
+const settled = (request) =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
 
 /** The open database; null where there is none and `create` is false: looking must leave nothing behind. */
 async function open(create) {
