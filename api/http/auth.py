@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Awaitable
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -14,6 +14,7 @@ import trio
 from api.http.call import NO_STORE, NOSNIFF, Answer, json_answer
 from api.http.door import Visit
 from api.http.problems import problem
+from api.http.shapes import told
 from engine.durations import InvalidDuration, format_duration, lifetime
 from engine.errors import InvalidRequest, PairingCodeRefused, Refusal
 from engine.pairings import Claim
@@ -34,15 +35,15 @@ class VerifyFields(msgspec.Struct, forbid_unknown_fields=True):
     """The signed challenge (section 4.2). `algorithm` is RS256 or PS256, `lifetime` a duration."""
 
     nonce: str
-    signature: str
-    algorithm: str = "RS256"
-    lifetime: str | None = None
+    signature: Annotated[str, told(description="Base64 or base64url, as long as the key's modulus.")]
+    algorithm: Annotated[str, told(enum=["RS256", "PS256"])] = "RS256"
+    lifetime: Annotated[str, told(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
 
 
 class PairFields(msgspec.Struct, forbid_unknown_fields=True):
     """The pairing code as typed (section 4.4)."""
 
-    code: str
+    code: Annotated[str, told(description="Case, spaces and hyphens don't matter.")]
 
 
 def challenge(visit: Visit) -> Answer:

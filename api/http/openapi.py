@@ -1,0 +1,197 @@
+"""`/openapi.json`: the API described (OpenAPI 3.1) from the table of doors, so that it can't say anything else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from inspect import cleandoc
+from typing import Any
+
+import msgspec
+
+from api.http.call import Answer, json_answer
+from api.http.door import Door, Visit
+from api.http.problems import STATUS
+from api.http.shapes import JSON, Media, Problem
+from api.version import installed_version
+from engine.records import Record
+
+REF = "#/components/schemas/{name}"
+
+ALWAYS = ("bad_request", "request_timeout", "body_too_large", "misdirected_request", "foreign_origin", "internal_error")
+"""What any door may refuse with."""
+
+ABOUT = """\
+Sign-in and sessions for an engine on a remote host.
+
+Every error is a problem (RFC 9457) with a stable `code`. Every path answers with and without its trailing slash.
+Times are in seconds since the epoch. Nothing is versioned in the path; unknown fields of a body are refused."""
+
+
+def describing(doors: tuple[Door, ...]) -> Door:
+    """The door that describes these doors, and itself."""
+
+    @cache
+    def document() -> Answer:
+        return json_answer(openapi((*doors, door)))
+
+    def description(visit: Visit) -> Answer:
+        """This description."""
+        return document()
+
+    door = Door(
+        "GET", "/openapi.json", description, "This description", answers={200: Media(JSON, "An OpenAPI 3.1 document.")}
+    )
+    return door
+
+
+def openapi(doors: tuple[Door, ...]) -> dict[str, Any]:
+    """The whole document."""
+    schemas, components = msgspec.json.schema_components(list(_types(doors)), ref_template=REF)
+    for component in components.values():
+        component["description"] = cleandoc(component.get("description", ""))
+    components["Record"] = record_schema()
+    by_type = dict(zip(_types(doors), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for door in doors:
+        paths.setdefault(door.path, {})[door.method.lower()] = _operation(door, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Hatchway", "version": installed_version(), "description": ABOUT, "license": _LICENSE},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"session": _SESSION}},
+    }
+
+
+def record_schema() -> dict[str, Any]:
+    """The JSON Schema of a record: a line of the log, the data of an event. Every field is always there."""
+    _, components = msgspec.json.schema_components([Record], ref_template=REF)
+    schema: dict[str, Any] = components["Record"]
+    fields: dict[str, dict[str, Any]] = schema["properties"]
+    for field in fields.values():
+        field.pop("default", None)
+    exact = {"required": list(fields), "additionalProperties": False}
+    return schema | exact | {"description": cleandoc(schema["description"])}
+
+
+_LICENSE = {"name": "MIT", "identifier": "MIT"}
+_SESSION = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "JWT",
+    "description": "The token of a sign-in. The names beside it in an operation are the permissions that are needed.",
+}
+
+
+def _types(doors: Iterable[Door]) -> dict[Any, None]:
+    """Every type that stands in a body or an answer, once."""
+    found: dict[Any, None] = {Problem: None}
+    for door in doors:
+        if door.body:
+            found[door.body] = None
+        for answer in door.answers.values():
+            for shape in _variants(answer):
+                found.update(dict.fromkeys(shape.items if isinstance(shape, Media) else (shape,)))
+    return found
+
+
+def _variants(answer: Any) -> tuple[Any, ...]:
+    """One status may be answered in several forms. Three shapes in a row are the items of section 2.7."""
+    if answer is None:
+        return ()
+    if isinstance(answer, tuple) and not isinstance(answer, Media):
+        return tuple(answer)
+    return (answer,)
+
+
+def _operation(door: Door, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": door.serve.__name__,
+        "summary": door.summary,
+        "description": " ".join((door.serve.__doc__ or "").split()),
+        "tags": [door.serve.__module__.rpartition(".")[2]],
+        "parameters": [*_path_parameters(door), *_asked(door)],
+        "responses": {**_answers(door, schemas), **_refusals(door)},
+    }
+    if door.access != "open":
+        operation["security"] = [{"session": [] if door.access == "session" else [door.access]}]
+    elif "invalid_token" in door.refusals:
+        operation["security"] = [{}, {"session": ["MASTER"]}]
+    if door.body:
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas[door.body]}}}
+    return operation
+
+
+def _path_parameters(door: Door) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"\{(\w+)\}", door.path)
+    ]
+
+
+def _asked(door: Door) -> list[dict[str, Any]]:
+    return [
+        {"name": param.name, "in": param.place, "required": False, "schema": param.schema, "description": param.about}
+        for param in door.asks
+    ]
+
+
+def _answers(door: Door, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(status): _answer(answer, schemas) for status, answer in door.answers.items()}
+
+
+def _answer(answer: Any, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    variants = _variants(answer)
+    if len(variants) > 1 and not any(isinstance(shape, Media) for shape in variants):
+        items = {"type": "array", "prefixItems": [schemas[shape] for shape in variants], "items": False}
+        exact = {"minItems": len(variants), "maxItems": len(variants)}
+        return {"description": "The items, in order.", "content": {JSON: {"schema": items | exact}}}
+    content: dict[str, Any] = {}
+    for shape in variants:
+        if isinstance(shape, Media):
+            schema = {"type": "object"} if shape.type == JSON else {"type": "string"}
+            content[shape.type] = {"schema": schema | {"description": shape.about}}
+            if shape.items:
+                # OpenAPI 3.2 calls it itemSchema; 3.1 has no word for it.
+                content[shape.type]["x-itemSchema"] = {"oneOf": [schemas[kind] for kind in shape.items]}
+        else:
+            content[JSON] = {"schema": schemas[shape]}
+    described: dict[str, Any] = {"description": "Done." if variants else "Nothing more to say."}
+    return described | ({"content": content} if content else {})
+
+
+def _refusals(door: Door) -> dict[str, Any]:
+    """Every status that the door may refuse with, and the codes that it may have."""
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys((*_implied(door), *door.refusals)):
+        by_status.setdefault(STATUS[code], []).append(code)
+    return {str(status): _refusal(status, codes) for status, codes in sorted(by_status.items())}
+
+
+def _implied(door: Door) -> Iterable[str]:
+    yield from ALWAYS
+    if door.access != "open":
+        yield "invalid_token"
+    if door.access not in ("open", "session"):
+        yield "permission_denied"
+    if door.module:
+        yield "module_not_licensed"
+    if door.body:
+        yield from ("not_json", "unsupported_media_type", "invalid_request")
+    if "{" in door.path:
+        yield "not_found"
+
+
+def _refusal(status: int, codes: list[str]) -> dict[str, Any]:
+    schema = {"allOf": [{"$ref": REF.format(name="Problem")}, {"properties": {"code": {"enum": codes}}}]}
+    described: dict[str, Any] = {
+        "description": ", ".join(f"`{code}`" for code in codes),
+        "content": {"application/problem+json": {"schema": schema}},
+    }
+    if status == 401:
+        described["headers"] = {"WWW-Authenticate": {"required": True, "schema": {"type": "string"}}}
+    if status in (429, 503):
+        described["headers"] = {"Retry-After": {"required": True, "schema": {"type": "integer"}}}
+    return described

@@ -1,0 +1,324 @@
+"""What doors ask for and answer with, as the description of the API tells it (`/openapi.json`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from engine.records import Record
+from statecharts.pairing import DECISION_WINDOW
+
+JSON, TEXT, HTML = "application/json", "text/plain", "text/html"
+
+
+class Media(NamedTuple):
+    """A body that is not one JSON value: its media type, its own words, and what an item of a stream may be."""
+
+    type: str
+    about: str
+    items: tuple[Any, ...] = ()
+
+
+class Param(NamedTuple):
+    """A query parameter, or a header."""
+
+    name: str
+    place: Literal["query", "header"]
+    schema: dict[str, Any]
+    about: str
+
+
+def told(**schema: Any) -> Meta:
+    """What the description says of a field that the door itself checks, in its own words."""
+    return Meta(extra_json_schema=schema)
+
+
+Epoch = Annotated[int, Meta(description="Seconds since the epoch.")]
+Permissions = Annotated[list[str], Meta(description="Names of permissions; `:READ` after a name: may look only.")]
+
+
+class Shape(msgspec.Struct, forbid_unknown_fields=True):
+    """An object that has these fields and no others."""
+
+
+class Challenge(Shape):
+    """What is to be signed (section 2.1)."""
+
+    identity: str
+    nonce: Annotated[str, Meta(pattern=r"^hatchway-auth-v1\.")]
+    lifetime: Annotated[str, Meta(pattern="^[0-9]+m[0-9]+s$")]
+
+
+class Session(Shape):
+    """A token and what it is good for (section 2.2)."""
+
+    token: str
+    permissions: Permissions
+    expires_at: Epoch
+
+
+class Inspection(Shape):
+    """A session that is still good, and what it may do now (section 4.3)."""
+
+    valid: Literal[True]
+    session: str
+    identity: str
+    method: Literal["key", "pairing"]
+    permissions: Permissions
+    expires_at: Epoch
+
+
+class Accepted(Shape):
+    """First item of a pairing: the code was accepted, the operator is asked. `match` is shown on both sides."""
+
+    accepted: Literal[True]
+    match: Annotated[str, Meta(pattern="^[0-9]{2}$")]
+    expires_in: Annotated[int, Meta(description="Seconds for the answer.", le=int(DECISION_WINDOW))]
+
+
+class LiveSession(Shape):
+    """One live session."""
+
+    session: str
+    identity: str
+    method: Literal["key", "pairing"]
+    permissions: Permissions
+    started_at: Epoch
+    expires_at: Epoch
+    address: str
+    current: Annotated[bool, Meta(description="Whether it is the caller's own.")]
+
+
+class LiveSessions(Shape):
+    """The live sessions that the caller may see."""
+
+    sessions: list[LiveSession]
+
+
+class StatusPayload(Shape):
+    """0, or the runtime's exit code."""
+
+    code: int
+    message: str
+
+
+class Status(Shape):
+    """The first item (section 2.7)."""
+
+    kind: Literal["status"]
+    payload: StatusPayload
+
+
+class Name(Shape):
+    """The second item: the instance's identity."""
+
+    kind: Literal["entity"]
+    payload: str
+
+
+class RunningPayload(Shape):
+    """What the runtime lists."""
+
+    img: str
+    instance: str
+    ip: str
+    log_err_path: str
+    log_out_path: str
+    pid: int
+
+
+class Running(Shape):
+    """The third item."""
+
+    kind: Literal["entity"]
+    payload: RunningPayload
+
+
+class Instance(Shape):
+    """An instance of this engine: its state, what was asked for, what the runtime says, how its command ended."""
+
+    identity: str
+    state: Literal["requested", "starting", "running", "stopping", "stopped", "failed"]
+    progress: str | None
+    owner: str
+    image: str
+    command: list[str]
+    env: Annotated[list[str], Meta(description="Names only.")]
+    volume: list[str]
+    cpu: str | None
+    memory: str | None
+    gpu: str | None
+    fakeroot: bool
+    requested_at: Epoch
+    started_at: Epoch | None
+    ended_at: Epoch | None
+    exit_code: int | None
+    failure: str | None
+    img: str | None
+    ip: str | None
+    pid: int | None
+    log_out_path: str | None
+    log_err_path: str | None
+
+
+class Instances(Shape):
+    """This engine's instances, live or ended lately."""
+
+    instances: list[Instance]
+
+
+class Jwk(Shape):
+    """A public key of session tokens (RFC 8037)."""
+
+    kty: Literal["OKP"]
+    crv: Literal["Ed25519"]
+    x: str
+    kid: str
+    use: Literal["sig"]
+    alg: Literal["EdDSA"]
+
+
+class Jwks(Shape):
+    """A JWK Set (RFC 7517)."""
+
+    keys: list[Jwk]
+
+
+class Alive(Shape):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class Ready(Shape):
+    """Sign-ins can be served."""
+
+    status: Literal["ready"]
+
+
+class Spot(Shape):
+    """A point of the picture, in pixels."""
+
+    x: float
+    y: float
+
+
+class ChartState(Shape):
+    """A state and its box; `x`, `y` is the upper left corner."""
+
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+    final: bool
+
+
+class ChartRow(Shape):
+    """A row and its line; `ours` marks one that the specification does not have."""
+
+    state: str
+    event: str
+    guard: str
+    target: str
+    effects: list[str]
+    ours: bool
+    label: Spot
+    points: list[Annotated[list[float], Meta(min_length=2, max_length=2)]]
+
+
+class ChartDelay(Shape):
+    """Leaving a state by time: a number of seconds, or the name of the rule that tells it."""
+
+    state: str
+    event: str
+    seconds: float | str
+    clock: Literal["elapsed", "wall"]
+
+
+class Chart(Shape):
+    """A chart with its layout."""
+
+    name: str
+    initial: Literal["none"]
+    final: list[str]
+    states: list[ChartState]
+    rows: list[ChartRow]
+    delays: list[ChartDelay]
+    width: float
+    height: float
+
+
+class Gap(Shape):
+    """The records after `after`, up to and with `until`, can't be had any more."""
+
+    after: int
+    until: int
+
+
+class Problem(Shape, omit_defaults=True):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: Annotated[str, Meta(description="A sentence for people.")]
+    code: Annotated[str, Meta(description="A stable word for programs.")]
+    errors: Annotated[dict[str, str], Meta(description="Each wrong field, and why.")] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
+    valid: Literal[False] | msgspec.UnsetType = msgspec.UNSET
+    items: list[Status] | msgspec.UnsetType = msgspec.UNSET
+
+
+NOTHING = {204: None}
+PAIRED = {
+    200: (
+        Media(
+            "application/x-ndjson",
+            "Lines as they come: first that the code was accepted, blank lines while the operator decides, last the"
+            " session or a problem.",
+            (Accepted, Session, Problem),
+        ),
+        Session,
+    )
+}
+STARTED = {201: (Status, Name, Running)}
+LOG = {200: Media(TEXT, "What the instance wrote; followed, it comes as it is written.")}
+EVENTS = {
+    200: Media("text/event-stream", "Server-sent events: records, and `gap` where some are lacking.", (Record, Gap))
+}
+METRICS = {200: Media(TEXT, "Prometheus's text format 0.0.4.")}
+PAGE = {200: Media(HTML, "The console's page."), 304: None}
+ASSET = {
+    200: (
+        Media("text/javascript", "A module of the console."),
+        Media("text/css", "A style of the console."),
+        Media("image/svg+xml", "A picture of the console."),
+        Media(HTML, "The console's page."),
+    ),
+    304: None,
+}
+
+IDENTITY = (
+    Param(
+        "identity",
+        "query",
+        {"type": "string", "pattern": "^[A-Za-z0-9:+/=_-]{1,128}$"},
+        "The key that will sign; without it, any registered key may. A `+` in it is best sent as `%2B`.",
+    ),
+)
+LOG_QUERY = (
+    Param("stream", "query", {"enum": ["out", "err"], "default": "out"}, "Which of its outputs."),
+    Param("follow", "query", {"enum": ["true", "false"], "default": "false"}, "Whether to go on as it comes."),
+)
+LAST_EVENT_ID = (
+    Param(
+        "Last-Event-ID",
+        "header",
+        {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+        "The last event that was seen: the stream goes on behind it. Without it, from now on.",
+    ),
+)
