@@ -118,7 +118,12 @@ async def test_the_corpus_of_bodies(place: Place, tmp_path: Path, case: dict[str
             await at.ask("DELETE", f"{body['identity']}/")
         else:
             assert reply.status in (400, 404, 413, 422)
-            assert reply.json()["code"] in ("invalid_request", "image_not_found", "resources_unavailable")
+            assert reply.json()["code"] in (
+                "invalid_request",
+                "image_not_found",
+                "resources_unavailable",
+                "body_too_large",
+            )
             assert "connection refused" not in reply.body.decode()
             assert not case["expect"].startswith(("value arrives", "one variable", "passed as"))
         assert not living()
