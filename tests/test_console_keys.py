@@ -21,7 +21,7 @@ from playwright.sync_api import FilePayload, expect
 
 from engine.durations import InvalidDuration, lifetime
 from engine.errors import KeyRefused
-from engine.trust.keys import PassphraseWanted, read_private_key
+from engine.trust.keys import PassphraseWanted, read_private_key, read_public_key
 from tests.browser import KEYS, NOTHING, Visitor
 from tests.test_key_files import BROKEN, HARMLESS
 from tests.test_keys import BASELINE
@@ -62,7 +62,10 @@ def verdict(data: bytes) -> str:
 def files() -> Iterator[tuple[str, bytes, str]]:
     """The corpus, what editors do to good files, and what is broken in others: name, bytes, the command's word."""
     for path in sorted(KEYS.iterdir()):
-        yield path.name, path.read_bytes(), verdict(path.read_bytes())
+        if path.name == "rsa8192.pkcs8.pem":  # the command's own check of it takes seconds
+            yield path.name, path.read_bytes(), read_public_key((KEYS / "rsa8192.spki.pub").read_bytes()).identity
+        else:
+            yield path.name, path.read_bytes(), verdict(path.read_bytes())
     for kind, change in HARMLESS.items():  # test_key_files.py shows the command's word on these
         for name in ("rsa2048.pkcs8.pem", "rsa2048.pkcs1.pem"):
             yield f"{kind} {name}", change((KEYS / name).read_bytes()), BASELINE
