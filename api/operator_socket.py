@@ -82,7 +82,7 @@ class OperatorSocket:
         op = request.get("op")
         if op == "pair":
             await self._pair(lines, request)
-        elif op in self._requests:
+        elif isinstance(op, str) and op in self._requests:
             await lines.write({"ok": True} | await self._requests[op](request))
         else:
             raise InvalidRequest({"op": f"must be one of pair, {', '.join(self._requests)}"})
@@ -98,12 +98,12 @@ class OperatorSocket:
         return {"restart_needed_for": list(self._reload())}
 
     async def _take_keys(self, request: dict[str, Any]) -> dict[str, Any]:
-        removed = set(request.get("removed") or ())
+        removed, added = _identities(request, "removed"), _identities(request, "added")
         ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
         for identity in sorted(removed):
             self._engine.records.notice("key", identity, "unregister", origin=OPERATOR)
-        for identity in request.get("added") or ():
-            self._engine.records.notice("key", str(identity), "register", origin=OPERATOR)
+        for identity in sorted(added):
+            self._engine.records.notice("key", identity, "register", origin=OPERATOR)
         return {"sessions_ended": ended}
 
     async def _pair(self, lines: Lines, request: dict[str, Any]) -> None:
@@ -166,6 +166,13 @@ async def _tell(lines: Lines, receive: trio.MemoryReceiveChannel[dict[str, Any]]
             return
 
 
+def _identities(request: dict[str, Any], field: str) -> set[str]:
+    given = request.get(field) or []
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise InvalidRequest({field: "must be a list of key identities"})
+    return set(given)
+
+
 def _permissions(given: object) -> tuple[str, ...]:
     if given is None:
         return FIVE
@@ -190,7 +197,7 @@ class Lines:
         line, _, self._rest = self._rest.partition(b"\n")
         try:
             value = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             value = None
         if not isinstance(value, dict):
             raise InvalidRequest({"line": "must be one JSON object"})

@@ -34,6 +34,10 @@ class Desk:
             pass
         return event
 
+    def close(self) -> None:
+        """The terminal is gone."""
+        self._lines.close()  # it holds the socket open too
+
     def answer(self, word: str) -> None:
         """What the operator types."""
         self._peer.sendall(json.dumps({"answer": word}).encode() + b"\n")
@@ -46,7 +50,11 @@ def desk(engine: EngineProcess, permissions: Sequence[str] | None = None, lifeti
         peer.settimeout(20)
         asked = {"op": "pair", "permissions": permissions, "lifetime": lifetime}
         peer.sendall(json.dumps(asked).encode() + b"\n")
-        yield Desk(peer)
+        operator = Desk(peer)
+        try:
+            yield operator
+        finally:
+            operator.close()
 
 
 class Console:

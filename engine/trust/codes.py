@@ -10,6 +10,9 @@ ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 LENGTH = 8
 
+LONGEST_TYPED = 64
+"""Characters of a code as typed, with its spaces and hyphens; a longer text is no code."""
+
 AGENT_LENGTH = 200
 """Characters of a user agent shown at most, after escaping."""
 
@@ -23,7 +26,9 @@ def new_code() -> str:
 
 def normalise(text: str) -> str:
     """A code as typed: any case, spaces and hyphens ignored, O read as 0, I and L as 1."""
-    folded = unicodedata.normalize("NFKC", text[:64]).upper()
+    if len(text) > LONGEST_TYPED:
+        return ""
+    folded = unicodedata.normalize("NFKC", text).upper()
     kept = "".join(sign for sign in folded if not (sign.isspace() or unicodedata.category(sign) == "Pd"))
     return kept.translate(_FOLDED)
 
