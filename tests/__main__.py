@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,11 @@ def main() -> int:
         print("+", *check, flush=True)
         if subprocess.run([sys.executable, "-m", *check], cwd=root, check=False).returncode:
             return 1
-    print("+ pytest", flush=True)
-    return subprocess.run([sys.executable, "-m", "pytest", *sys.argv[1:]], cwd=root, check=False).returncode
+    # One worker more than there are cores: many tests wait for a window or a browser rather than work.
+    spread = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "loadfile"]
+    print("+ pytest", *spread, flush=True)
+    tests = [sys.executable, "-m", "pytest", *spread, *sys.argv[1:]]
+    return subprocess.run(tests, cwd=root, check=False).returncode
 
 
 if __name__ == "__main__":
