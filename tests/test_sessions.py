@@ -392,3 +392,12 @@ async def test_the_session_of_a_lost_answer_ends(engine: Engine) -> None:
     signed_in = await engine.sessions.start("key", key().identity, FIVE, 60, proof="signature", origin=Origin())
     await engine.sessions.end(signed_in.token, "console_hung_up")
     assert watch_of(engine).told("session")[-1] == ("revoke", "ended")
+
+
+async def test_answers_without_a_body_tell_no_length(browser: Browser) -> None:
+    """RFC 9110 section 8.6: no Content-Length in a 204, and none in a 304 that the 200 does not have."""
+    page = await browser.get("/")
+    again = await browser.get("/", headers={"if-none-match": page.headers["etag"]})
+    session = await sign_in(browser)
+    out = await browser.post("/api/auth/logout/", token=session["token"])
+    assert [(reply.status, "content-length" in reply.headers) for reply in (again, out)] == [(304, False), (204, False)]

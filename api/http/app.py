@@ -62,6 +62,8 @@ def _response(answer: Answer) -> Response:
     response = Response(answer.body, answer.status, headers)
     if all(name != "content-type" for name, _ in headers):
         del response.headers["content-type"]  # Quart would call an empty answer HTML
+    if answer.status in (204, 304):
+        del response.headers["content-length"]  # a 304 would belie the length of the 200 (RFC 9110 section 8.6)
     response.timeout = None  # a held stream ends when it ends
     return response
 
