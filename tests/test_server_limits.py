@@ -65,7 +65,7 @@ async def test_a_head_just_in_time(served: Served, autojump_clock: MockClock) ->
     "begun", [b"Content-Length: 10\r\n\r\nhalf", b"Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"]
 )
 async def test_half_a_body(served: Served, autojump_clock: MockClock, begun: bytes) -> None:
-    """A body that isn't whole after 15 seconds (and a half, which is the app's) is answered 408, and its app is told."""
+    """A body that isn't whole after 15 seconds (and a half, the app's) is answered 408, and its app is told."""
     client = await served.connect()
     before = trio.current_time()
     await client.send(POST + begun)

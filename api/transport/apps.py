@@ -1,8 +1,7 @@
-"""One task a request, and the messages the app receives: a deque that makes the app wait only when it is empty."""
+"""One task a request, and an inbox for what its app receives, which makes it wait only when it is empty."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -24,35 +23,41 @@ class ClientGone(OSError):
 
 
 class Inbox:
-    """What one request's app receives. Closed by `http.disconnect`, which every later receive gets again."""
+    """What one request's app receives: its body as it comes, then `http.disconnect`, as often as it asks."""
 
-    __slots__ = ("_arrived", "_closed", "_messages", "_room", "_size")
+    __slots__ = ("_arrived", "_body", "_closed", "_room", "_told", "_whole")
 
     def __init__(self) -> None:
-        self._messages: deque[Message] = deque()
-        self._size = 0
-        self._closed = False
+        self._body: bytes | bytearray = b""
+        self._whole = self._told = self._closed = False
         self._arrived: trio.Event | None = None
         self._room: trio.Event | None = None
 
     async def put(self, message: Message) -> None:
-        """Add a message; wait while too much of the body waits for the app."""
-        if self._closed:
-            return
-        self._messages.append(message)
-        self._size += len(message.get("body", b""))
-        self._closed = message["type"] == "http.disconnect"
-        if self._closed and self._room is not None:
-            self._room.set()
+        """Add a part of the body, or the end of all; wait while too much of the body waits for the app."""
+        if message["type"] == "http.disconnect":
+            self._closed = True
+            if self._room is not None:
+                self._room.set()
+        else:
+            self._add(message["body"])
+            self._whole = not message["more_body"]
         if self._arrived is not None:
             self._arrived.set()
-        while self._size > INBOX_BYTES and not self._closed:
+        while len(self._body) > INBOX_BYTES and not self._closed:
             self._room = trio.Event()
             await self._room.wait()
 
+    def _add(self, part: bytes) -> None:
+        if not self._body:
+            self._body = part
+        elif part:
+            self._body = bytearray(self._body) if isinstance(self._body, bytes) else self._body
+            self._body += part
+
     async def receive(self) -> Message:
         """The next message; waits only if there is none."""
-        while not self._messages:
+        while not self._body and (self._told or not self._whole):
             if self._closed:
                 await trio.lowlevel.checkpoint()
                 return {"type": "http.disconnect"}
@@ -60,11 +65,10 @@ class Inbox:
                 self._arrived = trio.Event()
             await self._arrived.wait()
             self._arrived = None
-        message = self._messages.popleft()
-        self._size -= len(message.get("body", b""))
-        if self._room is not None and self._size <= INBOX_BYTES:
+        body, self._body, self._told = bytes(self._body), b"", self._whole
+        if self._room is not None:
             self._room.set()
-        return message
+        return {"type": "http.request", "body": body, "more_body": not self._whole}
 
 
 async def _run(app: Any, scope: Any, receive: Any, send: Callable[[Message | None], Awaitable[None]]) -> None:
@@ -86,3 +90,8 @@ class Apps(TaskGroup):
         inbox = Inbox()
         self.spawn(_run, app, scope, inbox.receive, send)
         return inbox.put
+
+    def cancel(self) -> None:
+        """Cancel them all, and whoever serves the connection; nothing, if it has not begun."""
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()

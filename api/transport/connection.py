@@ -40,11 +40,12 @@ class Connection(TCPServer):
         if tls is not None:
             stream = trio.SSLStream(self.socket, tls, server_side=True)
         super().__init__(app, config, context, state, stream)
+        del self.idle_task  # the sweeper keeps the time for all
         self.secure = tls is not None
         self.busy = False
-        self._begun = False
         self._late = False
-        self._scope, self._reading = trio.CancelScope(), trio.CancelScope()
+        self._apps, self._reading = Apps(), trio.CancelScope()
+        self._begun = False
         self._pause: trio.CancelScope | None = None
         self._quiet: trio.Event | None = None
         context.join(self)
@@ -52,8 +53,8 @@ class Connection(TCPServer):
     async def run(self) -> None:
         """Serve the client until either side ends it. Raises nothing but Cancelled."""
         try:
-            with self._scope:
-                await self._converse(await self._handshake())
+            async with self._apps:
+                await self._converse()
         except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             pass  # the client is gone, on whatever path
         except* Exception:
@@ -62,6 +63,17 @@ class Connection(TCPServer):
             self.cut()
             self.context.leave(self)
 
+    async def _converse(self) -> None:
+        with self._reading:
+            await self._begin(await self._handshake())
+            await self._read()
+        if not self._begun:
+            return
+        if self._late and isinstance(self.protocol, H1):
+            await self.protocol.refuse(408)
+        await self.protocol.handle(Closed())
+        await self._close()
+
     async def _handshake(self) -> str:
         if not self.secure:
             return "http/1.1"
@@ -69,25 +81,16 @@ class Connection(TCPServer):
             await self.stream.do_handshake()
         return self.stream.selected_alpn_protocol() or "http/1.1"
 
-    async def _converse(self, alpn: str) -> None:
+    async def _begin(self, alpn: str) -> None:
         family = self.socket.sock.family
         client = parse_socket_addr(family, self.socket.sock.getpeername())
         server = parse_socket_addr(family, self.socket.sock.getsockname())
         state = ConnectionState(self.state)
-        async with Apps() as apps:
-            protocol: Any = (self.app, self.config, self.context, apps, state, self.secure, client, server)
-            self.protocol = (
-                H2(*protocol, self.protocol_send) if alpn == "h2" else H1(self, *protocol, self.protocol_send)
-            )
-            await self.protocol.initiate()
-            self.context.idle.enter(self)
-            self._begun = True
-            with self._reading:
-                await self._read()
-            if self._late and isinstance(self.protocol, H1):
-                await self.protocol.refuse(408)
-            await self.protocol.handle(Closed())
-            await self._close()
+        parts: Any = (self.app, self.config, self.context, self._apps, state, self.secure, client, server)
+        self.protocol = H2(*parts, self.protocol_send) if alpn == "h2" else H1(self, *parts, self.protocol_send)
+        self._begun = True
+        await self.protocol.initiate()
+        self.context.idle.enter(self)
 
     async def _read(self) -> None:
         while True:
@@ -225,9 +228,7 @@ class Connection(TCPServer):
     def stop(self) -> None:
         """The engine is ending: close now if nothing is being answered, else after the answer."""
         self.socket.hurry()
-        if not self._begun:
-            self.cancel()
-        elif not self.busy:
+        if not self.busy:
             self.end()
 
     def end(self) -> None:
@@ -236,7 +237,7 @@ class Connection(TCPServer):
 
     def cancel(self) -> None:
         """End, and cancel what is being answered."""
-        self._scope.cancel()
+        self._apps.cancel()
 
     def cut(self) -> None:
         """Drop the connection; whoever waits for it is told."""

@@ -9,7 +9,8 @@ from typing import Protocol
 
 import trio
 from hypercorn.config import Config
-from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.trio.worker_context import EventWrapper, WorkerContext
+from hypercorn.typing import Event
 
 from api.transport.deadlines import Expiring, Kind, Queue
 from api.transport.lane import Lane
@@ -72,8 +73,40 @@ class Member(Expiring, Protocol):
         """Drop the connection, whatever it still has to say."""
 
 
+class Flag(EventWrapper):
+    """Hypercorn's event, made of trio's only when somebody waits: each connection has one that nobody waits for."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._waited: trio.Event | None = None
+
+    async def clear(self) -> None:
+        """Not any more."""
+        self._set = False
+
+    async def wait(self) -> None:
+        """Until it is set; not at all, if it is."""
+        if not self._set:
+            if self._waited is None:
+                self._waited = trio.Event()
+            await self._waited.wait()
+
+    async def set(self) -> None:
+        """Now, until cleared."""
+        self._set = True
+        if self._waited is not None:
+            self._waited.set()
+            self._waited = None
+
+    def is_set(self) -> bool:
+        """Whether it was set, and not cleared since."""
+        return self._set
+
+
 class Context(WorkerContext):
     """Handed to every connection in the place of Hypercorn's own."""
+
+    event_class: type[Event] = Flag
 
     def __init__(self, limits: Callable[[], ServerLimits], lane: Lane | None) -> None:
         super().__init__(max_requests=None)

@@ -13,7 +13,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.trio.lifespan import Lifespan
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.trio.worker_context import EventWrapper, WorkerContext
 
 from engine.errors import EngineUnavailable
 
@@ -44,6 +44,7 @@ NAMES: dict[Any, dict[str, str]] = {
     StreamBuffer: {"close": "", "pop": "max_length"},
     TaskGroup: {"spawn_app": "app config scope send", "spawn": "func args"},
     TCPServer: {"__init__": "app config context state stream", "run": "", "protocol_send": "event"},
+    EventWrapper: {"clear": "", "wait": "", "set": "", "is_set": ""},
     WorkerContext: {"__init__": "max_requests"},
 }
 

@@ -29,7 +29,7 @@ class Socket(HalfCloseableStream):
         """Set where a request may not have been read to its end."""
         self._writes, self._owner = writes, owner
         self._left = 0
-        self._lingering = trio.CancelScope()
+        self._lingering: trio.CancelScope | None = None
 
     def send_now(self, data: bytes) -> int:
         """How many bytes the kernel took at once. Raises BrokenResourceError."""
@@ -104,8 +104,7 @@ class Socket(HalfCloseableStream):
         try:
             await self.send_eof()
             if self.linger:
-                self._lingering.deadline = trio.current_time() + LINGER
-                with self._lingering:
+                with trio.move_on_after(LINGER) as self._lingering:
                     while await self.receive_some():
                         pass
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -115,7 +114,9 @@ class Socket(HalfCloseableStream):
 
     def hurry(self) -> None:
         """Linger no longer."""
-        self._lingering.cancel()
+        self.linger = False
+        if self._lingering is not None:
+            self._lingering.cancel()
 
     def cut(self) -> None:
         """Close at once, dropping what the client did not take; whoever waits for it gets ClosedResourceError."""
