@@ -45,7 +45,7 @@ class Live(NamedTuple):
 
 
 @asynccontextmanager
-async def live_engine(home: Path) -> AsyncIterator[Live]:
+async def live_engine(home: Path, **more: Any) -> AsyncIterator[Live]:
     """An engine with HTTP doors and operator socket. The test key `one` is authorized, `engine` is the engine's own."""
     make_private_dir(home)
     if not (home / "private-key.pem").exists():
@@ -54,7 +54,7 @@ async def live_engine(home: Path) -> AsyncIterator[Live]:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     url, clock = f"http://127.0.0.1:{port}", MovedClock()
-    settings = Settings(port=port, addresses=(f"127.0.0.1:{port}",))
+    settings = Settings(port=port, addresses=(f"127.0.0.1:{port}",), **more)
     async with open_engine(home, lambda: settings, clock) as engine, trio.open_nursery() as nursery:
         engine.keys.register(key().public, FIVE, "one")
         door = OperatorSocket(engine, lambda: {"url": url}, lambda: None, engine.reload)
@@ -68,7 +68,7 @@ async def live_engine(home: Path) -> AsyncIterator[Live]:
 
 async def command(home: Path, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """One command as a process; its exit code must be `code`."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
     done = await trio.run_process(
         [sys.executable, "-c", "from api.cli import main; main()", *arguments],
         cwd=ROOT,

@@ -65,7 +65,7 @@ async def terminal(*arguments: str, home: Path, **environment: str) -> AsyncIter
     def own_terminal() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
     process = subprocess.Popen(
         [*CALL, *arguments],
         cwd=ROOT,

@@ -20,6 +20,7 @@ COMMANDS = {
     "config": "api.cli.config:config",
     "license": "api.cli.license:license_group",
     "session": "api.cli.sessions:session",
+    "instance": "api.cli.instances:instance",
     "chart": "api.cli.charts:chart",
     "events": "api.cli.events:events",
     "completion": "api.cli.completion:completion",

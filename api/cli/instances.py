@@ -1,0 +1,207 @@
+"""`hatchway instance start | list | show | stop | log`: containers on the engine's platform."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli.groups import json_option
+
+if TYPE_CHECKING:
+    from api.client import Client
+
+LOOK = 0.5
+"""Seconds between two looks at a start that is under way, while somebody watches."""
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  hatchway instance start box.sif --name web
+  hatchway instance start docker://alpine --memory 512M -- sh -c 'echo hello'
+  hatchway instance log web --follow"""
+)
+def instance() -> None:
+    """Start, watch and stop container instances."""
+
+
+@instance.command(
+    epilog="""\b
+Examples:
+  hatchway instance start box.sif
+  hatchway instance start box.sif --name job --env N=3 --volume /data/in:/in -- sh -c 'wc -l /in/*'
+
+The command runs in the instance, its output goes to the instance's log, and its end ends the instance.""",
+)
+@click.argument("image")
+@click.argument("command", nargs=-1)
+@click.option("--name", "identity", metavar="NAME", help="The instance's name; drawn if it is left out.")
+@click.option("--env", "-e", multiple=True, metavar="NAME=VALUE", help="A variable inside; may be repeated.")
+@click.option("--volume", "-v", multiple=True, metavar="SOURCE:DESTINATION[:rw]", help="A folder of the host's inside.")
+@click.option("--cpu", metavar="N", help="Processors at most: 2, 0.5 or 500m.")
+@click.option("--memory", metavar="SIZE", help="Memory at most: 512M or 2Gi.")
+@click.option("--gpu", metavar="N", help="GPUs: all, or a count.")
+@click.option("--fakeroot", is_flag=True, help="Be root inside, where the engine allows it.")
+@json_option
+def start(image: str, command: tuple[str, ...], identity: str | None, as_json: bool, **asked: Any) -> None:
+    """Start an instance of IMAGE, a .sif of the engine's image folders or docker://..., and COMMAND in it."""
+    import secrets
+
+    import msgspec
+
+    from api.cli.host import Here
+    from api.cli.printing import print_facts, print_json
+
+    name = identity or "hw-" + secrets.token_hex(5)
+    fields = {"image": image, "identity": name, "command": command} | {
+        key: value for key, value in asked.items() if value
+    }
+    with Here().client() as client, _watched(client, name):
+        started = client.start_instance(**fields)
+    facts = msgspec.to_builtins(started)
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"started {started.identity}")
+    print_facts({key: facts[key] for key in ("img", "pid", "log_out_path", "log_err_path")})
+
+
+@contextmanager
+def _watched(client: Client, name: str) -> Iterator[None]:
+    """On a terminal, show what the start is doing; whoever interrupts it is told that the engine goes on."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from threading import Event, Thread
+
+    from rich.console import Console
+
+    client.inspect()  # signs in first, so that the looks below find a token
+    over = Event()
+    with Console(stderr=True).status(f"{name}: starting") as status:
+        looks = Thread(target=_look, args=(client, name, status, over), daemon=True)
+        looks.start()
+        try:
+            yield
+        except KeyboardInterrupt:
+            click.echo(f"the engine finishes the start; see: hatchway instance show {name}", err=True)
+            raise
+        finally:
+            over.set()
+            looks.join()
+
+
+def _look(client: Client, name: str, status: Any, over: Any) -> None:
+    from api.wire import ClientFault
+
+    begun = time.monotonic()
+    while not over.wait(LOOK):
+        doing = "starting"
+        # Where it is not there yet, or no longer, the start itself tells.
+        with suppress(ClientFault, KeyError):
+            doing = client.instance(name)["progress"] or doing
+        status.update(f"{name}: {doing}, {time.monotonic() - begun:.0f} s")
+
+
+@instance.command("list", epilog="\b\nExample:\n  hatchway instance list --json")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the engine's instances, live or ended within a day."""
+    from api.cli.host import Here
+    from api.cli.printing import print_json, print_table, span
+
+    with Here().client() as client:
+        rows = client.instances()
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ("NAME", "STATE", "EXIT", "AGE", "IMAGE"),
+        [
+            (
+                row.get("identity"),
+                row.get("state"),
+                "" if row.get("exit_code") is None else row["exit_code"],
+                span(time.time() - row.get("requested_at", 0)),
+                row.get("image"),
+            )
+            for row in rows
+        ],
+        "no instances",
+    )
+
+
+@instance.command(epilog="\b\nExample:\n  hatchway instance show web")
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Show one instance: its state, what was asked for, how its command ended."""
+    from api.cli.host import Here
+
+    with Here().client() as client:
+        _print(client.instance(name), as_json)
+
+
+@instance.command(epilog="\b\nExample:\n  hatchway instance stop web")
+@click.argument("name")
+@json_option
+def stop(name: str, as_json: bool) -> None:
+    """Stop an instance, and wait until it has ended."""
+    from api.cli.host import Here
+
+    with Here().client() as client:
+        ended = client.stop_instance(name)
+    if as_json:
+        _print(ended, as_json)
+    else:
+        click.echo(f"stopped {name}")
+
+
+def _print(facts: dict[str, Any], as_json: bool) -> None:
+    from api.cli.printing import moment, print_facts, print_json
+
+    if as_json:
+        print_json(facts)
+        return
+    shown: dict[str, object] = {}
+    for key, value in facts.items():
+        if value not in (None, "", [], False):
+            shown[key] = moment(value) if key.endswith("_at") else value
+    print_facts({key: " ".join(value) if isinstance(value, list) else value for key, value in shown.items()})
+
+
+@instance.command(
+    epilog="""\b
+Examples:
+  hatchway instance log web --follow
+  hatchway instance log web --stream err"""
+)
+@click.argument("name")
+@click.option("--follow", "-f", is_flag=True, help="Go on as it is written, until the instance ends or Ctrl-C.")
+@click.option("--stream", type=click.Choice(["out", "err"]), default="out", show_default=True, help="Which of the two.")
+def log(name: str, follow: bool, stream: str) -> None:
+    """Print what an instance wrote."""
+    import codecs
+
+    from api.cli.host import Here
+
+    shown = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    with Here().client() as client:
+        for piece in client.instance_log(name, stream, follow=follow):
+            if sys.stdout.isatty():
+                # What a container writes must not act upon the terminal of whoever reads it.
+                click.echo(_harmless(shown.decode(piece)), nl=False)
+            else:
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+
+
+def _harmless(text: str) -> str:
+    from api.wire import printable
+
+    return "".join(letter if letter in "\n\t" else printable(letter) for letter in text.replace("\r\n", "\n"))
