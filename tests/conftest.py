@@ -26,39 +26,47 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "browser": lambda: shutil.which("chromium") is not None,
     "nginx": lambda: shutil.which("nginx", path="/usr/sbin:" + os.environ.get("PATH", "")) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
-    "redis": lambda: shutil.which("redis-server") is not None,
-    "slurm": lambda: shutil.which("slurmctld", path="/usr/sbin:" + os.environ.get("PATH", "")) is not None,
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "vectors": lambda: vectors().is_dir(),
 }
 """Marker, and whether what it needs is here."""
 
 
+MISSING = [marker for marker, here in NEEDS.items() if not here()]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In CI nothing may be missing."""
+    if MISSING and os.environ.get("CI") == "true":
+        raise pytest.UsageError(f"CI must run every test, and this machine lacks: {', '.join(MISSING)}")
+
+
+@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
+def pytest_spread(items: list[pytest.Item]) -> None:
+    """A file's tests share a worker; so do all that see the instances of one user."""
+    for item in items:
+        item.add_marker(
+            pytest.mark.xdist_group("apptainer" if item.get_closest_marker("apptainer") else item.path.name)
+        )
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run in virtual time what asks for it. Leave out what this machine can't run, and say so; CI has everything."""
+    """Run in virtual time what asks for it; leave out what this machine can't run."""
     for item in items:
         if item.get_closest_marker("virtual_time") and item.get_closest_marker("trio"):
             # In front of the mark that pytest-trio's own mode has put on every test.
             item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
-    missing = [marker for marker, here in NEEDS.items() if not here()]
-    left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in missing)]
-    if not left_out:
-        return
-    if os.environ.get("CI") == "true":
-        raise pytest.UsageError(f"CI must run every test, and this machine lacks: {', '.join(missing)}")
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
-    config.stash[_LEFT_OUT] = f"left out {len(left_out)} tests that need: {', '.join(missing)}"
+    left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in MISSING)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
-_LEFT_OUT = pytest.StashKey[str]()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was left out, last, where it is read."""
-    if _LEFT_OUT in config.stash:
-        terminalreporter.write_line(config.stash[_LEFT_OUT], yellow=True)
+    if MISSING:
+        terminalreporter.write_line(f"left out: every test that needs {', '.join(MISSING)}", yellow=True)
 
 
 @pytest.fixture
