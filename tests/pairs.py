@@ -6,7 +6,7 @@ import json
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from tests.hostile import request
 from tests.processes import EngineProcess
@@ -57,10 +57,16 @@ def desk(engine: EngineProcess, permissions: Sequence[str] | None = None, lifeti
             operator.close()
 
 
+class Dialled(Protocol):
+    """An engine, or a proxy before it."""
+
+    port: int
+
+
 class Console:
     """The requester's end: a claim sent, its answer read line by line."""
 
-    def __init__(self, engine: EngineProcess, code: object, *headers: str, address: str = "127.0.0.1") -> None:
+    def __init__(self, engine: Dialled, code: object, *headers: str, address: str = "127.0.0.1") -> None:
         body = json.dumps({"code": code}).encode()
         data = request("POST", PAIR, "Content-Type: application/json", *headers, port=engine.port, body=body)
         self._peer = socket.create_connection(("127.0.0.1", engine.port), timeout=20, source_address=(address, 0))
@@ -70,6 +76,13 @@ class Console:
         while line := self._file.readline().strip():
             self.head.append(line.decode("latin-1"))
         self.status = int(self.head[0].split()[1])
+
+    def line(self) -> dict[str, Any]:
+        """The next object of the stream."""
+        while not (line := self._file.readline().strip()).startswith(b"{"):
+            pass
+        value: dict[str, Any] = json.loads(line)
+        return value
 
     def items(self) -> list[Any]:
         """Every item to the end: objects of the stream, or the one problem. Chunk sizes and blank lines left out."""

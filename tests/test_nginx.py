@@ -1,0 +1,171 @@
+"""Pairing and sign-in behind a real nginx: a default `proxy_pass`, and one that hands the Host on (B6)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.hostile import exchange, request
+from tests.pairs import PAIR, Console, desk
+from tests.processes import HATCHWAY, EngineProcess, running_engine
+
+pytestmark = [pytest.mark.nginx, pytest.mark.process]
+
+SERVER = "listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{engine}; {more} }}"
+CONFIGURATION = """
+daemon off; pid {folder}/pid; {user}
+events {{ }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  server {{ {server} }}
+}}
+"""
+
+
+@dataclass
+class Proxy:
+    """What a console needs of what it dials."""
+
+    port: int
+
+
+class Behind(NamedTuple):
+    """An engine, and the proxy before it."""
+
+    engine: EngineProcess
+    proxy: Proxy
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _nginx(folder: Path, port: int, engine: int, more: str) -> Iterator[None]:
+    folder.mkdir()
+    server = SERVER.format(port=port, engine=engine, more=more)
+    user = "user root;" if os.geteuid() == 0 else ""
+    (folder / "nginx.conf").write_text(CONFIGURATION.format(folder=folder, user=user, server=server))
+    program = shutil.which("nginx", path="/usr/sbin:" + os.environ["PATH"])
+    assert program
+    arguments = [program, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf")]
+    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.02)
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@contextmanager
+def behind(folder: Path, more: str = "", **settings: str) -> Iterator[Behind]:
+    """An engine behind nginx, whose `location` has `proxy_pass` and what `more` says."""
+    port = _free_port()
+    settings["HATCHWAY_ADDRESSES"] = f"127.0.0.1:{port}"
+    with running_engine(folder / "home", **settings) as engine, _nginx(folder / "nginx", port, engine.port, more):
+        yield Behind(engine, Proxy(port))
+
+
+@pytest.fixture(scope="module")
+def default(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
+    """`proxy_pass` alone."""
+    with behind(tmp_path_factory.mktemp("default")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("origin", [True, False])
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_pairing(default: Behind, origin: bool, answer: str) -> None:
+    """B6: the first line within a second, the last at the decision, then the connection's end."""
+    headers = (f"Origin: http://127.0.0.1:{default.proxy.port}",) if origin else ()
+    with desk(default.engine) as operator:
+        before = time.monotonic()
+        console = Console(default.proxy, operator.code, *headers)
+        first = console.line()
+        assert time.monotonic() - before < 1
+        assert first["accepted"] is True
+        assert first["match"] == operator.wait("claimed")["match"]
+        time.sleep(6)  # a heartbeat passes
+        operator.answer(answer)
+        before = time.monotonic()
+        last = console.items()[-1]  # to the connection's end
+        assert time.monotonic() - before < 1
+        assert ("token" in last) == (answer == "y")
+        assert "token" in last or (last["status"], last["code"]) == (401, "invalid_pairing_code")
+
+
+def test_a_wrong_code_and_a_foreign_page(default: Behind) -> None:
+    """Refusals come through whole: 401 before anything is streamed, 403 for a page of another origin."""
+    console = Console(default.proxy, "00000000")
+    assert (console.status, console.items()[0]["code"]) == (401, "invalid_pairing_code")
+    console = Console(default.proxy, "00000000", "Origin: http://evil.test")
+    assert (console.status, console.items()[0]["code"]) == (403, "foreign_origin")
+
+
+def test_a_console_that_goes(default: Behind) -> None:
+    """B7: nginx closes its side when its client has gone, and the terminal is told."""
+    with desk(default.engine) as operator:
+        console = Console(default.proxy, operator.code)
+        operator.wait("claimed")
+        console.close()
+        assert "went away" in operator.wait("left")["message"]
+
+
+def login(at: Behind) -> tuple[str, ...]:
+    """The command's words for a sign-in at the proxy with the engine's own key."""
+    return ("login", "--url", f"http://127.0.0.1:{at.proxy.port}", "--key", str(at.engine.home / "private-key.pem"))
+
+
+def test_our_client_signs_for_nobody_else(default: Behind) -> None:
+    """V6: the challenge names the engine, not the proxy that was dialled; the refusal has the line that mends it."""
+    done = subprocess.run(
+        [*HATCHWAY, *login(default)], env=default.engine.environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "proxy_set_header Host $http_host;" in done.stderr
+
+
+def test_with_the_mended_line_a_key_signs_in(tmp_path: Path) -> None:
+    """The Host handed on, key sign-in works; the proxy is believed as far as the settings say, and no further."""
+    more = "proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
+    with behind(tmp_path, more, HATCHWAY_TRUSTED_PROXIES="127.0.0.0/8") as at:
+        at.engine.command(*login(at))
+        with desk(at.engine) as operator:
+            console = Console(at.proxy, operator.code, "X-Forwarded-For: 203.0.113.5")
+            claimed = operator.wait("claimed")
+            assert (claimed["address"], claimed["forwarded"]) == ("127.0.0.1", "203.0.113.5")
+            operator.answer("n")
+            console.items()
+
+
+def test_a_closed_connection_every_time(default: Behind) -> None:
+    """F1: HTTP/1.0 as nginx speaks it upstream is answered and ended at once, not after its read timeout."""
+    body = json.dumps({"code": "00000000"}).encode()
+    data = request("POST", PAIR, "Content-Type: application/json", port=default.proxy.port, body=body)
+    before = time.monotonic()
+    for _ in range(5):
+        assert exchange(default.proxy.port, data).status in (401, 429)
+    for _ in range(20):
+        assert exchange(default.proxy.port, request("GET", "/", port=default.proxy.port)).status == 200
+    assert time.monotonic() - before < 5
