@@ -15,7 +15,9 @@ import structlog
 import trio
 
 from api.http.app import make_app
+from api.http.doors import DOORS
 from api.http.front import Front
+from api.http.lane import HotDoors
 from api.operator_socket import OperatorSocket
 from api.server import ServerLimits, open_sockets, serve
 from api.systemd import Notifier
@@ -38,6 +40,7 @@ class Doors:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.app: Front = make_app(engine)
+        self.lane = HotDoors(engine, self.app, DOORS)
         self.tls = Tls(engine.home, engine.settings) if wanted(engine.settings) else None
         self.systemd = Notifier()
 
@@ -97,7 +100,15 @@ async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[
         doors = Doors(engine)
         sockets = await open_sockets(engine.settings.host, engine.settings.port)
         async with trio.open_nursery() as nursery:
-            serving = partial(serve, doors.app, sockets, shutdown=engine.stopping, limits=doors.limits, tls=doors.tls)
+            serving = partial(
+                serve,
+                doors.app,
+                sockets,
+                shutdown=engine.stopping,
+                limits=doors.limits,
+                tls=doors.tls,
+                lane=doors.lane,
+            )
             doors.app.bound = tuple(await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope)))
             await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload).serve)
             nursery.start_soon(_obey_signals, doors)

@@ -120,6 +120,9 @@ class Settings(msgspec.Struct, frozen=True):
     volume_roots: Annotated[tuple[str, ...], _r(kinds.several(kinds.folder), "folders volumes may lie under")] = ()
     allow_fakeroot: Annotated[bool, _r(kinds.boolean(), "whether `fakeroot` may be asked for")] = False
     allow_root_instances: Annotated[bool, _r(kinds.boolean(), "instances of an engine that runs as root")] = False
+    lane: Annotated[bool, _r(kinds.boolean(), "plain requests at sign-in's doors answered before the HTTP parser")] = (
+        True
+    )
     metrics_open: Annotated[bool, _r(kinds.boolean(), "/metrics without a token from anywhere")] = False
     vendor_key: Annotated[str | None, _s(kinds.lines(), "the license vendor's public key, PEM or its path")] = None
     store: Annotated[str, _s(kinds.store(), "sqlite, or a fleet's redis address")] = "sqlite"

@@ -13,7 +13,9 @@ import pytest
 import trio
 
 from api.http.app import make_app
+from api.http.doors import DOORS as TABLE
 from api.http.front import Front
+from api.http.lane import HotDoors
 from api.server import open_sockets, serve
 from engine.engine import Engine
 from tests.fakes import Browser, sign_in, virtual_engine
@@ -36,7 +38,9 @@ def quart_mount(engine: Engine) -> Front:
     return front
 
 
-MOUNTS = (front_mount, quart_mount)
+MOUNTS = (front_mount, quart_mount, front_mount)
+LANES = (False, False, True)
+"""The third mount has the lane before h11; what that leaves goes to the front."""
 
 
 class Mounts(NamedTuple):
@@ -56,11 +60,12 @@ def served(home: Path) -> Iterator[Mounts]:
         over = trio.Event()
         ends.append((trio.lowlevel.current_trio_token(), over))
         async with virtual_engine(home) as engine, trio.open_nursery() as nursery:
-            for mount in MOUNTS:
+            for mount, with_lane in zip(MOUNTS, LANES, strict=True):
                 app, sockets = mount(engine), await open_sockets("127.0.0.1", 0)
                 app.bound = tuple(listener.getsockname()[:2] for listener in sockets)
                 ports.append(app.bound[0][1])
-                nursery.start_soon(_serve, app, sockets, over)
+                lane = HotDoors(engine, app, TABLE) if with_lane else None
+                nursery.start_soon(_serve, app, sockets, over, lane)
             tokens.append((await sign_in(Browser(make_app(engine))))["token"])
             ready.set()
             await over.wait()
@@ -76,8 +81,8 @@ def served(home: Path) -> Iterator[Mounts]:
         thread.join(20)
 
 
-async def _serve(app: Front, sockets: Any, over: trio.Event) -> None:
-    await serve(app, sockets, shutdown=over)
+async def _serve(app: Front, sockets: Any, over: trio.Event, lane: HotDoors | None) -> None:
+    await serve(app, sockets, shutdown=over, lane=lane)
 
 
 @pytest.fixture(scope="module")
