@@ -1,0 +1,1 @@
+"""`python -m tests.bench`: what Hatchway costs, beside what people would use instead, in one run."""

@@ -1,0 +1,115 @@
+"""Results: rounds of one figure, their median and spread, as a table, as JSON, and beside an earlier run's."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+
+class Figure(NamedTuple):
+    """One thing measured in several rounds. `spread` is (largest - smallest) / median."""
+
+    name: str
+    unit: str
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.rounds)
+
+    @property
+    def spread(self) -> float:
+        return (max(self.rounds) - min(self.rounds)) / self.median if self.median else 0.0
+
+
+class Promise(NamedTuple):
+    """What a figure must reach: at least or at most `bound`, in the figure's unit."""
+
+    figure: str
+    kind: str
+    bound: float
+
+    def kept(self, value: float) -> bool:
+        return value >= self.bound if self.kind == "at least" else value <= self.bound
+
+
+class Results:
+    """Everything one run has measured, in order."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, Figure] = {}
+        self.missing: list[str] = []
+
+    def add(self, name: str, unit: str, rounds: Iterable[float]) -> Figure:
+        """One more figure."""
+        figure = self.figures[name] = Figure(name, unit, tuple(rounds))
+        return figure
+
+    def ratio(self, name: str, above: str, below: str) -> None:
+        """A figure over another of the same run, round by round: what drifts between rounds drops out."""
+        if above in self.figures and below in self.figures:
+            pairs = zip(self.figures[above].rounds, self.figures[below].rounds, strict=True)
+            self.add(name, "x", [one / other for one, other in pairs])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "missing": self.missing,
+            "figures": {
+                one.name: {"unit": one.unit, "median": one.median, "spread": one.spread, "rounds": one.rounds}
+                for one in self.figures.values()
+            },
+        }
+
+    def table(self, promises: Sequence[Promise] = (), before: dict[str, Any] | None = None) -> str:
+        """A markdown table: median, spread, what is promised, and the change against an earlier run."""
+        head = ["what", "median", "spread", "promised", *(["before", "change"] if before else [])]
+        rows = [head, ["---"] * len(head)]
+        bounds = {one.figure: one for one in promises}
+        for one in self.figures.values():
+            row = [one.name, f"{_short(one.median)} {one.unit}", f"{one.spread:.0%}", _told(one, bounds.get(one.name))]
+            rows.append(row + (_change(one, before["figures"].get(one.name)) if before else []))
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _told(figure: Figure, promise: Promise | None) -> str:
+    if promise is None:
+        return ""
+    kept = "" if promise.kept(figure.median) else " **missed**"
+    return f"{promise.kind} {_short(promise.bound)}{kept}"
+
+
+def _change(figure: Figure, before: dict[str, Any] | None) -> list[str]:
+    if before is None:
+        return ["", "new"]
+    return [_short(before["median"]), f"{figure.median / before['median'] - 1:+.0%}" if before["median"] else ""]
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A saved run."""
+    saved: dict[str, Any] = json.loads(path.read_text())
+    return saved
+
+
+Measure = Callable[[Results, "Plan"], None]
+
+
+class Plan(NamedTuple):
+    """How much is measured: rounds, seconds a round, and where the peers are (None: none of them)."""
+
+    rounds: int
+    seconds: float
+    size: float
+    """1 for the whole promise, less for a quick look: scales the numbers of timers, actors, sessions and streams."""
+    cache: Path | None

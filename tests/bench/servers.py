@@ -1,0 +1,112 @@
+"""Servers as processes on the first core: Hatchway, the yardstick on stock Hypercorn-trio, and the peers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.fakes import ROOT
+
+TICKS = os.sysconf("SC_CLK_TCK")
+START_SECONDS = 30.0
+
+CORES = sorted(os.sched_getaffinity(0))
+SERVER_CORE, CLIENT_CORE = CORES[0], CORES[-1]
+
+
+class Server(NamedTuple):
+    """A running one: its port, and the processes that are it."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    def family(self) -> list[int]:
+        """The process and its children (gunicorn's worker)."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [self.process.pid, *map(int, children)]
+
+    def cpu(self) -> float:
+        """CPU seconds it has used, all threads and children."""
+        return sum(_cpu(pid) for pid in self.family())
+
+    def memory(self) -> int:
+        """Bytes resident."""
+        pages = (int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.family())
+        return sum(pages) * os.sysconf("SC_PAGESIZE")
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+def pin(core: int) -> None:
+    """This process, and what it starts, on one core: client and server must not take from each other."""
+    os.sched_setaffinity(0, {core})
+
+
+@contextmanager
+def serving(arguments: Sequence[str | Path], port: int, **environ: str) -> Iterator[Server]:
+    """A server of ours or theirs, until left; it listens when this yields."""
+    process = subprocess.Popen(
+        [str(argument) for argument in arguments],
+        cwd=ROOT,
+        env=os.environ | environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: pin(SERVER_CORE),
+    )
+    try:
+        wait_open(process, port)
+        yield Server(process, port)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_open(process: subprocess.Popen[bytes], port: int) -> None:
+    """Until somebody accepts at the port. Raises RuntimeError if the process ends first, or takes too long."""
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.005)
+        else:
+            return
+    raise RuntimeError(f"{process.args!r} does not listen on {port}")
+
+
+def yardstick(port: int) -> list[str]:
+    """A bare ASGI hello on Hypercorn's trio worker as it comes."""
+    return [sys.executable, "-m", "tests.bench.peers.stock", str(port)]
+
+
+def hatchway(port: int) -> list[str]:
+    """`hatchway engine start`; the environment says where and how."""
+    return [sys.executable, "-c", "from api.cli import main; main()", "engine", "start", "--port", str(port)]
+
+
+def missing() -> list[str]:
+    """Tools that the whole run wants and this machine lacks."""
+    return [tool for tool in ("wrk", "node", "npm") if shutil.which(tool) is None]

@@ -1,0 +1,196 @@
+"""One chart step beside `transitions`' own trigger and xstate's; bytes of an actor; a million timers."""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+from transitions import Machine
+
+from engine.clock import SystemClock
+from engine.records import Records
+from engine.runtime import Runtime
+from engine.sessions import SessionFacts
+from engine.store.memory import MemoryStore
+from engine.timers import Timers
+from statecharts import session
+from tests.bench.results import Plan, Results
+
+FACTS = SessionFacts("SHA256:one", "key", ("SHELL", "AGENT"), 3600, 0.0, 2e9, "127.0.0.1")
+ACTORS = 10_000
+"""Live ones that the steps go round; one alone would sit in the processor's nearest cache, which no engine's does."""
+
+XSTATE = Path(__file__).parent / "peers" / "step.mjs"
+
+
+def resident() -> int:
+    """Bytes that this process holds resident now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def a_runtime() -> Runtime:
+    """A runtime with the session's chart over a store in memory; its effects do nothing, its records go nowhere."""
+    clock = SystemClock()
+    runtime = Runtime(clock, Records(clock))
+    runtime.register(
+        session.CHART,
+        facts=SessionFacts,
+        store=MemoryStore(clock),
+        effects=dict.fromkeys(session.CHART.effects, lambda actor, data: None),
+        rules={"session_lifetime": lambda facts, now: now + facts.lifetime},
+    )
+    return runtime
+
+
+def a_trigger() -> Callable[[int], None]:
+    """`transitions` alone: the same chart, one machine, an event triggered on a row with slots."""
+
+    class Row:
+        __slots__ = ("state",)
+        state: str
+
+    machine = Machine(model=None, states=list(session.CHART.states), initial="none", auto_transitions=False)
+    for way in session.CHART.rows:
+        machine.add_transition(way.event, way.state, way.target)
+    rows, trigger = [Row() for _ in range(ACTORS)], machine.events["renew"].trigger
+    for row in rows:
+        row.state = "active"
+
+    def run(times: int) -> None:
+        for number in range(times):
+            trigger(rows[number % ACTORS])
+
+    return run
+
+
+def step_and_trigger(rounds: int, times: int) -> tuple[list[float], list[float]]:
+    """CPU seconds of a whole step (advance, store, record, delay armed again) and of a bare trigger, by turns."""
+    steps, triggers = [], []
+    trigger = a_trigger()
+
+    async def run() -> None:
+        runtime = a_runtime()
+        names = [f"{number:016d}" for number in range(ACTORS)]
+        for name in names:
+            await runtime.create("session", name, "start", FACTS, proof="signature")
+        for _ in range(rounds):
+            began = time.process_time()
+            for number in range(times):
+                await runtime.send("session", names[number % ACTORS], "renew")
+            between = time.process_time()
+            trigger(times)
+            steps.append((between - began) / times)
+            triggers.append((time.process_time() - between) / times)
+
+    trio.run(run)
+    return steps, triggers
+
+
+def actor_bytes(count: int) -> float:
+    """Bytes of a live actor with its facts, its armed delay, and its row in a store in memory."""
+
+    async def run() -> float:
+        runtime, clock = a_runtime(), SystemClock()
+        gc.collect()
+        before = resident()
+        for number in range(count):
+            now = clock.wall()
+            facts = SessionFacts("SHA256:one", "key", FACTS.permissions, 3600, now, now + 1e5, "127.0.0.1")
+            await runtime.create("session", f"{number:016d}", "start", facts, proof="signature")
+        gc.collect()
+        return (resident() - before) / count
+
+    return trio.run(run)
+
+
+class Timed:
+    """What is armed."""
+
+    __slots__ = ("timer",)
+
+    def __init__(self) -> None:
+        self.timer = 0
+
+
+async def timers(count: int, firing: int, seconds: float) -> dict[str, float]:
+    """`count` armed timers: bytes, seconds to arm, share of a core when idle, lateness while `firing` a second fire."""
+    late: list[float] = []
+
+    async def fire(item: Timed) -> None:
+        await trio.lowlevel.checkpoint()
+
+    armed: Timers[Timed] = Timers(SystemClock(), fire)
+    armed.observe = late.append
+    items = [Timed() for _ in range(count)]
+    gc.collect()
+    before, began, now = resident(), time.perf_counter(), SystemClock().elapsed()
+    for number, item in enumerate(items):
+        armed.arm(item, now + 3600 + number * 0.001)
+    told = {"seconds": time.perf_counter() - began, "bytes": float(resident() - before)}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(armed.run)
+        await trio.sleep(0.1)
+        spent = time.process_time()
+        await trio.sleep(seconds)
+        told["idle"] = (time.process_time() - spent) / seconds
+        now = SystemClock().elapsed() + 0.5
+        for number in range(int(firing * seconds)):
+            armed.arm(items[number * 7 % count], now + number / firing)
+        await trio.sleep(seconds + 1)
+        nursery.cancel_scope.cancel()
+    late.sort()
+    return told | {"p999": late[int(len(late) * 0.999)], "fired": float(len(late))}
+
+
+def xstate(cache: Path, times: int, rounds: int) -> list[float] | None:
+    """Seconds of an xstate event on an actor whose state has a timer; None where node or xstate are missing."""
+    if not (cache / "node_modules" / "xstate").is_dir():
+        return None
+    script = cache / XSTATE.name  # node looks for packages beside the script
+    script.write_text(XSTATE.read_text())
+    done = subprocess.run(
+        ["node", script, str(ACTORS), str(times), str(rounds)], capture_output=True, check=True, text=True
+    )
+    told: list[float] = json.loads(done.stdout)
+    return told
+
+
+def measure(results: Results, plan: Plan) -> None:
+    """All of it."""
+    steps, triggers = step_and_trigger(plan.rounds, 20_000)
+    results.add("chart step", "us", [one * 1e6 for one in steps])
+    results.add("transitions' own trigger", "us", [one * 1e6 for one in triggers])
+    results.ratio("chart step / transitions' own trigger", "chart step", "transitions' own trigger")
+    if plan.cache and (told := xstate(plan.cache, 20_000, plan.rounds)):
+        results.add("xstate event with a timer", "us", [one * 1e6 for one in told])
+        results.ratio("chart step / xstate's", "chart step", "xstate event with a timer")
+    results.add("live actor with an armed delay", "bytes", _isolated(partial(actor_bytes, int(100_000 * plan.size)), 1))
+    count = int(1_000_000 * plan.size)
+    told_timers = [trio.run(timers, count, 1000, plan.seconds) for _ in range(plan.rounds)]
+    for key, unit, scale in (
+        ("bytes", "MB", 1e-6),
+        ("seconds", "s", 1),
+        ("idle", "% of a core", 100),
+        ("p999", "ms", 1e3),
+    ):
+        results.add(_TIMERS[key].format(count), unit, [one[key] * scale for one in told_timers])
+
+
+_TIMERS = {
+    "bytes": "{:,} armed timers, memory",
+    "seconds": "{:,} timers, time to arm",
+    "idle": "{:,} timers, idle",
+    "p999": "{:,} timers, p99.9 lateness at 1,000/s",
+}
+
+
+def _isolated(function: Callable[[], Any], rounds: int) -> list[float]:
+    return [function() for _ in range(rounds)]
