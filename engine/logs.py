@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import os
 import queue
 import re
 import sys
 import threading
+import time
 from collections.abc import MutableMapping
 from typing import Any, TextIO
 
+import msgspec
 import structlog
 from structlog.typing import Processor
 
@@ -20,6 +23,9 @@ from engine.settings import Log
 
 LONGEST_QUEUE = 10_000
 """Lines that wait for a reader of standard error; further ones are dropped, and counted."""
+
+GATHERED = 0.02
+"""Seconds in which lines gather for one write: to wake the thread for each would cost more than the line itself."""
 
 FAREWELL = 1.0
 """Seconds the last lines have to be written when the engine ends."""
@@ -34,35 +40,38 @@ class LineWriter:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._lines: queue.Queue[str | None] = queue.Queue(LONGEST_QUEUE)
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._dropped = 0
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
 
     def msg(self, line: str) -> None:
         """Queue one line; returns at once."""
-        try:
-            self._lines.put_nowait(line)
-        except queue.Full:
+        if self._lines.qsize() < LONGEST_QUEUE:
+            self._lines.put(line)
+        else:
             self._dropped += 1
 
     debug = info = warning = error = critical = msg
 
     def close(self) -> None:
         """Write what is queued, for as long as the reader takes it."""
-        self.msg("")
-        try:
-            self._lines.put(None, timeout=FAREWELL)
-        except queue.Full:
-            return
+        self._lines.put(None)
         self._thread.join(FAREWELL)
 
     def _run(self) -> None:
-        while (line := self._lines.get()) is not None:
+        over = False
+        while not over:
+            lines = [self._lines.get()]
+            if lines[0] is not None:
+                time.sleep(GATHERED)
+            lines += [self._lines.get() for _ in range(self._lines.qsize())]
+            over = None in lines
             if self._dropped:
-                line, self._dropped = f"{line}\n({self._dropped} lines were dropped: nobody read them)", 0
+                lines.append(f"({self._dropped} lines were dropped: nobody read them)")
+                self._dropped = 0
             try:
-                self._stream.write(line + "\n" * bool(line))
+                self._stream.write("".join(f"{line}\n" for line in lines if line is not None))
                 self._stream.flush()
             except (OSError, ValueError):
                 return  # nobody will ever read
@@ -99,7 +108,7 @@ def use_log_settings(settings: Log, *, people: bool) -> None:
             structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=24, sort_keys=False),
         ]
     else:
-        form = [structlog.processors.JSONRenderer()]
+        form = [structlog.processors.JSONRenderer(serializer=_json)]
     structlog.configure(
         processors=[*shared, *form],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -124,6 +133,18 @@ def _printable(logger: Any, name: str, fields: MutableMapping[str, Any]) -> Muta
         lines = kept.split("\n") if key == "exception" else [kept]
         fields[key] = "\n".join(_UNPRINTABLE.sub(_escaped, line) for line in lines)
     return fields
+
+
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
+
+
+def _json(fields: Any, **options: Any) -> str:
+    """JSON in ASCII: a terminal may yet show it. Five times quicker than the standard library, where that will do."""
+    try:
+        text = _encode(fields)
+    except (UnicodeError, TypeError, ValueError):
+        text = b"\xff"
+    return text.decode() if text.isascii() else json.dumps(fields, **options)
 
 
 def _escaped(found: re.Match[str]) -> str:

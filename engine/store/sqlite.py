@@ -31,7 +31,7 @@ MIGRATIONS = {
     """,
 }
 GROUP = 256
-"""Changes that share one transaction at most; each stands under a savepoint of its own."""
+"""Changes that share one transaction, more or less; one that can't be made leaves no trace in it."""
 
 
 class _Job:
@@ -60,7 +60,8 @@ class SQLiteStore:
         self._connection.execute("DELETE FROM used")
         self._identity: str = self._connection.execute("SELECT identity FROM engine").fetchone()[0]
         self._next_sweep = -float("inf")
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._gathered: list[_Job] = []
+        self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         if not inline:
             self._writer = threading.Thread(target=self._write_loop, name="sqlite-writer", daemon=True)
@@ -101,23 +102,27 @@ class SQLiteStore:
             error = self._write([change])[0]
         else:
             job = _Job(change, trio.lowlevel.current_trio_token())
-            self._jobs.put(job)
+            self._gathered.append(job)
             # The change is on its way whatever happens to the caller: only its outcome may be told.
             with trio.CancelScope(shield=True):
+                if len(self._gathered) == 1:
+                    # Whoever commits in this turn of the event loop shares the waking of the writer.
+                    await trio.lowlevel.checkpoint()
+                    self._jobs.put(self._gathered)
+                    self._gathered = []
                 await job.done.wait()
             error = job.error
         if error is not None:
             raise error
 
     def _write_loop(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            jobs = [job]
+        while (jobs := self._jobs.get()) is not None:
             while len(jobs) < GROUP and not self._jobs.empty():
                 following = self._jobs.get()
                 if following is None:
                     self._jobs.put(None)
                     break
-                jobs.append(following)
+                jobs += following
             errors = self._write([job.change for job in jobs])
             for job, error in zip(jobs, errors, strict=True):
                 job.error = error
@@ -148,26 +153,25 @@ class SQLiteStore:
         return errors
 
     def _attempt(self, execute: Callable[..., sqlite3.Cursor], change: Change) -> BaseException | None:
-        execute("SAVEPOINT change")
-        try:
-            if change.once is not None:
-                self._use(execute, change.once)
-            self._apply(execute, change)
-        except (VersionMoved, AlreadyUsed) as error:
-            execute("ROLLBACK TO change")
-            return error
-        finally:
-            execute("RELEASE change")
-        return None
+        """One change, whole or not at all. (A savepoint would say so in two statements more.)"""
+        if change.once is not None and not self._use(execute, change.once):
+            return AlreadyUsed("used before")
+        if self._apply(execute, change):
+            return None
+        if change.once is not None:
+            execute("DELETE FROM used WHERE key = ?", (change.once.key,))
+        return VersionMoved()
 
-    def _use(self, execute: Callable[..., sqlite3.Cursor], once: Once) -> None:
+    def _use(self, execute: Callable[..., sqlite3.Cursor], once: Once) -> bool:
         now = self._clock.elapsed()
-        execute("DELETE FROM used WHERE key = ? AND expires_at <= ?", (once.key, now))
-        taken = execute("INSERT OR IGNORE INTO used VALUES (?, ?)", (once.key, now + once.seconds))
-        if not taken.rowcount:
-            raise AlreadyUsed("used before")
+        taken = execute(
+            "INSERT INTO used VALUES (?, ?)"
+            " ON CONFLICT (key) DO UPDATE SET expires_at = excluded.expires_at WHERE used.expires_at <= ?",
+            (once.key, now + once.seconds, now),
+        )
+        return bool(taken.rowcount)
 
-    def _apply(self, execute: Callable[..., sqlite3.Cursor], change: Change) -> None:
+    def _apply(self, execute: Callable[..., sqlite3.Cursor], change: Change) -> bool:
         key, stored = (change.chart, change.actor), change.stored
         if stored is None:
             done = execute("DELETE FROM actors WHERE chart = ? AND id = ? AND version = ?", (*key, change.expected))
@@ -181,8 +185,7 @@ class SQLiteStore:
                 " WHERE chart = ? AND id = ? AND version = ?",
                 (*row, *key, change.expected),
             )
-        if not done.rowcount:
-            raise VersionMoved
+        return bool(done.rowcount)
 
     def _sweep(self, execute: Callable[..., sqlite3.Cursor]) -> None:
         now = self._clock.elapsed()
