@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from inspect import cleandoc
@@ -112,7 +111,7 @@ def _operation(door: Door, schemas: Mapping[Any, Any]) -> dict[str, Any]:
         "summary": door.summary,
         "description": " ".join((door.serve.__doc__ or "").split()),
         "tags": [door.serve.__module__.rpartition(".")[2]],
-        "parameters": [*_path_parameters(door), *_asked(door)],
+        "parameters": _asked(door),
         "responses": {**_answers(door, schemas), **_refusals(door)},
     }
     if door.access != "open":
@@ -124,16 +123,15 @@ def _operation(door: Door, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     return operation
 
 
-def _path_parameters(door: Door) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in re.findall(r"\{(\w+)\}", door.path)
-    ]
-
-
 def _asked(door: Door) -> list[dict[str, Any]]:
     return [
-        {"name": param.name, "in": param.place, "required": False, "schema": param.schema, "description": param.about}
+        {
+            "name": param.name,
+            "in": param.place,
+            "required": param.place == "path",
+            "schema": param.schema,
+            "description": param.about,
+        }
         for param in door.asks
     ]
 

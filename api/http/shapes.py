@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from engine.records import Record
+from statecharts.catalogue import CHARTS
 from statecharts.pairing import DECISION_WINDOW
 
 JSON, TEXT, HTML = "application/json", "text/plain", "text/html"
@@ -22,10 +23,10 @@ class Media(NamedTuple):
 
 
 class Param(NamedTuple):
-    """A query parameter, or a header."""
+    """A parameter of the query, a header, or what is known of a part of the path."""
 
     name: str
-    place: Literal["query", "header"]
+    place: Literal["query", "header", "path"]
     schema: dict[str, Any]
     about: str
 
@@ -314,6 +315,12 @@ LOG_QUERY = (
     Param("stream", "query", {"enum": ["out", "err"], "default": "out"}, "Which of its outputs."),
     Param("follow", "query", {"enum": ["true", "false"], "default": "false"}, "Whether to go on as it comes."),
 )
+INSTANCE_NAME = Param(
+    "identity", "path", {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"}, "The instance's name."
+)
+CHART_NAME = Param("name", "path", {"enum": list(CHARTS)}, "Which chart.")
+FILE_NAME = Param("file", "path", {"type": "string", "minLength": 1, "examples": ["main.js"]}, "A file of the console.")
+SESSION_ID = Param("session", "path", {"type": "string", "minLength": 1}, "The `session` of a list or an inspection.")
 LAST_EVENT_ID = (
     Param(
         "Last-Event-ID",
