@@ -18,7 +18,7 @@ from engine.platform.calls import PATH
 from engine.platform.host import Host, this_host
 from engine.platform.protocol import Started, StartFailed
 from engine.platform.request import InstanceRequest
-from tests.containers import LONG, Place, listed, living, new_name, place
+from tests.containers import LONG, Place, holders, listed, living, new_name, place
 
 __all__ = ["place"]
 
@@ -139,6 +139,18 @@ async def test_an_instance_killed_from_outside(place: Place) -> None:
             assert not living()
 
 
+async def test_the_process_that_minds_an_instance_is_killed(place: Place) -> None:
+    """With it goes the instance; the file system's process that it leaves behind is ended too."""
+    request = place.request()
+    started = await place.platform.start(request)
+    (minder, *_) = [process for process in processes.own() if process.pid == started.session]
+    os.kill(minder.pid, signal.SIGKILL)
+    with trio.fail_after(20):
+        assert await place.platform.wait_ended(request, started) is None
+    assert not living()
+    assert not holders(place.images)
+
+
 def sleeping() -> bool:
     """Whether the command itself runs, past all the runtime's own stages."""
     return any(process.argv == ("/bin/sleep", LONG) for process in processes.own())
@@ -246,6 +258,10 @@ async def test_a_foreign_instance_of_that_name(place: Place) -> None:
     with pytest.raises(StartFailed) as failed:
         await place.platform.start(request)
     assert isinstance(failed.value.refusal, InstanceExists)
+    await place.platform.undo(request.identity)
+    with pytest.raises(StartFailed):
+        await place.runtime().adopt(request)
+    await place.runtime().undo(request.identity)
     assert request.identity in listed()
     by_hand(["apptainer", "instance", "stop", request.identity])
 

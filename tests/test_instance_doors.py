@@ -144,6 +144,20 @@ async def test_six_starts_of_one_name(place: Place) -> None:
         assert not living()
 
 
+async def test_a_foreign_instance_of_that_name(place: Place) -> None:
+    """409; it is neither listed, nor shown as ours, nor stopped."""
+    name = new_name()
+    env = {"PATH": os.environ["PATH"], "HOME": str(Path.home())}
+    start = ["apptainer", "instance", "start", "--containall", str(place.images / "box.sif"), name]
+    subprocess.run(start, env=env, check=True, capture_output=True)
+    async with doors(place) as at:
+        reply = await at.start(identity=name)
+        assert (reply.status, reply.json()["code"]) == (409, "instance_exists")
+        assert (await at.ask("DELETE", f"{name}/")).status == 404
+        assert name in listed()
+    subprocess.run(["apptainer", "instance", "stop", name], env=env, check=True, capture_output=True)
+
+
 async def test_clients_that_leave(place: Place) -> None:
     """Twenty starts whose client hangs up, each a little later: finished and listed, or never begun; no orphan."""
     async with doors(place) as at:

@@ -30,7 +30,11 @@ STOP_SECONDS = 10
 CLEARED_WITHIN = 5.0
 """Seconds that what belongs to an ended instance has to go too, before it is killed."""
 
+BEGUN_WITHIN = 60.0
+"""Seconds between an instance's beginning and that of the processes which serve it."""
+
 _WORDS = "start.log"
+"""What the runtime said of a start. It is there from the moment the runtime is asked."""
 
 
 class Apptainer:
@@ -57,6 +61,7 @@ class Apptainer:
 
     async def start(self, request: InstanceRequest) -> Started:
         identity = request.identity
+        self.forget(identity)
         if identity in await self._calls.list():
             raise StartFailed(InstanceExists("an instance of that name runs that this engine did not start"), 1)
         sizes = {path: _size(path) for path in self._calls.logs(identity)}
@@ -66,11 +71,20 @@ class Apptainer:
         if code:
             words = self._words(identity)
             log.warning("instance_start_failed", instance=identity, exit_code=code, words=words[-2000:])
-            raise StartFailed(refusal_of(words), code)
+            raise self._failed(identity, code)
         return await self._confirm(request, sizes)
 
+    def _failed(self, identity: str, code: int) -> StartFailed:
+        refusal = refusal_of(self._words(identity))
+        if isinstance(refusal, InstanceExists):
+            self.forget(identity)  # what runs under that name is somebody else's: there is nothing to undo
+        return StartFailed(refusal, code)
+
+    def _launched(self, identity: str) -> bool:
+        """Whether the runtime was asked to start that name for us, by this engine or by one before it."""
+        return (self._folder / identity / _WORDS).exists()
+
     def _launch(self, request: InstanceRequest) -> Child:
-        self.forget(request.identity)
         folder = self._folder / request.identity
         files.make_private_dir(folder)
         files.write_private(folder / _WORDS, b"")
@@ -82,6 +96,9 @@ class Apptainer:
     async def adopt(self, request: InstanceRequest) -> Started:
         for launcher in _launchers_of(request.identity):
             await processes.wait_gone(launcher, processes.since(launcher))
+        refusal = refusal_of(self._words(request.identity))
+        if not self._launched(request.identity) or isinstance(refusal, InstanceExists):
+            raise self._failed(request.identity, 1)
         return await self._confirm(request, {})
 
     async def _confirm(self, request: InstanceRequest, sizes: dict[str, int]) -> Started:
@@ -89,7 +106,8 @@ class Apptainer:
         since = processes.since(entry.pid) if entry else ""
         if entry is None or not since:
             raise StartFailed(RuntimeUnavailable("the instance was gone before it had started"), 1)
-        started = Started(entry, since, (sizes.get(entry.log_out_path, 0), sizes.get(entry.log_err_path, 0)))
+        begins = (sizes.get(entry.log_out_path, 0), sizes.get(entry.log_err_path, 0))
+        started = Started(entry, since, begins, processes.session(entry.pid))
         if request.command:
             run = argv.exec_argv(self._calls.program, request, userns=self._userns)
             stop = argv.stop_argv(self._calls.program, request.identity, STOP_SECONDS)
@@ -97,15 +115,18 @@ class Apptainer:
         return started
 
     async def undo(self, identity: str) -> None:
+        if not self._launched(identity):
+            return
         child = self._launchers.pop(identity, None)
         sessions = {processes.session(launcher) for launcher in _launchers_of(identity)}
-        await _kill_all(sessions | ({child.pid} if child else set()))
+        sessions |= {child.pid} if child else set()
+        await _kill_all(lambda: processes.in_sessions(sessions))
         if child is not None:
             await child.wait()
         entry = (await self._calls.list()).get(identity)
         if entry is not None:
             processes.kill(entry.pid, processes.since(entry.pid))
-        await self._clear(identity, CLEARED_WITHIN if entry else 0)
+        await self._clear(identity, None, CLEARED_WITHIN if entry else 0)
 
     # Running
 
@@ -119,7 +140,7 @@ class Apptainer:
         if processes.since(started.entry.pid) == started.since:
             # The watcher is gone and the instance is not: somebody killed it, and the command's end with it.
             await self.stop(request, started)
-        await self._clear(request.identity, CLEARED_WITHIN)
+        await self._clear(request.identity, started, CLEARED_WITHIN)
         # A stop that is still under way would strike the next instance of the name.
         async with self._stop_turn(request.identity):
             return exit_code(folder)
@@ -149,18 +170,27 @@ class Apptainer:
     async def kill(self, request: InstanceRequest, started: Started) -> None:
         processes.kill(started.entry.pid, started.since)
 
-    async def _clear(self, identity: str, seconds: float) -> None:
+    async def _clear(self, identity: str, started: Started | None, seconds: float) -> None:
         """Wait for what belongs to an ended instance; kill what stays, listed or not."""
-        folder, title = self._folder / identity, self._calls.title(identity)
-        # Whoever minds an instance opens a session; its file system's process stays in it, whatever becomes of him.
-        sessions = {processes.session(process.pid) for process in processes.own() if process.argv[0].rstrip() == title}
+        folder = self._folder / identity
         with trio.move_on_after(seconds):
-            for pid in processes.in_sessions(sessions):
+            for pid in self._belonging(identity, started):
                 await processes.wait_gone(pid, processes.since(pid))
             await self._commands.wait(folder)
-        await _kill_all(sessions)
+        await _kill_all(lambda: self._belonging(identity, started))
         self._commands.kill(folder)
         await self._commands.wait(folder)
+
+    def _belonging(self, identity: str, started: Started | None) -> list[int]:
+        """Whoever minds an instance opens a session; its file system's process stays in it, whatever becomes of him."""
+        title = self._calls.title(identity)
+        heads = {processes.session(process.pid) for process in processes.own() if process.argv[0].rstrip() == title}
+        pids = processes.in_sessions(heads)
+        if started is not None:
+            # A session's number may be another's by now: only what began with the instance belongs to it.
+            orphans = processes.in_sessions({started.session})
+            pids += [pid for pid in orphans if _apart(pid, started.since) < BEGUN_WITHIN]
+        return pids
 
     # Beside it
 
@@ -190,9 +220,14 @@ def _launchers_of(identity: str) -> list[int]:
     ]
 
 
-async def _kill_all(sessions: set[int]) -> None:
+def _apart(pid: int, since: str) -> float:
+    own = processes.since(pid)
+    return processes.seconds_between(own, since) if own else float("inf")
+
+
+async def _kill_all(find: Callable[[], list[int]]) -> None:
     """SIGKILL until nobody is left: a process that was about to fork may have."""
-    while left := [(pid, processes.since(pid)) for pid in processes.in_sessions(sessions)]:
+    while left := [(pid, processes.since(pid)) for pid in find()]:
         for pid, since in left:
             processes.kill(pid, since)
         for pid, since in left:

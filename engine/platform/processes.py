@@ -108,8 +108,10 @@ def in_sessions(sessions: Collection[int]) -> list[int]:
     return [process.pid for process in own() if session(process.pid) in sessions]
 
 
-_UNAWAITED: set[subprocess.Popen[bytes]] = set()
-"""Kept, since a Popen complains when it goes before its child: ours may outlive us."""
+def seconds_between(one: str, other: str) -> float:
+    """Seconds from one process's beginning to another's, infinite where a boot lies between."""
+    (boot, ticks), (other_boot, other_ticks) = one.split(":"), other.split(":")
+    return abs(int(ticks) - int(other_ticks)) / os.sysconf("SC_CLK_TCK") if boot == other_boot else float("inf")
 
 
 class Child:
@@ -123,7 +125,7 @@ class Child:
         stdin: int = subprocess.DEVNULL,
         stderr: int | IO[bytes] = subprocess.DEVNULL,
     ) -> None:
-        self._popen = subprocess.Popen(  # noqa: S603 - an argument vector of our own making, no shell
+        popen = subprocess.Popen(  # noqa: S603 - an argument vector of our own making, no shell
             argv,
             env=env,
             cwd="/",
@@ -132,11 +134,13 @@ class Child:
             stderr=stderr,
             start_new_session=True,
         )
-        self.pid = self._popen.pid
-        _UNAWAITED.add(self._popen)
+        self.pid = popen.pid
+        self._code: int | None = None
+        popen.returncode = 0  # a Popen complains when it goes before its child, and ours may outlive us
 
     async def wait(self) -> int:
         """The exit code. Cancelled, it leaves the child to go on."""
         await wait_gone(self.pid, since(self.pid))
-        _UNAWAITED.discard(self._popen)
-        return self._popen.wait()
+        if self._code is None:
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])  # noqa: ASYNC222 - it has ended
+        return self._code

@@ -27,13 +27,15 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
 class Started(msgspec.Struct, frozen=True):
     """A start that the runtime's list confirms.
 
-    `since` tells the process from a later one of the same pid. `log_from` is where in the logs, out and err, this
+    `since` tells the process from a later one of the same pid; `session` is the one that all of its processes on this
+    host belong to. `log_from` is where in the logs, out and err, this
     instance's output begins: the runtime appends to those of an earlier one of that name.
     """
 
     entry: Entry
     since: str
     log_from: tuple[int, int] = (0, 0)
+    session: int = 0
 
 
 class StartFailed(Exception):
