@@ -120,7 +120,7 @@ async def test_nothing_shows_before_it_is_stored(house: House, autojump_clock: M
         nursery.start_soon(house.runtime.send, "door", "front", "open")
         await trio.sleep(0.0005)
         assert actor.state == "shut"
-    assert actor.state == "open"  # type: ignore[comparison-overlap]
+    assert actor.state == "open"
 
 
 async def test_racing_events_come_one_after_another(house: House, autojump_clock: MockClock) -> None:

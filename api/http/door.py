@@ -43,7 +43,7 @@ class Door:
     """One row: method, path, what it wants, what it does.
 
     `access` is `open` (nobody is asked), `session` (any good token), or the permission needed. `body` is the type
-    of a JSON body's fields. A `hot` door is also answered in front of Quart. `asks`, `answers` and `refusals` describe it.
+    of a JSON body's fields. A `hot` door is also answered in front of Quart. `asks`, `answers`, `refusals` describe it.
     """
 
     method: str
