@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 from prometheus_client import (
@@ -44,33 +44,18 @@ class Metrics:
             "hatchway_transitions", "Rows taken.", ("chart", "event", "target"), registry=registry
         )
         self._refusals = Counter("hatchway_refusals", "Events refused.", ("chart", "cause"), registry=registry)
-        self._requests = Histogram(
-            "hatchway_request_duration_seconds",
-            "From a whole request to its answer, or to a stream's first item.",
-            ("method", "path", "status"),
-            buckets=QUICK,
-            registry=registry,
+        self._requests = self._timed(
+            "request_duration", "From a whole request to its answer, or to a stream's.", ("method", "path", "status")
         )
-        self._sign_ins = Histogram(
-            "hatchway_sign_in_duration_seconds",
+        self._sign_ins = self._timed(
+            "sign_in_duration",
             "From the request (key) or the claim (pairing) to the session.",
             ("method",),
             buckets=sorted({*QUICK, *PATIENT}),
-            registry=registry,
         )
-        self._lateness = Histogram(
-            "hatchway_timer_lateness_seconds", "How late timers fired.", buckets=QUICK, registry=registry
-        )
-        self._commits = Histogram(
-            "hatchway_store_commit_duration_seconds",
-            "From a step to its being stored.",
-            ("chart",),
-            buckets=QUICK,
-            registry=registry,
-        )
-        self._lag = Histogram(
-            "hatchway_event_loop_lag_seconds", "How late the event loop woke.", buckets=QUICK, registry=registry
-        )
+        self._lateness = self._timed("timer_lateness", "How late timers fired.")
+        self._commits = self._timed("store_commit_duration", "From a step to its being stored.", ("chart",))
+        self._lag = self._timed("event_loop_lag", "How late the event loop woke.")
         self._runtime = runtime
         self._counts = {
             (chart.name, state): 0
@@ -86,6 +71,9 @@ class Metrics:
         runtime.records.sinks.append(self.take)
         runtime.timers.observe = self._lateness.observe
         runtime.observe_commit = lambda chart, seconds: self._commits.labels(chart).observe(seconds)
+
+    def _timed(self, name: str, about: str, labels: Sequence[str] = (), buckets: Sequence[float] = QUICK) -> Histogram:
+        return Histogram(f"hatchway_{name}_seconds", about, labels, buckets=buckets, registry=self._registry)
 
     def count(self) -> None:
         """Count the live actors, after a store was read.

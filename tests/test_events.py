@@ -289,15 +289,3 @@ def test_frames_name_every_hole() -> None:
         Event("message", 9, {"seq": 9}),
     ]
     assert read_events(gap(1, 2)) == [Event("gap", None, {"after": 1, "until": 2})]
-
-
-async def test_a_chart_is_drawn_for_the_console(browser: Browser) -> None:
-    """`GET /api/charts/{name}/` gives each chart with its layout to any session; an unknown name is 404."""
-    token = (await sign_in(browser))["token"]
-    for name in ("pairing", "session", "instance"):
-        reply = await browser.get(f"/api/charts/{name}/", token=token)
-        assert (reply.status, reply.json()["name"]) == (200, name)
-        assert all(row["points"] for row in reply.json()["rows"])
-    reply = await browser.get("/api/charts/door/", token=token)
-    assert (reply.status, reply.json()["code"]) == (404, "not_found")
-    assert (await browser.get("/api/charts/session/")).status == 401

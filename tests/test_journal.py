@@ -6,20 +6,18 @@ import errno
 import json
 import os
 import stat
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import structlog
-import trio
 
 from engine import journal as journal_module
 from engine.clock import TrioClock
 from engine.errors import FileRefused
-from engine.journal import KEPT_BYTES, RECENT, SEGMENT_BYTES, FileJournal, FollowerDropped
+from engine.journal import KEPT_BYTES, SEGMENT_BYTES, FileJournal
 from engine.journal_files import CURRENT, Line, last_seq, parse, read_after, segments
-from engine.records import Origin, Record, Records
+from engine.records import Origin, Records
 
 
 @pytest.fixture
@@ -269,111 +267,6 @@ def _refuse(path: Path, target: Path) -> None:
     raise PermissionError(errno.EACCES, "Permission denied")
 
 
-async def take(journal: FileJournal, after: int, count: int) -> list[int]:
-    """The numbers that a follower gets, until it has `count` of them."""
-    found: list[int] = []
-    with journal.follow(after) as follower:
-        while len(found) < count:
-            found += [line.seq for line in await follower.read()]
-    return found
-
-
-async def test_followers_get_the_old_and_the_new(folder: Path, autojump_clock: trio.testing.MockClock) -> None:
-    """A follower that comes back with its last number misses nothing and gets nothing twice, restart or not."""
-    host = Host(folder)
-    host.tell(3000)
-    host = host.again()
-    found: list[int] = []
-
-    async def follow() -> None:
-        found.extend(await take(host.journal, 10, 3990))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(follow)
-        await trio.testing.wait_all_tasks_blocked()
-        for _ in range(100):
-            host.tell(10)
-            await trio.sleep(0.01)
-    assert found == list(range(11, 4001))
-    assert host.journal.followers == 0
-
-
-async def test_a_follower_without_news_is_woken_every_second(
-    folder: Path, autojump_clock: trio.testing.MockClock
-) -> None:
-    """Nothing, once a second: time for whoever follows to look whether it still may. News come at once."""
-    host = Host(folder)
-    started = trio.current_time()
-    with host.journal.follow(0) as follower:
-        assert [await follower.read() for _ in range(3)] == [[], [], []]
-        assert trio.current_time() - started == pytest.approx(3)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.sleep, 0.25)
-            nursery.start_soon(tell_later, host)
-            assert [line.seq for line in await follower.read()] == [1]
-            assert trio.current_time() - started == pytest.approx(3.1)
-
-
-async def tell_later(host: Host) -> None:
-    await trio.sleep(0.1)
-    host.tell()
-
-
-async def test_a_slow_follower_is_dropped_alone(folder: Path) -> None:
-    """Who falls too far behind is let go; the others, and memory, don't notice. It may come back and miss nothing."""
-    host = Host(folder)
-    host.tell()
-    with host.journal.follow(0) as slow, host.journal.follow(0) as quick:
-        for follower in (slow, quick):
-            assert [line.seq for line in await follower.read()] == [1]
-        for _ in range(12):
-            host.tell(RECENT // 4)
-            assert len(await quick.read()) == RECENT // 4
-        with pytest.raises(FollowerDropped):
-            await slow.read()
-    assert host.journal.followers == 0
-    assert await take(host.journal, 1, 3 * RECENT) == list(range(2, 3 * RECENT + 2))
-
-
-async def test_a_slow_reader_of_old_files_is_not_dropped(folder: Path) -> None:
-    """While it reads what lies in the files, a follower may take its time, whatever happens meanwhile."""
-    host = Host(folder)
-    host.tell(RECENT)
-    host = host.again()
-    found: list[int] = []
-    with host.journal.follow(0) as follower:
-        while len(found) < 4 * RECENT:
-            if host.journal.last_seq < 4 * RECENT:
-                host.tell(RECENT // 2)
-            found += [line.seq for line in await follower.read()]
-    assert found == list(range(1, 4 * RECENT + 1))
-
-
-async def test_memory_is_bounded(folder: Path) -> None:
-    """However many records there were, a bounded number of lines is kept."""
-    host = Host(folder)
-    host.tell(2 * RECENT)
-    tracemalloc.start()
-    host.tell(4 * RECENT)
-    grown, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert grown < 6_000_000
-
-
-async def test_a_follower_reads_past_what_the_disk_did_not_take(folder: Path) -> None:
-    """Records that never reached the file are a hole in what is replayed, not an endless wait."""
-    host = Host(folder)
-    host.tell(2)
-    fd = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(fd, host.journal._fd)
-    host.tell(2)
-    host.journal.reopen()
-    host.tell(2)
-    host.journal._recent.clear()
-    host.tell(1)
-    assert await take(host.journal, 0, 5) == [1, 2, 5, 6, 7]
-
-
 def test_numbers_are_found_by_halves(tmp_path: Path) -> None:
     """In a large file the place to read from is found without reading it all, for every number, holes or not."""
     lines = [b'{"time":1.0,"seq":%d,"pad":"%s"}\n' % (number, b"x" * (number % 700)) for number in range(3, 9000, 3)]
@@ -387,22 +280,3 @@ def test_only_whole_records_count() -> None:
     """A line is a record if it is an object with a number; its bytes are kept as they are."""
     assert parse(b'{"time":1.0,"seq":7,"kind":"notice"}') == Line(7, b'{"time":1.0,"seq":7,"kind":"notice"}')
     assert [parse(line) for line in (b"", b"{}", b'{"seq":7', b'"seq":7}', b'{"seq":"7"}')] == [None] * 5
-
-
-def test_no_field_of_a_record_is_free_text() -> None:
-    """The fields are the agreed ones: none that a secret would be put in."""
-    assert Record.__struct_fields__ == (
-        "time",
-        "seq",
-        "kind",
-        "chart",
-        "actor",
-        "event",
-        "source",
-        "target",
-        "effects",
-        "identity",
-        "address",
-        "request_id",
-        "cause",
-    )

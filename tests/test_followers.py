@@ -1,0 +1,120 @@
+"""Following the journal: nothing missed, nothing twice, and the slow let go without harm to anybody."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import trio
+
+from engine.journal import RECENT, FileJournal, FollowerDropped
+from tests.test_journal import Host, folder
+
+__all__ = ["folder"]
+
+
+async def take(journal: FileJournal, after: int, count: int) -> list[int]:
+    """The numbers that a follower gets, until it has `count` of them."""
+    found: list[int] = []
+    with journal.follow(after) as follower:
+        while len(found) < count:
+            found += [line.seq for line in await follower.read()]
+    return found
+
+
+async def test_followers_get_the_old_and_the_new(folder: Path, autojump_clock: trio.testing.MockClock) -> None:
+    """A follower that comes back with its last number misses nothing and gets nothing twice, restart or not."""
+    host = Host(folder)
+    host.tell(3000)
+    host = host.again()
+    found: list[int] = []
+
+    async def follow() -> None:
+        found.extend(await take(host.journal, 10, 3990))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(100):
+            host.tell(10)
+            await trio.sleep(0.01)
+    assert found == list(range(11, 4001))
+    assert host.journal.followers == 0
+
+
+async def test_a_follower_without_news_is_woken_every_second(
+    folder: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Nothing, once a second: time for whoever follows to look whether it still may. News come at once."""
+    host = Host(folder)
+    started = trio.current_time()
+    with host.journal.follow(0) as follower:
+        assert [await follower.read() for _ in range(3)] == [[], [], []]
+        assert trio.current_time() - started == pytest.approx(3)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 0.25)
+            nursery.start_soon(tell_later, host)
+            assert [line.seq for line in await follower.read()] == [1]
+            assert trio.current_time() - started == pytest.approx(3.1)
+
+
+async def tell_later(host: Host) -> None:
+    await trio.sleep(0.1)
+    host.tell()
+
+
+async def test_a_slow_follower_is_dropped_alone(folder: Path) -> None:
+    """Who falls too far behind is let go; the others, and memory, don't notice. It may come back and miss nothing."""
+    host = Host(folder)
+    host.tell()
+    with host.journal.follow(0) as slow, host.journal.follow(0) as quick:
+        for follower in (slow, quick):
+            assert [line.seq for line in await follower.read()] == [1]
+        for _ in range(12):
+            host.tell(RECENT // 4)
+            assert len(await quick.read()) == RECENT // 4
+        with pytest.raises(FollowerDropped):
+            await slow.read()
+    assert host.journal.followers == 0
+    assert await take(host.journal, 1, 3 * RECENT) == list(range(2, 3 * RECENT + 2))
+
+
+async def test_a_slow_reader_of_old_files_is_not_dropped(folder: Path) -> None:
+    """While it reads what lies in the files, a follower may take its time, whatever happens meanwhile."""
+    host = Host(folder)
+    host.tell(RECENT)
+    host = host.again()
+    found: list[int] = []
+    with host.journal.follow(0) as follower:
+        while len(found) < 4 * RECENT:
+            if host.journal.last_seq < 4 * RECENT:
+                host.tell(RECENT // 2)
+            found += [line.seq for line in await follower.read()]
+    assert found == list(range(1, 4 * RECENT + 1))
+
+
+async def test_memory_is_bounded(folder: Path) -> None:
+    """However many records there were, a bounded number of lines is kept."""
+    host = Host(folder)
+    host.tell(2 * RECENT)
+    tracemalloc.start()
+    host.tell(4 * RECENT)
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 6_000_000
+
+
+async def test_a_follower_reads_past_what_the_disk_did_not_take(folder: Path) -> None:
+    """Records that never reached the file are a hole in what is replayed, not an endless wait."""
+    host = Host(folder)
+    host.tell(2)
+    fd = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(fd, host.journal._fd)
+    host.tell(2)
+    host.journal.reopen()
+    host.tell(2)
+    host.journal._recent.clear()
+    host.tell(1)
+    assert await take(host.journal, 0, 5) == [1, 2, 5, 6, 7]
