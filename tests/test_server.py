@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from api.server import ServerLimits, open_sockets, serve
 from api.transport.pinned import check_hypercorn
 from engine.errors import EngineUnavailable
-from tests.wire import GET, Served, Told, bare_app, lane_of, quart_app, serving
+from tests.wire import GET, Served, Told, bare_app, certificate, lane_of, quart_app, server_context, serving
 
 BIG = 16 * 1024 * 1024
 
@@ -442,3 +442,33 @@ async def test_a_host_out_of_files(autojump_clock: MockClock, caplog: pytest.Log
         assert late.recv(65536).startswith(b"HTTP/1.1 200")
         late.close()
     assert {record.message for record in caplog.records} == {"can't accept a connection: Too many open files"}
+
+
+async def test_a_new_certificate(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """A certificate that is replaced counts for the next connection, and those that are open go on."""
+    contexts = []
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        contexts.append(server_context(certificate(tmp_path / name)))
+    async with serving(tls=lambda: contexts[0]) as served:
+        before = await served.connect()
+        contexts.pop(0)
+        after = await served.connect()
+        seen = [client.stream.getpeercert(binary_form=True) for client in (before, after)]
+        assert seen[0] != seen[1]
+        for client in (before, after):
+            assert (await client.get(b"/hello"))[0] == 200
+
+
+async def test_an_error_of_ours(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake in the server itself costs the connection that met it, and a line in the log."""
+    async with serving() as served:
+        unlucky, other = await served.connect(), await served.connect()
+        with monkeypatch.context() as patch:
+            patch.setattr("api.transport.h1.refusal", lambda *_: {"": 400}["a mistake"])
+            await unlucky.send(GET % (b"/hello", b""))
+            assert await unlucky.ends()
+        assert (await other.get(b"/hello"))[0] == 200
+    assert [record.message for record in caplog.records] == ["a connection ended in an error of ours"]

@@ -340,11 +340,14 @@ async def serving(
     *,
     limits: ServerLimits | Callable[[], ServerLimits] = ServerLimits(),  # noqa: B008 - it is frozen
     certified: Path | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
     lane: Callable[[Told], Lane] | None = None,
 ) -> AsyncIterator[Served]:
     """`make`'s app on a free port of loopback, over TLS if a folder for its certificate is given."""
     told = Told()
-    tls = server_context(certificate(certified)) if certified else None
+    if certified is not None:
+        context = server_context(certificate(certified))
+        tls = lambda: context  # noqa: E731
     asked = limits if callable(limits) else lambda: limits
 
     async def run(served: Served, task_status: Any) -> None:
@@ -354,7 +357,7 @@ async def serving(
                 await open_sockets("127.0.0.1", 0),
                 shutdown=told.shutdown,
                 limits=asked,
-                tls=(lambda: tls) if tls else None,
+                tls=tls,
                 lane=lane(told) if lane else None,
                 task_status=task_status,
             )
