@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
+from binascii import a2b_base64, b2a_base64
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -30,14 +30,17 @@ class Challenge(NamedTuple):
     seconds_left: float
 
 
+_TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_+/", b"+/\0\0")
+
+
 def encode(part: bytes) -> str:
     """base64url without padding (RFC 7515 section 2)."""
-    return urlsafe_b64encode(part).rstrip(b"=").decode()
+    return b2a_base64(part, newline=False).rstrip(b"=").translate(_TO_URL).decode()
 
 
 def decode(part: str) -> bytes:
     """The bytes of canonical base64url; raises ValueError for any other spelling."""
-    data = urlsafe_b64decode(part.encode("ascii") + b"=" * (-len(part) % 4))
+    data = a2b_base64(part.encode("ascii").translate(_FROM_URL) + b"=" * (-len(part) % 4))
     if encode(data) != part:
         raise ValueError("not canonical base64url")
     return data
