@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import socket
 import warnings
@@ -80,23 +81,31 @@ def parse(data: bytes) -> Raw:
 
 
 def exchange(port: int, data: bytes, *, wait: float = 10.0, address: str = "127.0.0.1") -> Raw:
-    """Send bytes from a loopback `address`, read to the end that the engine makes; the first answer.
-
-    A request that does not ask for the connection's end must be one that the engine ends it for.
-    """
+    """Send bytes from a loopback `address`; the first answer, read to its end or the connection's."""
     with socket.create_connection(("127.0.0.1", port), timeout=wait, source_address=(address, 0)) as peer:
         with suppress(BrokenPipeError, ConnectionResetError):
             peer.sendall(data)  # it may have refused already: its answer is there all the same
         received = b""
         with suppress(ConnectionResetError):
-            while chunk := peer.recv(65536):
+            while not _whole(received, data) and (chunk := peer.recv(65536)):
                 received += chunk
     return parse(received)
 
 
-def request(method: str, target: str, *headers: str, port: int, body: bytes = b"", host: str | None = None) -> bytes:
-    """A whole request that asks for the connection's end; `host` replaces the engine's own."""
-    lines = [f"{method} {target} HTTP/1.1", f"Host: {host or f'127.0.0.1:{port}'}", "Connection: close", *headers]
+def _whole(received: bytes, data: bytes) -> bool:
+    """Whether an answer of a known length stands whole in what came."""
+    head, end, body = received.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\ncontent-length: *([0-9]+)", head)
+    return bool(end) and length is not None and (data.startswith(b"HEAD ") or len(body) >= int(length[1]))
+
+
+def request(
+    method: str, target: str, *headers: str, port: int, body: bytes = b"", host: str | None = None, close: bool = True
+) -> bytes:
+    """A whole request, that asks for the connection's end unless told not to; `host` replaces the engine's own."""
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {host or f'127.0.0.1:{port}'}", *headers]
+    if close:
+        lines.append("Connection: close")
     if body:
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

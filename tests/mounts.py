@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from api.http.doors import DOORS as TABLE
 from api.http.front import Front
 from api.http.lane import HotDoors
 from api.server import open_sockets, serve
+from api.transport.lane import LaneAnswer, LaneRequest
 from engine.engine import Engine
 from tests.fakes import Browser, sign_in, virtual_engine
 from tests.hostile import Raw, exchange, request
@@ -43,17 +44,30 @@ LANES = (False, False, True)
 """The third mount has the lane before h11; what that leaves goes to the front."""
 
 
+class Counted:
+    """A lane that knows how many requests it has answered itself."""
+
+    def __init__(self, lane: HotDoors) -> None:
+        self._lane, self.answered = lane, 0
+
+    def __call__(self, request: LaneRequest) -> LaneAnswer | Awaitable[LaneAnswer] | None:
+        answer = self._lane(request)
+        self.answered += answer is not None
+        return answer
+
+
 class Mounts(NamedTuple):
-    """Where one engine is served, once for each mount, and a token of its."""
+    """Where one engine is served, once for each mount, a token of its, and the lane."""
 
     ports: tuple[int, ...]
     token: str
+    lane: Counted
 
 
 @contextmanager
 def served(home: Path) -> Iterator[Mounts]:
     """An engine in a thread of its own, until left."""
-    ready, ports, tokens = threading.Event(), list[int](), list[str]()
+    ready, ports, tokens, lanes = threading.Event(), list[int](), list[str](), list[Counted]()
     ends: list[Any] = []
 
     async def run() -> None:
@@ -64,7 +78,8 @@ def served(home: Path) -> Iterator[Mounts]:
                 app, sockets = mount(engine), await open_sockets("127.0.0.1", 0)
                 app.bound = tuple(listener.getsockname()[:2] for listener in sockets)
                 ports.append(app.bound[0][1])
-                lane = HotDoors(engine, app, TABLE) if with_lane else None
+                lane = Counted(HotDoors(engine, app, TABLE)) if with_lane else None
+                lanes.extend([lane] if lane else [])
                 nursery.start_soon(_serve, app, sockets, over, lane)
             tokens.append((await sign_in(Browser(make_app(engine))))["token"])
             ready.set()
@@ -74,14 +89,14 @@ def served(home: Path) -> Iterator[Mounts]:
     thread.start()
     try:
         assert ready.wait(20)
-        yield Mounts(tuple(ports), tokens[0])
+        yield Mounts(tuple(ports), tokens[0], lanes[0])
     finally:
         token, over = ends[0]
         token.run_sync_soon(over.set)
         thread.join(20)
 
 
-async def _serve(app: Front, sockets: Any, over: trio.Event, lane: HotDoors | None) -> None:
+async def _serve(app: Front, sockets: Any, over: trio.Event, lane: Counted | None) -> None:
     await serve(app, sockets, shutdown=over, lane=lane)
 
 
@@ -103,6 +118,7 @@ def everywhere(mounts: Mounts, method: str, target: str, *headers: str, body: by
                 port=port,
                 body=body,
                 host=host.replace("PORT", str(port)) or None,
+                close=False,  # the lane leaves requests that speak of the connection
             )
             for port in mounts.ports
         ],

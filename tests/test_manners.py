@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mounts import CHALLENGE, DOORS, INSPECT, JSON, OUTCOME, VERIFY, Mounts, code, everywhere, mounts, raw
+from tests.mounts import CHALLENGE, DOORS, INSPECT, JSON, OUTCOME, VERIFY, Mounts, code, everywhere, mounts, plain, raw
 
 __all__ = ["mounts"]
 
@@ -17,7 +17,7 @@ def test_spellings_of_a_target(mounts: Mounts, door: str, spell: str) -> None:
         target = spell.format(path, last=path.removeprefix("/api/auth/"))
         bodies = b"{}" if door == VERIFY else b""
         kind = f"{JSON}\r\n" if bodies else ""
-        head = f"{DOORS[door]} {target} HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\nConnection: close\r\n{kind}"
+        head = f"{DOORS[door]} {target} HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n{kind}"
         data = f"{head}Content-Length: {len(bodies)}\r\n\r\n".encode() + bodies
         assert raw(mounts, data).status == OUTCOME[door]
 
@@ -202,5 +202,13 @@ def test_what_two_parsers_could_read_differently(mounts: Mounts, door: str, name
 )
 def test_request_lines(mounts: Mounts, line: bytes) -> None:
     """D22: odd targets, versions and methods are a plain refusal."""
-    answer = raw(mounts, line + b"\r\nHost: 127.0.0.1:PORT\r\nConnection: close\r\n\r\n")
+    answer = raw(mounts, line + b"\r\nHost: 127.0.0.1:PORT\r\n\r\n")
     assert answer.status in (400, 501, 505)
+
+
+def test_the_lane_takes_plain_requests(mounts: Mounts) -> None:
+    """What browsers and our clients send at these doors the lane itself answers: the cases above went through it."""
+    for door in DOORS:
+        before = mounts.lane.answered
+        plain(mounts, door, "Accept: */*", "User-Agent: x", "Origin: http://127.0.0.1:PORT")
+        assert mounts.lane.answered == before + 1
