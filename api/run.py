@@ -41,6 +41,7 @@ class Doors:
         self.engine = engine
         self.app: Front = make_app(engine)
         self.lane = HotDoors(engine, self.app, DOORS)
+        self._limits_of, self._limits = engine.settings, _limits(engine.settings)
         self.tls = Tls(engine.home, engine.settings) if wanted(engine.settings) else None
         self.systemd = Notifier()
 
@@ -62,16 +63,11 @@ class Doors:
         }
 
     def limits(self) -> ServerLimits:
-        """HTTP manners as they are set now."""
-        limits = self.engine.settings.limits
-        return ServerLimits(
-            header_bytes=limits.header_bytes,
-            header_seconds=limits.header_seconds,
-            body_seconds=limits.body_seconds,
-            idle_seconds=limits.idle_seconds,
-            write_seconds=limits.write_seconds,
-            max_connections=self.engine.settings.max_connections,
-        )
+        """HTTP manners as they are set now. Asked several times a request, so made anew only after a reload."""
+        if self._limits_of is not self.engine.settings:
+            self._limits_of = self.engine.settings
+            self._limits = _limits(self._limits_of)
+        return self._limits
 
     def stop(self) -> None:
         """End the engine: everybody who waits is told, then the doors close."""
@@ -91,6 +87,18 @@ class Doors:
         finally:
             self.systemd.ready(self.url)
         return waiting
+
+
+def _limits(settings: Settings) -> ServerLimits:
+    limits = settings.limits
+    return ServerLimits(
+        header_bytes=limits.header_bytes,
+        header_seconds=limits.header_seconds,
+        body_seconds=limits.body_seconds,
+        idle_seconds=limits.idle_seconds,
+        write_seconds=limits.write_seconds,
+        max_connections=settings.max_connections,
+    )
 
 
 @asynccontextmanager
