@@ -65,6 +65,7 @@ class Engine:
         self.started_at = clock.wall()
         self.keys = AuthorizedKeys(home / "authorized_keys")
         self.own_key = load_own_key(home, self.keys)
+        self.keys.entries()  # raises FileRefused where others may read or write it: no engine starts on that
         self.journal = FileJournal(home / "log", clock)
         self.records = Records(clock, self.journal, log_record, last_seq=self.journal.last_seq)
         self.runtime = Runtime(clock, self.records)

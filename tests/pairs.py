@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -89,6 +90,11 @@ class Console:
         lines = [line.strip() for line in self._file]
         self.close()
         return [json.loads(line) for line in lines if line.startswith(b"{")]
+
+    def reset(self) -> None:
+        """Hang up as a crashed machine does, with a reset."""
+        self._peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close()
 
     def close(self) -> None:
         """Hang up."""
