@@ -51,7 +51,7 @@ async def serve(
     context, config = Context(limits, lane), ServerConfig(limits, clock or SystemClock())
     try:
         async with _lifespan(app, config) as state, trio.open_nursery() as nursery:
-            nursery.start_soon(sweep, context.queues)
+            nursery.start_soon(sweep, context.queues, context.refresh)
 
             def connect(sock: socket.socket, secured: ssl.SSLContext | None) -> Connection:
                 return Connection(app, config, context, ConnectionState(state), sock, secured)

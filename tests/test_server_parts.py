@@ -29,7 +29,7 @@ async def test_deadlines(autojump_clock: MockClock, caplog: pytest.LogCaptureFix
     queue = Queue(Kind.HEAD, lambda: 10)
     begun, left, again, renewed, broken, last = [Waiter(broken=number == 4) for number in range(6)]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sweep, (queue, Queue(Kind.IDLE, lambda: 60)))
+        nursery.start_soon(sweep, (queue, Queue(Kind.IDLE, lambda: 60)), lambda: None)
         for waiter in (begun, left, again, broken):
             queue.enter(waiter)
         queue.renew(renewed)  # it never entered
@@ -54,7 +54,7 @@ async def test_deadlines_follow_a_reload(autojump_clock: MockClock) -> None:
     seconds = 60.0
     queue, waiter = Queue(Kind.IDLE, lambda: seconds), Waiter()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sweep, (queue,))
+        nursery.start_soon(sweep, (queue,), lambda: None)
         queue.enter(waiter)
         await trio.sleep(4.5)
         seconds = 2.0

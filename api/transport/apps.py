@@ -25,11 +25,11 @@ class ClientGone(OSError):
 class Inbox:
     """What one request's app receives: its body as it comes, then `http.disconnect`, as often as it asks."""
 
-    __slots__ = ("_arrived", "_body", "_closed", "_room", "_told", "_whole")
+    __slots__ = ("_arrived", "_body", "_closed", "_left", "_room", "_told", "_whole")
 
     def __init__(self) -> None:
         self._body: bytes | bytearray = b""
-        self._whole = self._told = self._closed = False
+        self._whole = self._told = self._closed = self._left = False
         self._arrived: trio.Event | None = None
         self._room: trio.Event | None = None
 
@@ -59,7 +59,9 @@ class Inbox:
         """The next message; waits only if there is none."""
         while not self._body and (self._told or not self._whole):
             if self._closed:
-                await trio.lowlevel.checkpoint()
+                if self._left:  # an app that asks again and again must not keep the others out
+                    await trio.lowlevel.checkpoint()
+                self._left = True
                 return {"type": "http.disconnect"}
             if self._arrived is None:
                 self._arrived = trio.Event()

@@ -117,7 +117,7 @@ class Connection(TCPServer):
             if answers:  # pipelined: the others want their turn
                 self._update(busy=True)
                 await trio.lowlevel.checkpoint()
-            plain = recognise(data, begin, self.context.limits().header_bytes)
+            plain = recognise(data, begin, self.context.header_bytes)
             answer = None if plain is None else await self._answer(plain, lane)
             if plain is None or answer is None:
                 break

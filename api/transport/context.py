@@ -111,6 +111,7 @@ class Context(WorkerContext):
     def __init__(self, limits: Callable[[], ServerLimits], lane: Lane | None) -> None:
         super().__init__(max_requests=None)
         self.limits, self.lane = limits, lane
+        self.header_bytes = limits().header_bytes
         self.idle = Queue(Kind.IDLE, lambda: limits().idle_seconds)
         self.head = Queue(Kind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(Kind.BODY, lambda: limits().body_seconds + BODY_GRACE)
@@ -118,6 +119,10 @@ class Context(WorkerContext):
         self.stopping = False
         self.connections: set[Member] = set()
         self._emptied = trio.Event()
+
+    def refresh(self) -> None:
+        """Ask anew for what is needed at every request; the sweeper does so each second."""
+        self.header_bytes = self.limits().header_bytes
 
     @property
     def queues(self) -> tuple[Queue, ...]:

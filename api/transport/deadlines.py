@@ -76,9 +76,10 @@ class Queue:
         return float("inf")
 
 
-async def sweep(queues: tuple[Queue, ...]) -> None:
+async def sweep(queues: tuple[Queue, ...], refresh: Callable[[], None]) -> None:
     """End what is due, for ever. One such task stands beside the connections, instead of a timer in each."""
     while True:
+        refresh()
         now = trio.current_time()
         due = min(queue.expire(now) for queue in queues)
         await trio.sleep_until(min(due, now + TICK))

@@ -130,7 +130,7 @@ class H1(H11Protocol):
 
     async def _begin(self, request: h11.Request, head: bytes) -> None:
         headers = [(name.lower(), value) for name, value in request.headers.raw_items()]
-        status = refusal(request, headers, head, self.config.h11_max_incomplete_size)
+        status = refusal(request, headers, head, self.context.header_bytes)
         target = origin_form(request.target, headers)
         if status is not None or target is None:
             return await self.refuse(status or 400)

@@ -85,7 +85,7 @@ class H2(H2Protocol):
 
     async def _create_stream(self, request: h2.events.RequestReceived) -> None:
         headers, stream_id = request.headers or [], request.stream_id or 0
-        status = refusal(headers, self.config.h11_max_incomplete_size)
+        status = refusal(headers, self.context.header_bytes)
         if status is not None:
             return await self._refuse(stream_id, status)
         stream = Stream(
