@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from api.server import Lane, LaneRequest
+from api.server import Lane, LaneRequest, ServerLimits
 from api.transport.h1 import origin_form, refusal
 from api.transport.lane import LaneAnswer, Plain, encode, recognise
 from tests.fakes import effort
@@ -107,7 +107,7 @@ def by_h11(data: bytes) -> Plain | None:
     waits = connection.they_are_waiting_for_100_continue or connection.their_state is not h11.DONE
     if refusal(request, headers, head, LIMIT) is not None or target is None or waits:
         return None
-    return Plain(request.method, target, headers, body, len(data) - len(connection.trailing_data[0]))
+    return Plain(request.method, target, tuple(headers), body, len(data) - len(connection.trailing_data[0]))
 
 
 PIECES = [
@@ -250,3 +250,16 @@ async def test_a_lane_that_fails(autojump_clock: MockClock, caplog: pytest.LogCa
         assert answer.count(b"HTTP/1.1") == 1
         assert (await (await served.connect()).get(b"/hello"))[0] == 200
     assert [record.message for record in caplog.records] == ["the lane raised at b'/fail'"]
+
+
+async def test_the_same_again(autojump_clock: MockClock) -> None:
+    """A request that is repeated byte by byte is taken each time, one that differs anew, under the limit of now."""
+    limits = ServerLimits()
+    async with serving(lane=lane_of, limits=lambda: limits) as served:
+        client = await served.connect()
+        for number, path in enumerate([b"/hello", b"/hello", b"/hello", b"/nowhere", b"/hello", b"/peer", b"/hello"]):
+            assert (await client.get(path))[0] == (404 if number == 3 else 200)
+        assert served.told.taken == 6
+        limits = ServerLimits(header_bytes=10)
+        await trio.sleep(2)
+        assert (await client.get(b"/hello"))[0] == 431

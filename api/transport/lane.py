@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-Headers = list[tuple[bytes, bytes]]
+Headers = tuple[tuple[bytes, bytes], ...]
 
 # Possessive throughout: no byte is looked at twice, however a request is made up. What h11 allows besides (other
 # methods and versions, empty lines, bytes past ASCII, forty headers and more) is h11's.
@@ -90,13 +90,13 @@ def recognise(data: bytes, begin: int, header_bytes: int) -> Plain | None:
     end = match.end()
     length = fields.get(b"content-length")
     if method == b"GET":
-        return Plain(method, target, headers, b"", end) if length is None else None
+        return Plain(method, target, tuple(headers), b"", end) if length is None else None
     if length is None or LENGTH.fullmatch(length) is None or len(data) < end + int(length):
         return None
-    return Plain(method, target, headers, data[end : end + int(length)], end + int(length))
+    return Plain(method, target, tuple(headers), data[end : end + int(length)], end + int(length))
 
 
-def _doubled(headers: Headers) -> bool:
+def _doubled(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     names = [name for name, _ in headers]
     return any(names.count(name) > 1 for name in SINGLE)
 
