@@ -196,15 +196,3 @@ def url() -> Kind:
         return value
 
     return Kind(read)
-
-
-def store() -> Kind:
-    """`sqlite`, or where a fleet's store is."""
-
-    def read(raw: object) -> str:
-        value = _text(raw)
-        if value != "sqlite" and urlsplit(value).scheme not in ("redis", "rediss", "redis+sentinel"):
-            raise ValueError("sqlite, or an address such as redis://127.0.0.1:6379/0, is wanted")
-        return value
-
-    return Kind(read)

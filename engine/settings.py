@@ -83,14 +83,6 @@ class Limits(msgspec.Struct, frozen=True):
     json_depth: Annotated[int, _r(kinds.integer(1, 512), "depth of a JSON body")] = 32
 
 
-class Slurm(msgspec.Struct, frozen=True):
-    """How instances are given to a cluster, where `platform` is `slurm`."""
-
-    partition: Annotated[str | None, _s(kinds.text(), "partition of the jobs")] = None
-    account: Annotated[str | None, _s(kinds.text(), "account of the jobs")] = None
-    time_limit: Annotated[int | None, _s(kinds.duration(60, 8760 * 3600), "time limit of the jobs")] = None
-
-
 class Log(msgspec.Struct, frozen=True):
     """The log's form: `auto` is for people on a terminal and JSON off it."""
 
@@ -125,9 +117,8 @@ class Settings(msgspec.Struct, frozen=True):
     )
     metrics_open: Annotated[bool, _r(kinds.boolean(), "/metrics without a token from anywhere")] = False
     vendor_key: Annotated[str | None, _s(kinds.lines(), "the license vendor's public key, PEM or its path")] = None
-    store: Annotated[str, _s(kinds.store(), "sqlite, or a fleet's redis address")] = "sqlite"
-    platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
-    slurm: Slurm = Slurm()
+    store: Annotated[str, _s(kinds.choice("sqlite"), "where sessions are kept")] = "sqlite"
+    platform: Annotated[str, _s(kinds.choice("apptainer"), "what runs instances")] = "apptainer"
     log: Log = Log()
     url: Annotated[str | None, Setting(AT_ONCE, kinds.url(), "engine the command talks to; unset: the local one")] = (
         None

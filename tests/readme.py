@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 from api.http.doors import DOORS
+from api.http.openapi import record_schema
 from api.http.problems import STATUS
 from engine.settings import TABLE, show
 from statecharts import instance, pairing, session
@@ -43,9 +45,14 @@ def settings() -> str:
     return "\n".join(rows)
 
 
+def record() -> str:
+    """The JSON Schema of a record."""
+    return f"```json\n{json.dumps(record_schema(), indent=2)}\n```"
+
+
 def drawn(text: str) -> str:
     """The README's text with each drawn part as it is now."""
-    for part in (charts, doors, problems, settings):
+    for part in (charts, doors, problems, record, settings):
         name = part.__name__
         between = f"<!-- {name} -->\n\n{part()}\n\n<!-- /{name} -->"
         text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _: between, text, flags=re.DOTALL)  # noqa: B023

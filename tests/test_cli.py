@@ -200,13 +200,6 @@ def test_the_stored_token_is_never_shown(home: Path) -> None:
     assert "was not set" in run("config", "unset", "connection-token").stderr
 
 
-def test_a_stores_password_is_not_shown() -> None:
-    """A store's address may hold a password, which no list shows."""
-    run("config", "set", "store", "redis://me:hidden@127.0.0.1:6379/0")
-    assert "redis://...@127.0.0.1:6379/0" in run("config", "list").output
-    assert "hidden" not in run("config", "list", "--json").output + run("config", "get", "store").output
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 5}', "\xff"])
 def test_a_damaged_token_file_is_as_none(home: Path, text: str) -> None:
     """A stored token that can't be read is replaced at the next sign-in, not a reason to fail."""

@@ -119,9 +119,9 @@ def test_settings_reach_the_running_engine(home: Path) -> None:
     """`config set` says how, `engine reload` does it and names what waits for a restart."""
     with running_engine(home) as engine:
         engine.command("config", "set", "max_instances", "3")
-        engine.command("config", "set", "platform", "slurm")
+        engine.command("config", "set", "tls", "auto")
         assert engine.command("engine", "reload") == "reloaded\n"
-        engine.command("config", "unset", "platform")
+        engine.command("config", "unset", "tls")
         engine.command("config", "set", "max_instances", "many", code=1)
         assert engine.command("engine", "reload") == "reloaded\n"
         (home / "config.toml").write_text("prot = 1\n")

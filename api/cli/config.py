@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import click
 from api.cli.groups import json_option
 
 TOKEN = "connection-token"  # noqa: S105 - the setting's name
-_LOGIN = re.compile(r"(?<=://)[^/@]*@")
 
 
 def _names(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
@@ -50,7 +48,7 @@ def get(name: str, as_json: bool) -> None:
         shown = value or ""
     else:
         value = _value(home, name)
-        shown = _without_login(show(name, value))
+        shown = show(name, value)
     if as_json:
         print_json({"name": name, "value": None if value is None else shown})
     elif value is None:
@@ -108,7 +106,7 @@ def list_(as_json: bool) -> None:
 
     home = home_folder()
     values, sources = _values(home)
-    shown = {name: _without_login(show(name, values[name])) for name in TABLE}
+    shown = {name: show(name, values[name]) for name in TABLE}
     rows = [(name, shown[name], sources[name], row.effect) for name, row in TABLE.items()]
     rows.append((TOKEN, "set" if _token_is_set(home) else "", "file" if _token_is_set(home) else "default", "at once"))
     if as_json:
@@ -137,11 +135,6 @@ def _value(home: Path, name: str) -> Any:
 
 def _token_is_set(home: Path) -> bool:
     return (home / TOKEN).exists()
-
-
-def _without_login(text: str) -> str:
-    """An address without the user and password that a store's may hold."""
-    return _LOGIN.sub("...@", text)
 
 
 def _tell_effect(name: str) -> None:
