@@ -10,9 +10,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from engine.trust.keys import PrivateKey
 from tests.bench.load import Flow, Told, flows, request, wrk
 from tests.bench.peers.install import Peers
 from tests.bench.results import Plan, Results
@@ -21,7 +23,7 @@ from tests.fakes import key, signed
 from tests.processes import prepare
 
 HELLO = "bare hello, stock Hypercorn-trio"
-LANE, ASGI = "Hatchway", "Hatchway, lane off"
+LANE, ASGI, FRESH = "Hatchway", "Hatchway, lane off", "Hatchway, a few sessions"
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 CONNECTIONS = (1, 32, 256, 1024)
 
@@ -57,8 +59,18 @@ def sign_in_by_key(server: Server) -> str:
 
 
 def solved(server: Server) -> dict[str, str]:
-    """The body that answers a fresh challenge."""
-    return signed(ask(server, "GET", "/api/auth/challenge/")["nonce"], key(), "RS256")
+    """The body that answers a fresh challenge, by the key that may sign in."""
+    return solved_by(server, key())
+
+
+def solved_by(server: Server, private: PrivateKey) -> dict[str, str]:
+    """The body that answers a fresh challenge, by that key."""
+    return signed(ask(server, "GET", challenge(private))["nonce"], private, "RS256")
+
+
+def challenge(private: PrivateKey) -> str:
+    """The challenge of a key, as clients ask for it."""
+    return f"/api/auth/challenge/?identity={quote(private.public.identity, safe='')}"
 
 
 def key_flow(server: Server, answers: Iterator[dict[str, str]]) -> Flow | None:
@@ -68,7 +80,7 @@ def key_flow(server: Server, answers: Iterator[dict[str, str]]) -> Flow | None:
 
 
 def _key_flow(port: int, body: dict[str, str]) -> Flow:
-    assert (yield request("GET", "/api/auth/challenge/", port)).status == 200
+    assert (yield request("GET", challenge(key()), port)).status == 200
     assert (yield request("POST", "/api/auth/verify/", port, body)).status == 200
 
 
@@ -107,8 +119,8 @@ class Field:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         self.start(HELLO, yardstick)
         self.checks[HELLO] = Check("/")
-        for name, lane in ((LANE, "true"), (ASGI, "false")):
-            home = folder / lane
+        for name, lane in ((LANE, "true"), (ASGI, "false"), (FRESH, "true")):
+            home = folder / name
             prepare(home)
             server = self.start(name, hatchway, HATCHWAY_HOME=str(home), HATCHWAY_LANE=lane)
             self._by_key(name, server)
@@ -128,7 +140,8 @@ class Field:
             answers = iter([solved(server) for _ in range(count)])
             return lambda: key_flow(server, answers)
 
-        self.flows[name] = prepared
+        if name != FRESH:
+            self.flows[name] = prepared
 
     def _start_peers(self, peers: Peers, public: Path) -> None:
         if peers.python is not None:
@@ -169,11 +182,11 @@ def measure(results: Results, plan: Plan) -> None:
             field.check(name, 32, 1)  # warmed up
         told: dict[str, list[Told]] = {}
         for _ in range(plan.rounds):
-            for name in field.checks:
+            for name in [name for name in field.checks if name != FRESH]:
                 told.setdefault(f"inspect, {name}", []).append(field.check(name, 32, plan.seconds))
             for name in field.flows:
                 told.setdefault(f"sign-in, {name}", []).append(field.sign_ins(name, plan.seconds))
-            door = field.check(ASGI, 32, plan.seconds, "/api/auth/sessions/")
+            door = field.check(FRESH, 32, plan.seconds, "/api/auth/sessions/")
             told.setdefault("sessions list through Quart", []).append(door)
             for name in (HELLO, LANE):
                 for connections in CONNECTIONS:

@@ -1,0 +1,82 @@
+"""Sign-in, inspect, renew and logout with many live sessions beside the same with a few, through the doors."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import trio
+
+from api.http.app import make_app
+from engine.engine import Engine, open_engine
+from engine.records import NOBODY
+from engine.settings import Settings
+from engine.trust.permissions import FIVE
+from tests.bench.results import Plan, Results
+from tests.fakes import Browser, key, sign_in
+from tests.processes import prepare
+
+USED = 60
+"""Sessions that go through their whole life in a round."""
+
+
+async def fill(engine: Engine, count: int) -> None:
+    """Live sessions, as a sign-in leaves them."""
+
+    async def start_some() -> None:
+        for _ in range(count // 64):
+            await engine.sessions.start("key", key().public.identity, FIVE, 3600, proof="signature", origin=NOBODY)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(64):
+            nursery.start_soon(start_some)
+
+
+async def lives(browser: Browser) -> dict[str, float]:
+    """CPU seconds of each stage of a session's life, by doors."""
+    told: dict[str, float] = {}
+    began = time.process_time()
+
+    def lap(name: str) -> None:
+        nonlocal began
+        told[name] = (time.process_time() - began) / USED
+        began = time.process_time()
+
+    sessions = [await sign_in(browser) for _ in range(USED)]
+    lap("sign-in")
+    for session in sessions:
+        for _ in range(10):
+            assert (await browser.get("/api/auth/inspect/", token=session["token"])).status == 200
+    lap("inspect")
+    for session in sessions:
+        assert (await browser.post("/api/auth/renew/", {}, token=session["token"])).status == 200
+    lap("renew")
+    for session in sessions:
+        assert (await browser.post("/api/auth/logout/", {}, token=session["token"])).status == 204
+    lap("logout")
+    return told
+
+
+def measure(results: Results, plan: Plan) -> None:
+    """By turns, on two engines in one process: one nearly empty, one full."""
+    many = int(100_000 * plan.size)
+
+    async def run() -> list[tuple[dict[str, float], dict[str, float]]]:
+        with tempfile.TemporaryDirectory() as folder:
+            few_home, many_home = Path(folder) / "few", Path(folder) / "many"
+            prepare(few_home)
+            prepare(many_home)
+            async with open_engine(few_home, Settings) as few, open_engine(many_home, Settings) as full:
+                await fill(few, 128)
+                await fill(full, many)
+                few_doors, full_doors = Browser(make_app(few)), Browser(make_app(full))
+                await lives(few_doors)
+                await lives(full_doors)
+                return [(await lives(few_doors), await lives(full_doors)) for _ in range(plan.rounds)]
+
+    rounds = trio.run(run)
+    for name in rounds[0][0]:
+        results.add(f"{name}, 100 sessions", "us CPU", [few[name] * 1e6 for few, _ in rounds])
+        results.add(f"{name}, {many:,} sessions", "us CPU", [full[name] * 1e6 for _, full in rounds])
+        results.ratio(f"{name}, {many:,} / 100 sessions", f"{name}, {many:,} sessions", f"{name}, 100 sessions")

@@ -1,0 +1,117 @@
+"""The operator's `y` to the token in the client, with many event streams held; bytes of a held stream."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.bench.doors import ask, solved_by
+from tests.bench.load import request
+from tests.bench.results import Plan, Results
+from tests.bench.servers import Server, free_port, hatchway, serving
+from tests.fakes import key
+from tests.processes import prepare
+
+
+def hold(server: Server, token: str, count: int) -> list[socket.socket]:
+    """So many event streams, each with its first bytes read."""
+    held = []
+    for _ in range(count):
+        sock = socket.create_connection(("127.0.0.1", server.port))
+        sock.sendall(request("GET", "/api/events/", server.port, token=token))
+        held.append(sock)
+    for sock in held:
+        assert sock.recv(15).startswith(b"HTTP/1.1 200")
+    return held
+
+
+def drain(held: list[socket.socket]) -> None:
+    """Read what has come; a follower that nobody reads for would be dropped."""
+    poll = select.poll()
+    by_file = {sock.fileno(): sock for sock in held}
+    for file in by_file:
+        poll.register(file, select.POLLIN)
+    while ready := poll.poll(300):
+        for file, _ in ready:
+            by_file[file].recv(262_144)
+
+
+class Host:
+    """The operator's end of one pairing: lines over the operator socket."""
+
+    def __init__(self, home: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(home / "operator.sock"))
+        self._lines = self._socket.makefile("rb")
+        self.say({"op": "pair", "permissions": None, "lifetime": 3600})
+        self.code = self.hear()["code"]
+
+    def say(self, line: dict[str, Any]) -> None:
+        self._socket.sendall(json.dumps(line).encode() + b"\n")
+
+    def hear(self) -> Any:
+        return json.loads(self._lines.readline())
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()
+
+
+def yes_to_token(server: Server, home: Path) -> float:
+    """Seconds from the operator's `y` to the last line of the claim, which holds the token."""
+    host = Host(home)
+    with socket.create_connection(("127.0.0.1", server.port)) as console:
+        console.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        console.sendall(request("POST", "/api/auth/pair/request/", server.port, {"code": host.code}))
+        while host.hear()["event"] != "claimed":
+            pass
+        data = b""
+        while b'"accepted"' not in data:
+            data += console.recv(4096)
+        time.sleep(0.05)  # the claim's own records are on their way to the held streams
+        began = time.perf_counter()
+        host.say({"answer": "y"})
+        while b'"token"' not in data:
+            data += console.recv(4096)
+        lasted = time.perf_counter() - began
+    host.close()
+    return lasted
+
+
+def measure(results: Results, plan: Plan) -> None:
+    """All of it."""
+    count, times = int(2000 * plan.size), max(20, int(100 * plan.size))
+    quiet, held_rounds, p99s, memory = [], [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        prepare(home)
+        port = free_port()
+        with serving(hatchway(port), port, HATCHWAY_HOME=str(home)) as server:
+            token = f"Bearer {ask(server, 'POST', '/api/auth/verify/', solved_by(server, key('own')))['token']}"
+            yes_to_token(server, home)
+            for _ in range(plan.rounds):
+                quiet.append(sorted(yes_to_token(server, home) for _ in range(times))[times // 2])
+                before = server.memory()
+                held = hold(server, token, count)
+                time.sleep(0.5)
+                memory.append((server.memory() - before) / count)
+                took = []
+                for _ in range(times):
+                    took.append(yes_to_token(server, home))
+                    drain(held)
+                took.sort()
+                held_rounds.append(took[times // 2])
+                p99s.append(took[int(times * 0.99)])
+                for sock in held:
+                    sock.close()
+                time.sleep(0.5)
+    results.add("y to the token, p50", "ms", [one * 1e3 for one in quiet])
+    results.add(f"y to the token, {count:,} streams held, p50", "ms", [one * 1e3 for one in held_rounds])
+    results.add(f"y to the token, {count:,} streams held, p99", "ms", [one * 1e3 for one in p99s])
+    # What the first round took stays the process's own, for the next ones to use again.
+    results.add("held event stream", "kB", [max(memory) / 1e3])

@@ -1,0 +1,113 @@
+"""A smoke of the bench: ratios that stay what they are on a busy machine, with room. The rest is run by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from api.http.app import make_app
+from engine.engine import Engine
+from engine.records import NOBODY
+from engine.trust.permissions import FIVE
+from tests.bench.results import Promise, Results
+from tests.bench.startup import COMMAND, seconds_of
+from tests.bench.steps import actor_bytes, isolated, step_and_trigger, timers
+from tests.fakes import ROOT, Browser, key, sign_in, virtual_engine
+
+pytestmark = pytest.mark.bench
+
+
+def test_a_whole_step_beside_a_bare_trigger() -> None:
+    """Advance, store, record and delay cost at most half more than `transitions`' own trigger; here twice that much."""
+    steps, triggers = step_and_trigger(7, 3000)
+    assert min(steps) < 2.0 * min(triggers)
+
+
+def test_a_live_actor_is_small() -> None:
+    """With facts, armed delay and its row in the store it takes at most 600 bytes; here 700, for smaller numbers."""
+    assert isolated(actor_bytes, 50_000) < 700
+
+
+def test_armed_timers_are_small_and_idle_ones_free() -> None:
+    """A million take under 250 MB and are armed in five seconds; a tenth of them takes a tenth."""
+    told = isolated(trio.run, timers, 100_000, 1000, 1.0)
+    assert told["bytes"] < 30e6
+    assert told["seconds"] < 5
+    assert told["idle"] < 0.02
+    assert told["fired"] == 1000
+
+
+def test_help_starts_little() -> None:
+    """The command's help imports neither the server nor the engine, nor anything heavy."""
+    heavy = ("quart", "hypercorn", "trio", "httpx", "cryptography", "jwt", "rich", "structlog", "msgspec")
+    code = (
+        "import sys, contextlib\nfrom api.cli import main\n"
+        "with contextlib.suppress(SystemExit):\n    sys.argv = ['hatchway', '--help']\n    main()\n"
+        f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    bare = min(seconds_of([sys.executable, "-c", "pass"]) for _ in range(3))
+    assert min(seconds_of([*COMMAND, "--help"]) for _ in range(3)) < 12 * bare + 0.2
+
+
+@pytest.mark.virtual_time
+async def test_many_sessions_cost_a_use_no_more_than_few(home: Path) -> None:
+    """Sign-in, inspect, renew and logout run the same number of calls with 3,000 live sessions as with none."""
+    async with virtual_engine(home) as engine:
+        browser = Browser(make_app(engine))
+        await _life(browser)
+        await trio.sleep(5)  # the new key has been noticed
+        few = await _calls_of(lambda: _life(browser))
+        await _fill(engine, 3000)
+        many = await _calls_of(lambda: _life(browser))
+    assert many < few * 1.05
+
+
+async def _fill(engine: Engine, count: int) -> None:
+    for _ in range(count):
+        await engine.sessions.start("key", key().public.identity, FIVE, 3600, proof="signature", origin=NOBODY)
+
+
+async def _life(browser: Browser) -> None:
+    session = await sign_in(browser)
+    assert (await browser.get("/api/auth/inspect/", token=session["token"])).status == 200
+    assert (await browser.post("/api/auth/renew/", {}, token=session["token"])).status == 200
+    assert (await browser.post("/api/auth/logout/", {}, token=session["token"])).status == 204
+
+
+async def _calls_of(what: Callable[[], Any]) -> int:
+    """How many functions of our own are called."""
+    calls = 0
+
+    def count(frame: Any, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.startswith(str(ROOT))
+
+    sys.setprofile(count)
+    try:
+        await what()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_results_tell_medians_ratios_and_changes() -> None:
+    """The table names median, spread, promise kept or missed, and the change against a saved run."""
+    results = Results()
+    results.add("ours", "us", [10, 12, 11])
+    results.add("theirs", "us", [20, 24, 22])
+    results.ratio("ours / theirs", "ours", "theirs")
+    results.ratio("ours / nobody's", "ours", "nobody's")
+    before = results.to_json()
+    results.add("ours", "us", [22, 22, 22])
+    table = results.table([Promise("ours", "at most", 20), Promise("ours / theirs", "at most", 0.6)], before)
+    assert "| ours | 22 us | 0% | at most 20 **missed** | 11 | +100% |" in table
+    assert "| ours / theirs | 0.5 x | 0% | at most 0.6 | 0.5 | +0% |" in table
+    assert "nobody" not in table
