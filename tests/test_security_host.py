@@ -209,3 +209,26 @@ def test_everything_is_private_under_any_umask(tmp_path: Path) -> None:
             assert mode == (0o700 if (home / path).is_dir() else 0o600), path
     finally:
         engine.close()
+
+
+def test_a_flood_of_challenges(engine: EngineProcess) -> None:
+    """D7, C3: twenty thousand for as many identities, pipelined: they leave nothing behind, and sign-ins go on."""
+    exchange(engine.port, request("GET", "/", port=engine.port))
+    before = engine.memory()
+    with httpx.Client(base_url=engine.url) as client:
+        for batch in range(40):
+            data = b"".join(
+                request("GET", f"/api/auth/challenge/?identity=SHA256:{batch}x{n}", port=engine.port, close=n == 499)
+                for n in range(500)
+            )
+            with socket.create_connection(("127.0.0.1", engine.port), timeout=20) as peer:
+                peer.sendall(data[: len(data) // 2])
+                if batch % 10 == 0:
+                    began = time.monotonic()
+                    sign_in(client)
+                    assert time.monotonic() - began < 2
+                peer.sendall(data[len(data) // 2 :])
+                received = b"".join(iter(lambda peer=peer: peer.recv(1 << 20), b""))  # type: ignore[misc]
+            assert received.count(b"HTTP/1.1 200 ") == 500
+        sign_in(client)
+    assert engine.memory() - before < 20 * MIB
