@@ -174,9 +174,11 @@ class Pairings:
         return claim
 
     async def leave(self, claim: Claim) -> None:
-        """The console hung up: its claim is void."""
+        """The console hung up: its claim is void. It has its answer when this returns: a `y` that came first may have
+        been on its way to the store, and the session is the caller's to end."""
         if claim.id in self._live:
             await self._quietly(claim.id, "leave", claim.origin, "console_hung_up")
+        await claim.wait_answered()
 
     def _find(self, code: str) -> str | None:
         """The pairing of a code that is out. Every one is compared, each in constant time."""
