@@ -24,6 +24,7 @@ COMMANDS = {
     "chart": "api.cli.charts:chart",
     "events": "api.cli.events:events",
     "completion": "api.cli.completion:completion",
+    "man": "api.cli.man:man",
 }
 """Command name to `module:object`, in the order of the help."""
 
