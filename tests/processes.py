@@ -57,7 +57,16 @@ class EngineProcess:
 
     def start(self, port: int = 0, preexec: Callable[[], None] | None = None) -> EngineProcess:
         """Starts and waits until it answers; `preexec` runs in the child first, to set its limits."""
-        prepare(self.home)
+        self.begin(port, preexec)
+        self.wait_ready()
+        return self
+
+    def begin(self, port: int = 0, preexec: Callable[[], None] | None = None, *, fresh: bool = False) -> None:
+        """Starts, and waits for nothing. With `fresh` the folder is left to the engine's own first start."""
+        if fresh:
+            self.home.parent.mkdir(exist_ok=True)
+        else:
+            prepare(self.home)
         arguments = [*HATCHWAY, "engine", "start", "--port", str(port)]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -69,10 +78,13 @@ class EngineProcess:
                 stderr=log,
                 preexec_fn=preexec,
             )
+
+    def wait_ready(self) -> None:
+        """Until it answers; a test fails where it does not."""
         until = time.monotonic() + START_SECONDS
-        while time.monotonic() < until and self._process.poll() is None:
+        while time.monotonic() < until and self.process.poll() is None:
             if self._ready():
-                return self
+                return
             time.sleep(0.02)
         self.kill()
         raise AssertionError(self.log())
@@ -94,8 +106,8 @@ class EngineProcess:
 
     def operator_connection(self) -> socket.socket:
         """An open connection to the operator socket. A long path goes through its open folder, as unix(7) wants."""
-        peer = socket.socket(socket.AF_UNIX)
         folder = os.open(self.home, os.O_RDONLY)
+        peer = socket.socket(socket.AF_UNIX)
         try:
             peer.connect(f"/proc/self/fd/{folder}/operator.sock")
         except OSError:
