@@ -41,13 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"CI must run every test, and this machine lacks: {', '.join(MISSING)}")
 
 
-@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
-def pytest_spread(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """A file's tests share a worker; so do all that see the instances of one user."""
-    for item in items:
-        item.add_marker(
-            pytest.mark.xdist_group("apptainer" if item.get_closest_marker("apptainer") else item.path.name)
-        )
+    item.add_marker(pytest.mark.xdist_group("apptainer" if item.get_closest_marker("apptainer") else item.path.name))
 
 
 @pytest.hookimpl(trylast=True)

@@ -55,7 +55,7 @@ def killed(path: Path, keys: list[PublicKey]) -> None:
         with os.fdopen(told, "rb") as file:
             acknowledged = file.read().decode().split()
         promised = _check(path, promised, keys, acknowledged)
-    AuthorizedKeys(path).unregister(keys[0].identity)
+    AuthorizedKeys(path).register(keys[0])  # no kill left anything that a next edit would not clear
     assert sorted(os.listdir(path.parent)) == ["authorized_keys", "authorized_keys.lock"]
 
 
