@@ -28,6 +28,12 @@ SEGMENT_SECONDS, SEGMENT_BYTES = 86_400, 8 * MIB
 RECENT = 4096
 """Records that a follower may fall behind before it is dropped."""
 
+WOKEN_AT_ONCE = 1
+"""Followers on their way to a new record: the others follow, a turn of the event loop each."""
+
+GATHERED = 0.02
+"""Seconds before the first follower is woken: the records of one sign-in are told together, once it is answered."""
+
 PATIENCE = 1.0
 """Seconds that a follower waits for news, before it may look whether it still is to follow."""
 
@@ -45,7 +51,8 @@ class FileJournal:
         self._folder, self._clock = folder, clock
         self._encode = msgspec.json.Encoder().encode
         self._recent: list[Line] = []
-        self._news = trio.Event()
+        self._waiting: dict[Follower, trio.Event] = {}
+        self._woken, self._gathering = 0, False
         self.last_seq = last_seq(folder)
         """The number of the last record; the next engine goes on from it."""
         self.lost = 0
@@ -70,9 +77,7 @@ class FileJournal:
         if len(self._recent) > 2 * RECENT:
             del self._recent[:RECENT]
         self.last_seq = line.seq
-        if self.followers:
-            self._news.set()
-            self._news = trio.Event()
+        self._wake(gather=True)
 
     def reopen(self) -> None:
         """Go on in a file of the same name: somebody may have moved the old one away (SIGHUP)."""
@@ -158,16 +163,38 @@ class FileJournal:
         """The records after number `after` that are in the files, a piece at a time."""
         return read_after(self._folder, after)
 
-    async def wait_news(self) -> None:
-        """Until the next record."""
-        await self._news.wait()
+    async def wait_news(self, follower: Follower) -> None:
+        """Until there is a record after the follower's last."""
+        event = self._waiting[follower] = trio.Event()
+        try:
+            await event.wait()
+            if self._gathering:
+                await trio.sleep(GATHERED)
+                self._gathering = False
+        finally:
+            if self._waiting.pop(follower, None) is None:
+                self._woken -= 1
+                self._wake()
+
+    def _wake(self, *, gather: bool = False) -> None:
+        """Wake the one behind that waits longest; it wakes the next when its turn comes.
+
+        Two thousand woken at once would hold a sign-in up for as long as it takes to serve them all.
+        """
+        while self._woken < WOKEN_AT_ONCE:
+            behind = next((one for one in self._waiting if one.after < self.last_seq), None)
+            if behind is None:
+                return
+            self._woken += 1
+            self._gathering = gather
+            self._waiting.pop(behind).set()
 
 
 class Follower:
     """Somebody's place in the journal: first what the files hold, then what comes."""
 
     def __init__(self, journal: FileJournal, after: int) -> None:
-        self._journal, self._after = journal, after
+        self._journal, self.after = journal, after
         self._older = journal.older(after)
         self._live = False
 
@@ -186,20 +213,20 @@ class Follower:
         lines = self._next()
         if not lines:
             with trio.move_on_after(PATIENCE):
-                await self._journal.wait_news()
+                await self._journal.wait_news(self)
             lines = self._next()
         if lines:
-            self._after = lines[-1].seq
+            self.after = lines[-1].seq
         return lines
 
     def _next(self) -> list[Line]:
-        if not self._journal.remembers(self._after):
+        if not self._journal.remembers(self.after):
             if self._live:
                 raise FollowerDropped
             if lines := next(self._older, None):
                 return lines
-            self._older = self._journal.older(self._after)  # written while we read, or never written
+            self._older = self._journal.older(self.after)  # written while we read, or never written
             if lines := next(self._older, None):
                 return lines
         self._live = True
-        return self._journal.recent(self._after)
+        return self._journal.recent(self.after)
