@@ -159,6 +159,8 @@ MALFORMED = {
     "CL and TE": b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "TE and CL": b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n",
     "two CL": b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+    "two equal CL": b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+    "CL 2, 2": b"content-length: 2, 2\r\n\r\n{}",
     "CL +2": b"Content-Length: +2\r\n\r\n{}",
     "CL -2": b"Content-Length: -2\r\n\r\n{}",
     "CL 0x2": b"Content-Length: 0x2\r\n\r\n{}",

@@ -129,3 +129,11 @@ def test_the_console_is_bound(engine: EngineProcess) -> None:
         assert answer.header("set-cookie") is None
         if door.path.startswith("/api/"):
             assert answer.header("cache-control") == "no-store"
+
+
+def test_head_holds_nothing(engine: EngineProcess, tokens: dict[str, str]) -> None:
+    """A stream asked for by HEAD is its head alone, at once: nobody is sent the rest (RFC 9110 section 9.3.2)."""
+    headers = (f"Authorization: Bearer {tokens['key MASTER']}", "Last-Event-ID: 0")
+    answer = exchange(engine.port, request("HEAD", "/api/events/", *headers, port=engine.port))
+    assert (answer.status, answer.header("content-type"), answer.body) == (200, "text/event-stream", b"")
+    assert answer.header("content-length") is None

@@ -50,9 +50,14 @@ def _view(front: Front, door: Door) -> Callable[..., Awaitable[Response]]:
         answer = front.respond(door, call)
         if not isinstance(answer, Answer):
             answer = await answer
-        if not isinstance(answer.body, bytes):
-            scope["hatchway.stream"] = answer.body
-        return _response(answer)
+        if isinstance(answer.body, bytes):
+            return _response(answer)
+        scope["hatchway.stream"] = answer.body
+        if call.method != "HEAD":
+            return _response(answer)
+        response = _response(answer._replace(body=b""))  # a stream that nobody is sent would be held for nothing
+        del response.headers["content-length"]
+        return response
 
     return view
 

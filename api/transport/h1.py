@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import h11
@@ -23,6 +24,9 @@ Headers = list[tuple[bytes, bytes]]
 """Names in lower case, values without the space around them."""
 
 
+_LENGTH = re.compile(rb"(?i)\r\ncontent-length:([^\r]*)")
+
+
 def refusal(request: h11.Request, headers: Headers, head: bytes, limit: int) -> int | None:
     """The status that refuses a head which h11 has taken, or None. `head` is what h11 read as this request's."""
     if len(head) > limit:
@@ -31,6 +35,9 @@ def refusal(request: h11.Request, headers: Headers, head: bytes, limit: int) -> 
         return 505
     # RFC 9112 2.2 and 5.2: a bare LF or a folded line is where two parsers may part.
     if head.count(b"\n") != head.count(b"\r\n") or b"\r\n " in head or b"\r\n\t" in head:
+        return 400
+    lengths = _LENGTH.findall(head)
+    if len(lengths) > 1 or b"," in b"".join(lengths):  # h11 takes equal ones for one
         return 400
     names = [name for name, _ in headers]
     if b"transfer-encoding" in names and (b"content-length" in names or request.http_version == b"1.0"):
