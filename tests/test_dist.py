@@ -1,0 +1,160 @@
+"""What is published: the sdist makes the wheel, the wheel runs by itself on every Python that is here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.browser import free_port
+from tests.fakes import ROOT
+
+pytestmark = pytest.mark.process
+
+VERSIONS = ("3.11", "3.12", "3.13")
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CONSOLE = sorted(path.name for path in (ROOT / "api/console").iterdir() if path.is_file())
+
+
+def is_python(program: str, version: str) -> bool:
+    """Whether it runs and is that version: a name on PATH may be a shim of something that isn't installed."""
+    ask = [program, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    with suppress(OSError):
+        return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip() == version
+    return False
+
+
+def pythons() -> dict[str, str]:
+    """Version and interpreter: the one that runs the tests, those on PATH, those of pyenv."""
+    found = {HERE: sys.executable}
+    for version in VERSIONS:
+        kept = Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python")
+        for program in (shutil.which(f"python{version}"), *map(str, kept)):
+            if version not in found and program is not None and is_python(program, version):
+                found[version] = program
+    return found
+
+
+PYTHONS = pythons()
+
+
+def environment() -> dict[str, str]:
+    """Nothing of the checkout or of this run, and every warning is an error."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("HATCHWAY_", "PYTHON"))}
+    return kept | {"PYTHONWARNINGS": "error"}
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made of a copy of the project's files, as a tag of them would be."""
+    folder = tmp_path_factory.mktemp("sdist")
+    names = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
+    for name in filter(None, names):
+        (folder / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / "copy" / name)
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=folder / "copy")
+    (made,) = folder.glob("*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path) -> Path:
+    """Made of the sdist, by pip, in an environment of its own."""
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", sdist.parent, sdist, cwd=sdist.parent)
+    (made,) = sdist.parent.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Iterator[dict[str, Future[Path]]]:
+    """A fresh environment for each Python with the wheel and what it asks for, all made side by side."""
+
+    def install(version: str) -> Path:
+        place = wheel.parent / version
+        run(PYTHONS[version], "-m", "venv", place, cwd=wheel.parent)
+        run(place / "bin/python", "-m", "pip", "install", "-q", wheel, cwd=wheel.parent)
+        return place / "bin"
+
+    with ThreadPoolExecutor(len(PYTHONS)) as pool:
+        yield {version: pool.submit(install, version) for version in PYTHONS}
+
+
+def test_the_sdist_is_whole(sdist: Path) -> None:
+    """Program, tests and the gate: whoever has the sdist can run them."""
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    listed = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
+    wanted = {name for name in listed if name.startswith(("statecharts/", "engine/", "api/", "tests/", ".ci/"))}
+    assert wanted <= names
+    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml"} <= names
+
+
+def test_what_the_wheel_holds(wheel: Path) -> None:
+    """The three packages, typed, with the console and the dashboard; no tests, nothing beside them."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"statecharts", "engine", "api"}
+    assert {f"{package}/py.typed" for package in ("statecharts", "engine", "api")} <= names
+    assert {f"api/console/{name}" for name in CONSOLE} <= names
+    assert "api/dashboards/hatchway.json" in names
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_it_runs(version: str, installed: dict[str, Future[Path]], tmp_path: Path) -> None:
+    """Outside the checkout: help, an engine, every file of its console, a sign-in, an end; and no warning."""
+    bin_folder, port = installed[version].result(), free_port()
+    env = environment() | {"HATCHWAY_HOME": str(tmp_path / "home"), "HATCHWAY_PORT": str(port)}
+
+    def hatchway(*arguments: str) -> str:
+        done = subprocess.run(
+            [bin_folder / "hatchway", *arguments], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+        return done.stdout
+
+    assert "hatchway engine pair" in hatchway("--help")
+    log = tmp_path / "engine.log"
+    with log.open("wb") as file:
+        engine = subprocess.Popen(
+            [bin_folder / "hatchway", "engine", "start"], env=env, cwd=tmp_path, stdout=file, stderr=file
+        )
+    try:
+        wait_ready(engine, f"http://127.0.0.1:{port}", log)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            assert "Hatchway" in client.get("/").text
+            for name in CONSOLE:
+                if name != "index.html":
+                    assert client.get(f"/console/{name}").content == (ROOT / "api/console" / name).read_bytes()
+        assert str(port) in hatchway("engine", "ping")
+        assert hatchway("engine", "stop") == "stopped\n"
+        assert engine.wait(20) == 0
+    finally:
+        engine.kill()
+        engine.wait()
+    assert "Warning" not in log.read_text()
+
+
+def wait_ready(engine: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    until = time.monotonic() + 40
+    while time.monotonic() < until and engine.poll() is None:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"{url}/readyz").status_code == 200:
+                return
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())
