@@ -21,7 +21,7 @@ def main() -> int:
         if subprocess.run([sys.executable, "-m", *check], cwd=root, check=False).returncode:
             return 1
     # One worker more than there are cores: many tests wait for a window or a browser rather than work.
-    spread = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "loadgroup"]
+    spread = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "loadfile"]
     print("+ pytest", *spread, flush=True)
     tests = [sys.executable, "-m", "pytest", *spread, *sys.argv[1:]]
     return subprocess.run(tests, cwd=root, check=False).returncode

@@ -6,10 +6,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.fakes import run_in_virtual_time, vectors
 
@@ -41,9 +42,20 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"CI must run every test, and this machine lacks: {', '.join(MISSING)}")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """A file's tests share a worker; so do all that see the instances of one user."""
-    item.add_marker(pytest.mark.xdist_group("apptainer" if item.get_closest_marker("apptainer") else item.path.name))
+ONE_USERS_INSTANCES = ("apptainer", "cli_instances", "instance_doors", "instance_gates", "registry")
+
+
+class Spread(LoadFileScheduling):  # type: ignore[misc]
+    """A file's tests share a worker; so do all files that watch the instances of one user."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        name = nodeid.partition("::")[0]
+        return "instances" if name.removeprefix("tests/test_").removesuffix(".py") in ONE_USERS_INSTANCES else name
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
+    """How `-n` spreads the suite."""
+    return Spread(config, log)
 
 
 @pytest.hookimpl(trylast=True)
