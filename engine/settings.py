@@ -174,7 +174,7 @@ def read_config(home: Path) -> dict[str, Any]:
         document = tomllib.loads(read_private(path).decode())
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+    except (ValueError, RecursionError) as fault:  # tomllib's own fault, bad UTF-8, a number or a nesting without end
         raise SettingRefused(f"{path} is not TOML: {fault}") from None
     return {name: read_value(name, raw, str(path)) for name, raw in flatten(document).items()}
 

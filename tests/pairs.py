@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -100,6 +101,14 @@ class Console:
         """Hang up."""
         self._file.close()
         self._peer.close()
+
+
+def logged(engine: EngineProcess, words: str, seconds: float = 10) -> bool:
+    """Whether the log says so, soon: its lines are written together."""
+    until = time.monotonic() + seconds
+    while words not in engine.log() and time.monotonic() < until:
+        time.sleep(0.05)
+    return words in engine.log()
 
 
 def pair(engine: EngineProcess, permissions: Sequence[str] | None = None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 from tests.fakes import ROOT
 from tests.hostile import exchange, parse, request
-from tests.pairs import PAIR, Console, desk
+from tests.pairs import PAIR, Console, desk, logged
 from tests.processes import HATCHWAY, EngineProcess, prepare, running_engine, sign_in
 
 pytestmark = pytest.mark.process
@@ -232,3 +233,42 @@ def test_a_flood_of_challenges(engine: EngineProcess) -> None:
             assert received.count(b"HTTP/1.1 200 ") == 500
         sign_in(client)
     assert engine.memory() - before < 20 * MIB
+
+
+@pytest.mark.parametrize("harm", ["open to others", "a folder", "a pipe"])
+def test_a_file_that_turns_bad_is_told_to_the_operator_alone(tmp_path: Path, harm: str) -> None:
+    """F1: authorized_keys gone bad while the engine runs is a 503 without a path, at once; mended, all is as before."""
+    with running_engine(tmp_path / "home") as engine, httpx.Client(base_url=engine.url) as client:
+        client.headers["Authorization"] = f"Bearer {sign_in(client)['token']}"
+        path = engine.home / "authorized_keys"
+        kept = path.read_bytes()
+        if harm == "open to others":
+            path.chmod(0o644)
+        else:
+            path.unlink()
+            path.mkdir() if harm == "a folder" else os.mkfifo(path, 0o600)
+        answer = client.get("/api/auth/inspect/")
+        assert (answer.status_code, answer.json()["code"]) == (503, "file_refused")
+        assert str(tmp_path) not in answer.text
+        assert logged(engine, str(path))
+        if harm != "open to others":
+            path.rmdir() if harm == "a folder" else path.unlink()
+            path.write_bytes(kept)
+        path.chmod(0o600)
+        assert client.get("/api/auth/inspect/").status_code == 200
+        assert "Traceback" not in engine.log()
+
+
+@pytest.mark.parametrize(
+    "text", ["[[[", "port = " + "9" * 6000, "port = " + "[" * 3000, "limits = 3", "log.level = 'loud'"]
+)
+def test_settings_that_are_none_change_nothing(tmp_path: Path, text: str) -> None:
+    """A reload by signal or socket of a config.toml that can't be read is refused in words, and the engine runs on."""
+    with running_engine(tmp_path / "home") as engine:
+        (engine.home / "config.toml").write_text(text)
+        (engine.home / "config.toml").chmod(0o600)
+        assert engine.operator({"op": "reload"})[-1]["error"]["code"] == "setting_refused"
+        engine.process.send_signal(signal.SIGHUP)
+        assert logged(engine, "reload_refused")
+        assert httpx.get(f"{engine.url}/readyz").status_code == 200
+        assert "Traceback" not in engine.log()

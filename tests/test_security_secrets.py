@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes import key, signed
 from tests.hostile import exchange, request
-from tests.pairs import PAIR, Console, desk
+from tests.pairs import PAIR, Console, desk, logged
 from tests.processes import HATCHWAY, EngineProcess, running_engine
 
 pytestmark = pytest.mark.process
@@ -45,6 +45,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         _command(run)
         with httpx.Client(base_url=engine.url) as client:
             _read_back(client, run)
+        engine.operator({"op": "reload"})
+        assert logged(engine, "engine.reload")
         for path in (home / "private-key.pem", home / "token-key.pem"):
             lines = path.read_text().splitlines()[1:-1]
             for number, line in enumerate(lines[len(lines) // 3 :]):  # an RSA key begins with its public half

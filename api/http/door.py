@@ -14,7 +14,7 @@ from api.http.call import Answer, Call
 from api.http.problems import BadRequest, problem_answer
 from api.http.shapes import Param
 from engine.engine import Engine
-from engine.errors import Refusal, TokenRefused
+from engine.errors import FileRefused, Refusal, TokenRefused
 from engine.sessions import Holder, require
 
 log = structlog.get_logger(__name__)
@@ -130,6 +130,9 @@ async def _settle(engine: Engine, call: Call, refused: TokenRefused) -> Answer:
 
 
 def _problem(call: Call, refused: Refusal) -> Answer:
+    if isinstance(refused, FileRefused):  # its words hold paths of the host, which are the operator's
+        log.error("file_refused", why=refused.detail, request_id=call.request_id)
+        refused = FileRefused("a file of the engine is not as it must be: its log names it, and what mends it")
     # Inspect's promise: a program may look at `valid` alone (section 4.3).
     more = {"valid": False} if refused.code == "invalid_token" and call.path.startswith("/api/auth/inspect") else {}
     return problem_answer(refused, **more)
