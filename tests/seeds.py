@@ -56,23 +56,31 @@ def _compile_builder(rule: Rule, append_unknown: bool = True) -> Any:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Every draw of the engine and every order of trio's tasks comes from the seed."""
+def drawn(seed: int) -> Iterator[None]:
+    """Every draw of the engine comes from the seed."""
     dice = random.Random(~seed)
 
     def token(size: int = 32) -> str:
         return "".join(dice.choice("ABCDEFGHJKLMNPQRSTUVWXYZ0123456789") for _ in range(size * 4 // 3))
 
     with ExitStack() as stack:
-        for name, drawn in (
+        for name, draw in (
             ("token_bytes", dice.randbytes),
             ("token_urlsafe", token),
             ("token_hex", lambda size=32: dice.randbytes(size).hex()),
             ("choice", dice.choice),
             ("randbelow", dice.randrange),
         ):
-            stack.enter_context(patch.object(secrets, name, drawn))
+            stack.enter_context(patch.object(secrets, name, draw))
         stack.enter_context(patch.object(uuid, "uuid4", lambda: uuid.UUID(int=dice.getrandbits(128))))
+        yield
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """So does every order of trio's tasks."""
+    with ExitStack() as stack:
+        stack.enter_context(drawn(seed))
         # What a start does anew, though it comes out the same: two thirds of a run's time.
         stack.enter_context(patch.object(trust_keys, "read_private_key", _read_private_key))
         stack.enter_context(patch.object(Rule, "_compile_builder", _compile_builder))
