@@ -117,10 +117,11 @@ class Engine:
     def reload(self) -> tuple[str, ...]:
         """Take up settings, license, token keys and log file anew; the names of settings that wait for a restart."""
         self.journal.reopen()
-        self.settings, waiting = reload(self.settings, self._load())
-        self.license = self._load_license()
-        self.own_key = load_own_key(self.home, self.keys)
-        self.tokens.use(*_token_keys(self.home))
+        # Everything is read before anything is taken up: what can't be read leaves all as it was.
+        settings, waiting = reload(self.settings, self._load())
+        own_key, token_keys, license_ = load_own_key(self.home, self.keys), _token_keys(self.home), self._load_license()
+        self.settings, self.own_key, self.license = settings, own_key, license_
+        self.tokens.use(*token_keys)
         self.records.notice("engine", self.identity, "reload", ", ".join(waiting) or None)
         return waiting
 

@@ -272,3 +272,20 @@ def test_settings_that_are_none_change_nothing(tmp_path: Path, text: str) -> Non
         assert logged(engine, "reload_refused")
         assert httpx.get(f"{engine.url}/readyz").status_code == 200
         assert "Traceback" not in engine.log()
+
+
+def test_a_reload_is_all_or_nothing(tmp_path: Path) -> None:
+    """A damaged key file stops a reload before its settings count, and no token dies of it."""
+    with running_engine(tmp_path / "home") as engine, httpx.Client(base_url=engine.url) as client:
+        client.headers["Authorization"] = f"Bearer {sign_in(client)['token']}"
+        engine.command("config", "set", "limits.failed_verifies", "1")
+        path = engine.home / "token-key.pem"
+        kept = path.read_bytes()
+        path.write_bytes(b"junk")
+        assert engine.operator({"op": "reload"})[-1]["error"]["code"] == "key_refused"
+        bad = {"nonce": "a", "signature": "AAAA"}
+        assert [client.post("/api/auth/verify/", json=bad).status_code for _ in range(3)] == [401] * 3
+        assert client.get("/api/auth/inspect/").status_code == 200
+        path.write_bytes(kept)
+        assert engine.operator({"op": "reload"})[-1]["ok"] is True
+        assert client.post("/api/auth/verify/", json=bad).status_code == 429
