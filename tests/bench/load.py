@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Generator
+from math import inf
 from typing import NamedTuple
 
 from tests.bench.servers import CLIENT_CORE, Server
@@ -88,8 +89,9 @@ def _find(pattern: str, text: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    number, unit = re.fullmatch(r"([\d.]+)(us|ms|s|m)", text).groups()  # type: ignore[union-attr]
-    return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}[unit]
+    """wrk's time; endless where nothing was answered."""
+    found = re.fullmatch(r"([\d.]+)(us|ms|s|m)", text)
+    return float(found[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}[found[2]] if found else inf
 
 
 class _Client:
