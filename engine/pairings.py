@@ -27,6 +27,9 @@ OUT_AT_ONCE = 4
 REMEMBERED = 600.0
 """Seconds in which a code that was issued is no guess, though it is used up."""
 
+LEAVING = 5.0
+"""Seconds that a console's leaving waits at most for the end of a sign-in that is being stored."""
+
 
 class Terminal(Protocol):
     """Where a code was printed: told what happens to it. Must not wait."""
@@ -178,7 +181,8 @@ class Pairings:
         been on its way to the store, and the session is the caller's to end."""
         if claim.id in self._live:
             await self._quietly(claim.id, "leave", claim.origin, "console_hung_up")
-        await claim.wait_answered()
+        with trio.move_on_after(LEAVING):
+            await claim.wait_answered()
 
     def _find(self, code: str) -> str | None:
         """The pairing of a code that is out. Every one is compared, each in constant time."""
