@@ -17,7 +17,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from api.http import auth
-from engine import kinds, timers
+from engine import kinds, pairings, timers
 from engine.clock import TrioClock
 from engine.errors import PairingCodeRefused, PairingExpired
 from engine.pairings import Pairings
@@ -191,6 +191,7 @@ def same_every_time() -> Iterator[None]:
         patch.object(kinds, "Interpreter", lambda chart: INTERPRETERS[chart.name]),
         patch.object(auth, "HEARTBEAT", float("inf")),  # neither says anything that isn't said without it
         patch.object(timers, "TICK", float("inf")),
+        patch.object(pairings, "LEAVING", float("inf")),  # time flies here while a store takes it slowly
     ):
         yield
 
