@@ -1,4 +1,4 @@
-"""The README's five lines of Python sign in; with a container runtime they start an instance too."""
+"""The README's five lines of Python sign in, and reach the engine's own answer to a start."""
 
 from __future__ import annotations
 
