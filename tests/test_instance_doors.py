@@ -104,6 +104,30 @@ async def test_the_three_items(place: Place) -> None:
         assert (await at.ask("DELETE", f"{name}/")).json()["code"] == "instance_not_found"
 
 
+async def test_every_field_that_a_host_can_honour(place: Place) -> None:
+    """One start with all of them: the three items in order; inside, variables, mounts, arguments and user as asked."""
+    (place.volumes / "in").mkdir()
+    (place.volumes / "in" / "said").write_text("mounted")
+    async with doors(place, allow_fakeroot=True) as at:
+        name = new_name()
+        script = 'echo "$A|$(cat /in/said)|$1|$2|$(id -u)"; touch /in/no 2>/dev/null || echo read-only'
+        reply = await at.start(
+            identity=name,
+            env=["A=a b,c$(id)"],
+            volume=[f"{place.volumes}/in:/in"],
+            command=["sh", "-c", script, "sh", "-x", "two words"],
+            cpu="",
+            memory="",
+            gpu="",
+            fakeroot=True,
+        )
+        assert reply.status == 201, reply.body
+        assert [item["kind"] for item in reply.json()] == ["status", "entity", "entity"]
+        assert (await at.until("stopped", name))["exit_code"] == 0
+        log = (await at.ask("GET", f"{name}/log/")).body.decode()
+        assert log.splitlines() == ["a b,c$(id)|mounted|-x|two words|0", "read-only"]
+
+
 @pytest.mark.parametrize("case", BODIES, ids=lambda case: json.dumps(case["body"])[:60])
 async def test_the_corpus_of_bodies(place: Place, tmp_path: Path, case: dict[str, Any]) -> None:
     """Every row does what it says: a 4xx of the documented shape and nothing started, or run as written."""
