@@ -25,6 +25,7 @@ hypothesis.settings.load_profile("busy machine")
 NEEDS: dict[str, Callable[[], bool]] = {
     "apptainer": lambda: shutil.which("apptainer") is not None,
     "browser": lambda: shutil.which("chromium") is not None,
+    "man": lambda: shutil.which("man") is not None,
     "nginx": lambda: shutil.which("nginx", path="/usr/sbin:" + os.environ.get("PATH", "")) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
     "systemd": lambda: shutil.which("systemd-analyze") is not None,

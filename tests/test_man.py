@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 
 import click
+import pytest
 
 from api.cli import cli
 from tests.command import run
@@ -43,12 +43,11 @@ def test_no_line_begins_a_request_of_roff() -> None:
         assert not line.startswith(".") or re.match(r"\.(TH|SH|SS|PP|TP|nf|fi)\b", line), line
 
 
+@pytest.mark.man
 def test_man_formats_it_without_a_warning() -> None:
-    """`hatchway man | man -l -`, where there is man; else the two tests above have to do."""
-    if (program := shutil.which("man")) is None:
-        return
+    """`hatchway man | man -l -`."""
     done = subprocess.run(
-        [program, "--warnings", "-l", "-"],
+        ["man", "--warnings", "-l", "-"],
         input=run("man").output,
         env=os.environ | {"MANWIDTH": "100", "LC_ALL": "C.UTF-8"},
         capture_output=True,
