@@ -95,10 +95,15 @@ class Engine:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self._watch_keys)
+            nursery.start_soon(self._end_pairings)
             nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
             self.metrics.count()
             task_status.started()
+
+    async def _end_pairings(self) -> None:
+        await self.stopping.wait()
+        await self.pairings.withdraw_all("engine_stopped")
 
     async def _watch_keys(self) -> None:
         seen = self.keys.version()

@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from engine.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
-from engine.records import Origin
+from engine.records import NOBODY, Origin
 from engine.runtime import Actor, Data, Runtime
 from engine.sessions import SignedIn
 from engine.settings import Settings
@@ -150,6 +150,11 @@ class Pairings:
         if name in self._live:
             await self._quietly(name, "withdraw", origin, cause)
 
+    async def withdraw_all(self, cause: str) -> None:
+        """No code works any more: both sides are told."""
+        for name in list(self._live):
+            await self.withdraw(name, NOBODY, cause)
+
     # The console's side
 
     async def claim(self, text: str, agent: bytes, peer: str, forwarded: str | None, origin: Origin) -> Claim:
@@ -286,6 +291,7 @@ MESSAGES = {
     "expired_on_approval": "pairing expired on approval",
     "withdrawn": "withdrawn: the code no longer works",
     "left": "the console went away before the answer: the code no longer works",
+    "engine_stopped": "withdrawn: the engine was stopped",
     "too_many_wrong_codes": "withdrawn: too many wrong codes were tried; run the command again for a new one",
 }
 """What the terminal prints when a pairing ends."""

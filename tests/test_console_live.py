@@ -150,7 +150,7 @@ def split(visitor: Visitor) -> tuple[list[Page], list[Page]]:
     """The tabs whose stream is open, once four are, and those that wait."""
     pages = visitor.context.pages
     states: list[str] = []
-    for _ in range(80):
+    for _ in range(300):
         states = [page.locator("#live-state").inner_text() for page in pages]
         if states.count("Live") == 4 and "" not in states:
             break

@@ -16,7 +16,7 @@ from api.http.door import Visit
 from api.http.problems import problem
 from api.http.shapes import told
 from engine.durations import InvalidDuration, format_duration, lifetime
-from engine.errors import InvalidRequest, PairingCodeRefused, Refusal
+from engine.errors import InvalidRequest, Refusal
 from engine.pairings import Claim
 from engine.sessions import SignedIn
 from engine.trust.challenges import LIFETIME
@@ -144,9 +144,9 @@ class _Held:
         return await anext(self._lines)
 
     async def _write(self) -> AsyncGenerator[bytes]:
-        claim, stopping = self._claim, self._visit.engine.stopping
+        claim = self._claim
         yield _line({"accepted": True, "match": claim.match, "expires_in": int(DECISION_WINDOW)})
-        while not (claim.answered or stopping.is_set()):
+        while not claim.answered:
             with trio.move_on_after(HEARTBEAT):
                 await claim.wait_answered()
             if not claim.answered:
@@ -163,8 +163,6 @@ class _Held:
 
 
 async def _last_item(claim: Claim) -> dict[str, Any]:
-    if not claim.answered:
-        return problem(PairingCodeRefused("engine_stopped"))
     try:
         return (await claim.wait_answer())._asdict()
     except Refusal as refused:
