@@ -103,7 +103,10 @@ class Engine:
 
     async def _end_pairings(self) -> None:
         await self.stopping.wait()
-        await self.pairings.withdraw_all("engine_stopped")
+        try:
+            await self.pairings.withdraw_all("engine_stopped")
+        except Refusal as refused:
+            log.warning("codes_not_withdrawn", why=refused.detail)  # they end with the engine
 
     async def _watch_keys(self) -> None:
         seen = self.keys.version()
