@@ -119,7 +119,7 @@ async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[
             )
             doors.app.bound = tuple(await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope)))
             await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload).serve)
-            nursery.start_soon(_obey_signals, doors)
+            await nursery.start(_obey_signals, doors)  # before anybody is told how to stop it
             nursery.start_soon(doors.systemd.watch)
             doors.systemd.ready(doors.url)
             yield doors
@@ -132,8 +132,9 @@ async def _serve_to_the_end(serving: Any, scope: trio.CancelScope, task_status: 
     scope.cancel()
 
 
-async def _obey_signals(doors: Doors) -> None:
+async def _obey_signals(doors: Doors, task_status: trio.TaskStatus[None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        task_status.started()
         async for number in signals:
             if number == signal.SIGHUP:
                 _reload(doors)
