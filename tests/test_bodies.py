@@ -110,14 +110,15 @@ def test_what_is_no_object(body: bytes) -> None:
 
 
 def test_depth_is_counted_exactly() -> None:
-    """The limit passes, one more does not; brackets inside a string are no depth."""
+    """The limit passes, one more does not, whatever the innermost holds; brackets inside a string are no depth."""
 
-    def nested(levels: int) -> bytes:
-        return b'{"a":' * levels + b"1" + b"}" * levels
+    def nested(levels: int, inmost: bytes) -> bytes:
+        return b'{"a":' * levels + inmost + b"}" * levels
 
-    assert read_object(JSON, nested(DEEPEST))
-    with pytest.raises(NotJson, match="32 levels"):
-        read_object(JSON, nested(DEEPEST + 1))
+    for inmost, levels in ((b"1", DEEPEST), (b"{}", DEEPEST - 1), (b"[]", DEEPEST - 1), (b"[1]", DEEPEST - 1)):
+        assert read_object(JSON, nested(levels, inmost))
+        with pytest.raises(NotJson, match="32 levels"):
+            read_object(JSON, nested(levels + 1, inmost))
     assert read_object(JSON, b'{"a":"' + b"[{" * 500 + b'"}')
     assert read_object(JSON, b'{"a":[' + b",".join([b"[]"] * 500) + b"]}")
 

@@ -223,6 +223,18 @@ async def test_unstreamed(nursery: trio.Nursery, browser: Browser, host: Host, a
     assert host.last == "left"
 
 
+@pytest.mark.parametrize("accept", ["application/json-seq", "application/json+x, text/html", "application/json, */*"])
+async def test_streamed_unless_json_alone_is_named(
+    nursery: trio.Nursery, browser: Browser, host: Host, accept: str
+) -> None:
+    """A type whose name only begins like JSON's is another type; `*/*` beside it takes the stream."""
+    issued = await host.print_code()
+    reply = await claim(nursery, browser, issued.code, headers={"accept": accept})
+    assert reply.pieces
+    await host.answer(issued, False)
+    await reply.done.wait()
+
+
 async def test_four_codes_at_once(host: Host) -> None:
     """One for each terminal, four at most; the fifth is told what to do."""
     issued = [await host.print_code() for _ in range(4)]

@@ -244,6 +244,21 @@ async def test_logout_ends_every_token(browser: Browser) -> None:
     assert (await browser.post("/api/auth/renew/", token=newer["token"])).status == 401
 
 
+@pytest.mark.parametrize("path", ["/api/auth/renew/", "/api/auth/logout/"])
+async def test_what_is_asked_of_a_door_that_takes_nothing_is_refused(browser: Browser, path: str) -> None:
+    """A lifetime sent with a renewal is not passed over in silence; no body and an empty object are alike."""
+    session = await sign_in(browser)
+
+    async def status(body: bytes, **headers: str) -> int:
+        return (await browser.post(path, body=body, token=session["token"], headers=headers)).status
+
+    assert await status(b'{"lifetime":"2h"}') == 422
+    assert await status(b"{") == 400
+    assert await status(b"{}", **{"content-type": "text/plain"}) == 415
+    assert await valid(browser, session["token"])
+    assert await status(b"{}") in (200, 204)
+
+
 async def test_sessions_are_listed_and_revoked(browser: Browser, engine: Engine) -> None:
     """One's own are seen and ended; a stranger's are not there; MASTER sees all."""
     engine.keys.register(key("two").public, ("SHELL",))

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 import trio
 
-from api.http.call import NO_STORE, NOSNIFF, Answer, json_answer
+from api.http.call import NO_STORE, NOSNIFF, Answer, Call, json_answer
 from api.http.door import Visit
 from api.http.problems import problem
 from api.http.shapes import told
@@ -103,9 +103,14 @@ def _origin(visit: Visit) -> Any:
 
 def pair(visit: Visit) -> Awaitable[Answer]:
     """Claim a code and wait for the operator (section 4.4): a stream of lines, or one answer where asked for."""
-    accept = (visit.call.header(b"accept") or b"*/*").lower()
-    streamed = b"application/json" not in accept or b"application/x-ndjson" in accept or b"*/*" in accept
-    return _claim(visit, streamed)
+    named = _media_types(visit.call)
+    return _claim(visit, b"application/json" not in named or bool(named & {b"application/x-ndjson", b"*/*"}))
+
+
+def _media_types(call: Call) -> set[bytes]:
+    """What the Accept headers name, whatever the weights (RFC 9110 section 12.5.1)."""
+    values = b",".join(value for name, value in call.headers if name == b"accept")
+    return {part.partition(b";")[0].strip().lower() for part in values.split(b",")}
 
 
 async def _claim(visit: Visit, streamed: bool) -> Answer:

@@ -58,11 +58,9 @@ def _depth(value: Any) -> int:
     level, deep = [value], 0
     while level:
         deep += 1
-        inner = [
-            list(part.values()) if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list))
-        ]
-        level = [item for items in inner for item in items]
-    return deep - 1
+        inner = [part.values() if isinstance(part, dict) else part for part in level]
+        level = [item for items in inner for item in items if isinstance(item, (dict, list))]
+    return deep
 
 
 def read_fields(kind: type[S], value: dict[str, Any]) -> S:

@@ -20,6 +20,10 @@ from engine.sessions import Holder, require
 log = structlog.get_logger(__name__)
 
 
+class NoFields(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing is asked: no body, or an empty object. What is brought all the same is refused, never passed over."""
+
+
 class Visit(NamedTuple):
     """A call at a door: the engine behind it, whose session it is (None at an open door), and the fields it brings."""
 
@@ -91,7 +95,7 @@ def _admit(engine: Engine, door: Door, call: Call) -> Visit:
     if door.module is not None:
         engine.license.require(door.module)
     fields = None
-    if door.body is not None:
+    if door.body is not None and (call.body or door.body is not NoFields):
         value = read_object(call.header(b"content-type"), call.body, engine.settings.limits.json_depth)
         fields = read_fields(door.body, value)
     return Visit(engine, call, holder, fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api.http import asks, auth, charts, console, events, health, metrics, platform, sessions, shapes
-from api.http.door import Door
+from api.http.door import Door, NoFields
 from api.http.openapi import describing
 from engine.platform.request import InstanceFields
 
@@ -16,8 +16,8 @@ _DESCRIBED: tuple[Door, ...] = (
     Door("POST",   "/api/auth/verify/",               auth.verify,             "Present the signed challenge, get a session", hot=True, body=auth.VerifyFields, answers=SESSION, refusals=("invalid_signature", "too_many_requests", "store_unavailable")),
     Door("GET",    "/api/auth/inspect/",              auth.inspect,            "Check whether a session is valid", "session", hot=True, answers={200: shapes.Inspection}),
     Door("POST",   "/api/auth/pair/request/",         auth.pair,               "Claim a pairing code and wait for the operator", body=auth.PairFields, answers=asks.PAIRED, refusals=("invalid_pairing_code", "pairing_expired_on_approval", "too_many_requests", "store_unavailable")),
-    Door("POST",   "/api/auth/renew/",                auth.renew,              "Renew the session", "session", answers=SESSION, refusals=("store_unavailable",)),
-    Door("POST",   "/api/auth/logout/",               auth.logout,             "End the session", "session", answers=asks.NOTHING, refusals=("store_unavailable",)),
+    Door("POST",   "/api/auth/renew/",                auth.renew,              "Renew the session", "session", body=NoFields, answers=SESSION, refusals=("store_unavailable",)),
+    Door("POST",   "/api/auth/logout/",               auth.logout,             "End the session", "session", body=NoFields, answers=asks.NOTHING, refusals=("store_unavailable",)),
     Door("GET",    "/api/auth/sessions/",             sessions.list_sessions,  "List live sessions", "session", answers={200: shapes.LiveSessions}),
     Door("DELETE", "/api/auth/sessions/{session}/",   sessions.revoke_session, "Revoke a session", "session", asks=(asks.SESSION_ID,), answers=asks.NOTHING, refusals=("not_found", "store_unavailable")),
     Door("POST",   INSTANCE,                          platform.start_instance, "Start a container instance", "RUNTIME", module="runtime", body=InstanceFields, large=True, answers=asks.STARTED, refusals=("image_not_found", "instance_exists", "resources_unavailable", "runtime_unavailable", "too_many_instances", "store_unavailable")),

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from api.http.call import Answer, json_answer
-from api.http.door import Door, Visit
+from api.http.door import Door, NoFields, Visit
 from api.http.problems import STATUS
 from api.http.shapes import JSON, Media, Problem
 from api.version import installed_version
@@ -119,7 +119,10 @@ def _operation(door: Door, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     elif "invalid_token" in door.refusals:
         operation["security"] = [{}, {"session": ["MASTER"]}]
     if door.body:
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas[door.body]}}}
+        operation["requestBody"] = {
+            "required": door.body is not NoFields,
+            "content": {JSON: {"schema": schemas[door.body]}},
+        }
     return operation
 
 
