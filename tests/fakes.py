@@ -14,6 +14,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
+import api.http.quart_mount  # noqa: F401 - loaded here: a thread that does so makes virtual time jump
 from engine import files
 from engine.clock import TrioClock
 from engine.engine import Engine, open_engine

@@ -35,7 +35,7 @@ def front_mount(engine: Engine) -> Front:
 def quart_mount(engine: Engine) -> Front:
     """Every door answered by Quart: the same front, its hot table emptied."""
     front = make_app(engine)
-    front._hot.clear()
+    front._own.clear()
     return front
 
 

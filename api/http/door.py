@@ -47,7 +47,8 @@ class Door:
     """One row: method, path, what it wants, what it does.
 
     `access` is `open` (nobody is asked), `session` (any good token), or the permission needed. `body` is the type
-    of a JSON body's fields. A `hot` door is also answered in front of Quart. `asks`, `answers`, `refusals` describe it.
+    of a JSON body's fields. A `hot` door is also answered by the lane and the front, a `held` one (it may take long, or
+    be a stream) by the front. `asks`, `answers`, `refusals` describe it.
     """
 
     method: str
@@ -59,6 +60,7 @@ class Door:
     body: type[msgspec.Struct] | None = None
     large: bool = False
     hot: bool = False
+    held: bool = False
     asks: tuple[Param, ...] = ()
     answers: Mapping[int, Any] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
@@ -142,10 +144,12 @@ def _problem(call: Call, refused: Refusal) -> Answer:
     return problem_answer(refused, **more)
 
 
-class _Fault(Refusal):
+class Fault(Refusal):
+    """Not the client's fault; the log says more."""
+
     code = "internal_error"
 
 
 def _fault(call: Call) -> Answer:
     log.exception("door_failed", path=call.path, request_id=call.request_id)
-    return problem_answer(_Fault(f"something went wrong in the engine; its log has it under {call.request_id}"))
+    return problem_answer(Fault(f"something went wrong in the engine; its log has it under {call.request_id}"))

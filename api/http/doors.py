@@ -15,7 +15,7 @@ _DESCRIBED: tuple[Door, ...] = (
     Door("GET",    "/api/auth/challenge/",            auth.challenge,          "Request a challenge for a key", hot=True, asks=asks.IDENTITY, answers={200: shapes.Challenge}, refusals=("invalid_request",)),
     Door("POST",   "/api/auth/verify/",               auth.verify,             "Present the signed challenge, get a session", hot=True, body=auth.VerifyFields, answers=SESSION, refusals=("invalid_signature", "too_many_requests", "store_unavailable")),
     Door("GET",    "/api/auth/inspect/",              auth.inspect,            "Check whether a session is valid", "session", hot=True, answers={200: shapes.Inspection}),
-    Door("POST",   "/api/auth/pair/request/",         auth.pair,               "Claim a pairing code and wait for the operator", body=auth.PairFields, answers=asks.PAIRED, refusals=("invalid_pairing_code", "pairing_expired_on_approval", "too_many_requests", "store_unavailable")),
+    Door("POST",   "/api/auth/pair/request/",         auth.pair,               "Claim a pairing code and wait for the operator", held=True, body=auth.PairFields, answers=asks.PAIRED, refusals=("invalid_pairing_code", "pairing_expired_on_approval", "too_many_requests", "store_unavailable")),
     Door("POST",   "/api/auth/renew/",                auth.renew,              "Renew the session", "session", body=NoFields, answers=SESSION, refusals=("store_unavailable",)),
     Door("POST",   "/api/auth/logout/",               auth.logout,             "End the session", "session", body=NoFields, answers=asks.NOTHING, refusals=("store_unavailable",)),
     Door("GET",    "/api/auth/sessions/",             sessions.list_sessions,  "List live sessions", "session", answers={200: shapes.LiveSessions}),
@@ -25,14 +25,14 @@ _DESCRIBED: tuple[Door, ...] = (
     Door("GET",    INSTANCE + "{identity}/",          platform.show_instance,  "Show an instance", "RUNTIME:READ", module="runtime", asks=(asks.INSTANCE_NAME,), answers={200: shapes.Instance}, refusals=("instance_not_found",)),
     Door("DELETE", INSTANCE + "{identity}/",          platform.stop_instance,  "Stop an instance", "RUNTIME", module="runtime", asks=(asks.INSTANCE_NAME,), answers={200: shapes.Instance}, refusals=("instance_not_found", "store_unavailable")),
     Door("GET",    INSTANCE + "{identity}/log/",      platform.read_log,       "Read or follow an instance's log", "RUNTIME:READ", module="runtime", asks=(asks.INSTANCE_NAME, *asks.LOG_QUERY), answers=asks.LOG, refusals=("instance_not_found", "invalid_request")),
-    Door("GET",    "/api/events/",                    events.events,           "Follow every transition", "MASTER", asks=asks.LAST_EVENT_ID, answers=asks.EVENTS, refusals=("invalid_request",)),
+    Door("GET",    "/api/events/",                    events.events,           "Follow every transition", "MASTER", held=True, asks=asks.LAST_EVENT_ID, answers=asks.EVENTS, refusals=("invalid_request",)),
     Door("GET",    "/api/charts/{name}/",             charts.chart,            "A chart with its layout", "session", asks=(asks.CHART_NAME,), answers={200: shapes.Chart}, refusals=("not_found",)),
     Door("GET",    "/metrics",                        metrics.metrics,         "Measurements, for Prometheus", answers=asks.METRICS, refusals=("invalid_token", "permission_denied")),
     Door("GET",    "/",                               console.page,            "The browser console", answers=asks.PAGE),
     Door("GET",    "/console/{file}",                 console.asset,           "A script, style or picture of the console", asks=(asks.FILE_NAME,), answers=asks.ASSET, refusals=("not_found",)),
-    Door("GET",    "/.well-known/jwks.json",          health.jwks,             "Public keys of the session tokens", answers={200: shapes.Jwks}),
-    Door("GET",    "/healthz",                        health.healthz,          "Liveness", answers={200: shapes.Alive}),
-    Door("GET",    "/readyz",                         health.readyz,           "Readiness", answers={200: shapes.Ready}, refusals=("store_unavailable",)),
+    Door("GET",    "/.well-known/jwks.json",          health.jwks,             "Public keys of the session tokens", hot=True, answers={200: shapes.Jwks}),
+    Door("GET",    "/healthz",                        health.healthz,          "Liveness", hot=True, answers={200: shapes.Alive}),
+    Door("GET",    "/readyz",                         health.readyz,           "Readiness", hot=True, answers={200: shapes.Ready}, refusals=("store_unavailable",)),
 )
 # fmt: on
 DOORS: tuple[Door, ...] = (*_DESCRIBED, describing(_DESCRIBED))

@@ -1,4 +1,4 @@
-"""The layer before both mounts: Host, Origin, bodies, headers; and the dispatcher that answers the hot doors itself."""
+"""The layer before both mounts: Host, Origin, bodies, headers; and the dispatcher that answers hot and held doors."""
 
 from __future__ import annotations
 
@@ -31,11 +31,16 @@ class ClientLeft(Exception):
 
 
 class Front:
-    """An ASGI app. `bound` is set once the listeners are open: the loopback names of those ports are ours."""
+    """An ASGI app. `bound` is set once the listeners are open: the loopback names of those ports are ours. `rest` has
+    every door, and answers those that are neither hot nor held."""
 
-    def __init__(self, engine: Engine, doors: tuple[Door, ...], quart: App) -> None:
-        self._engine, self._quart = engine, quart
-        self._hot = {(door.method, path): door for door in doors if door.hot for path in spellings(door.path)}
+    rest: App
+
+    def __init__(self, engine: Engine, doors: tuple[Door, ...]) -> None:
+        self._engine = engine
+        self._own = {
+            (door.method, path): door for door in doors if door.hot or door.held for path in spellings(door.path)
+        }
         self._large = {path for door in doors if door.large for path in spellings(door.path)}
         self._run, self._count = secrets.token_hex(3), itertools.count(1)
         self._addresses: tuple[object, Addresses] = (None, Addresses((), ()))
@@ -51,7 +56,7 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._quart(scope, receive, send)
+            await _live(receive, send)
         elif scope["type"] == "http":
             with suppress(ClientLeft):  # nobody is left to answer
                 await self._http(scope, receive, send)
@@ -63,19 +68,28 @@ class Front:
             self.screen(scope["path"], tuple(scope["headers"]), scope["scheme"], scope.get("server"))
             body = await self._read_body(scope, receive)
         except Refusal as refused:
-            await _send_answer(send, problem_answer(refused))  # the server closes where the body is still on its way
+            await send_answer(send, problem_answer(refused))  # the server closes where the body is still on its way
             return
-        door = self._hot.get((scope["method"], scope["path"]))
+        door = self._own.get((scope["method"], scope["path"]))
         if door is None:
             scope["hatchway.body"], scope["hatchway.request_id"] = body, self.request_id()
             try:
-                await self._quart(scope, _after_body(receive), _with_nosniff(send))
+                await self.rest(scope, _after_body(receive), _with_nosniff(send))
             finally:
                 await _close(scope.get("hatchway.stream"))
             return
         call = self.call(scope, body, self.request_id(), {})
+        if door.held:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_watch, receive, nursery.cancel_scope)
+                await self._answer(door, call, send)
+                nursery.cancel_scope.cancel()
+        else:
+            await self._answer(door, call, send)
+
+    async def _answer(self, door: Door, call: Call, send: Send) -> None:
         answer = self.respond(door, call)
-        await _send_answer(send, answer if isinstance(answer, Answer) else await answer)
+        await send_answer(send, answer if isinstance(answer, Answer) else await answer)
 
     def respond(self, door: Door, call: Call) -> Answer | Awaitable[Answer]:
         """The door's answer, its time measured."""
@@ -174,11 +188,35 @@ def _with_nosniff(send: Send) -> Send:
     return send_on
 
 
-async def _send_answer(send: Send, answer: Answer) -> None:
-    assert isinstance(answer.body, bytes)  # hot doors and refusals are no streams
-    headers = [*answer.headers, NOSNIFF, (b"content-length", b"%d" % len(answer.body))]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+async def _live(receive: Receive, send: Send) -> None:
+    """The lifespan of an app that has nothing to begin or to end."""
+    for _ in ("startup", "shutdown"):
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+
+
+async def _watch(receive: Receive, scope: trio.CancelScope) -> None:
+    """The client's leaving is the end of what it waits for."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+async def send_answer(send: Send, answer: Answer) -> None:
+    """All of it; a stream piece by piece."""
+    headers = list(answer.headers) if NOSNIFF in answer.headers else [*answer.headers, NOSNIFF]
+    if isinstance(answer.body, bytes):
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+        return
+    try:
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        async for piece in answer.body:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        await _close(answer.body)
 
 
 def spellings(path: str) -> tuple[str, ...]:

@@ -1,0 +1,67 @@
+"""What an engine's start leaves out, and that leaving it out is never felt: loaded when it is first wanted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from api.http import app
+from api.http.app import make_app
+from tests.fakes import ROOT, Browser, virtual_engine
+from tests.processes import running_engine
+from tests.test_load import Wire
+
+
+def test_a_start_loads_no_more_than_it_needs() -> None:
+    """Quart and what comes with it are not loaded before a door of theirs is asked."""
+    left_out = ("quart", "flask", "werkzeug", "jinja2")
+    code = f"import sys, api.run\nprint([name for name in {left_out} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.process
+async def test_the_first_visit_to_quart_stops_nobody(home: Path) -> None:
+    """While the first page waits for Quart to be loaded, the hot doors go on answering; then it comes, whole."""
+    with running_engine(home) as engine:
+        during = 0
+        async with Wire(engine) as page, Wire(engine) as hot, trio.open_nursery() as nursery:
+            come = trio.Event()
+
+            async def visit() -> None:
+                assert await page.ask("GET", "/") == 200
+                come.set()
+
+            assert await hot.ask("GET", "/api/auth/challenge/") == 200
+            nursery.start_soon(visit)
+            with trio.fail_after(30):
+                while not come.is_set():
+                    assert await hot.ask("GET", "/api/auth/challenge/") == 200
+                    during += 1
+            assert await page.ask("GET", "/nothing") == 404
+        assert during >= 3
+
+
+async def test_a_quart_that_is_gone_is_told_and_may_come_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation taken away under a running engine: a problem in words at Quart's doors, no harm at the others."""
+
+    def gone(name: str) -> Any:
+        raise ModuleNotFoundError(name)
+
+    async with virtual_engine(home) as engine:
+        browser = Browser(make_app(engine))
+        monkeypatch.setattr(app, "MOUNT", "api.http.not_loaded_yet")
+        monkeypatch.setattr(app, "import_module", gone)
+        refused = await browser.get("/")
+        assert (refused.status, refused.json()["code"]) == (500, "internal_error")
+        assert "restart" in refused.json()["detail"]
+        assert (await browser.get("/healthz")).status == 200
+        monkeypatch.undo()
+        import_module(app.MOUNT)
+        assert (await browser.get("/")).status == 200
