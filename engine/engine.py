@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,13 @@ def load_own_key(home: Path, keys: AuthorizedKeys) -> PublicKey:
     keys.register(made.public, (MASTER,), comment="engine", own=True)
     files.write_private(path, made.pem(), overwrite=False)
     return made.public
+
+
+def make_own_key(home: Path) -> None:
+    """Make the engine's own key ahead of its first start, unless another engine is at it. Raises FileRefused."""
+    files.make_private_dir(home)
+    with suppress(files.LockHeld), files.locked(home / "engine.lock", wait=False):
+        load_own_key(home, AuthorizedKeys(home / "authorized_keys"))
 
 
 def _token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | None]:

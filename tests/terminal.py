@@ -58,18 +58,24 @@ class Screen:
 
 
 @asynccontextmanager
-async def terminal(*arguments: str, home: Path, **environment: str) -> AsyncIterator[Screen]:
-    """The command on a terminal of its own, which is hung up at the end."""
+async def terminal(*arguments: str, home: Path, folder: Path = ROOT, **environment: str) -> AsyncIterator[Screen]:
+    """The command, in `folder`, on a terminal of its own, which is hung up at the end."""
     master, slave = os.openpty()
 
     def own_terminal() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     process = subprocess.Popen(
         [*CALL, *arguments],
-        cwd=ROOT,
-        env={**kept, "HATCHWAY_HOME": str(home), "TERM": "xterm", **environment},
+        cwd=folder,
+        env={
+            **kept,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "HATCHWAY_HOME": str(home),
+            "TERM": "xterm",
+            **environment,
+        },
         stdin=slave,
         stdout=slave,
         stderr=slave,

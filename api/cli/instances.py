@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ import click
 from api.cli.groups import json_option
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from api.client import Client
 
 LOOK = 0.5
@@ -61,7 +63,7 @@ def start(image: str, command: tuple[str, ...], identity: str | None, as_json: b
     fields = {"image": image, "identity": name, "command": command} | {
         key: value for key, value in asked.items() if value
     }
-    with Here().client() as client, _watched(client, name):
+    with Here().client() as client, _watched(client, name, quiet=as_json):
         started = client.start_instance(**fields)
     facts = msgspec.to_builtins(started)
     if as_json:
@@ -72,19 +74,19 @@ def start(image: str, command: tuple[str, ...], identity: str | None, as_json: b
 
 
 @contextmanager
-def _watched(client: Client, name: str) -> Iterator[None]:
+def _watched(client: Client, name: str, *, quiet: bool) -> Iterator[None]:
     """On a terminal, show what the start is doing; whoever interrupts it is told that the engine goes on."""
-    if not sys.stderr.isatty():
+    if quiet or not sys.stderr.isatty():
         yield
         return
     from threading import Event, Thread
 
-    from rich.console import Console
+    from api.cli.busy import busy
 
     client.inspect()  # signs in first, so that the looks below find a token
     over = Event()
-    with Console(stderr=True).status(f"{name}: starting") as status:
-        looks = Thread(target=_look, args=(client, name, status, over), daemon=True)
+    with busy(f"{name}: starting") as say:
+        looks = Thread(target=_look, args=(client, name, say, over), daemon=True)
         looks.start()
         try:
             yield
@@ -96,16 +98,13 @@ def _watched(client: Client, name: str) -> Iterator[None]:
             looks.join()
 
 
-def _look(client: Client, name: str, status: Any, over: Any) -> None:
+def _look(client: Client, name: str, say: Callable[[str], None], over: Event) -> None:
     from api.wire import ClientFault
 
-    begun = time.monotonic()
     while not over.wait(LOOK):
-        doing = "starting"
         # Where it is not there yet, or no longer, the start itself tells.
         with suppress(ClientFault, KeyError):
-            doing = client.instance(name)["progress"] or doing
-        status.update(f"{name}: {doing}, {time.monotonic() - begun:.0f} s")
+            say(f"{name}: {client.instance(name)['progress'] or 'starting'}")
 
 
 @instance.command("list", epilog="\b\nExample:\n  hatchway instance list --json")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,6 +70,7 @@ def list_(as_json: bool) -> None:
 @json_option
 def generate(name: str, as_json: bool) -> None:
     """Write NAME.pem (private) and NAME.pub (public), RSA-3072, into the current folder. Default NAME: rsa."""
+    from api.cli.busy import busy
     from api.cli.printing import print_json
     from engine.errors import KeyRefused
     from engine.files import write_private
@@ -82,9 +82,8 @@ def generate(name: str, as_json: bool) -> None:
     for path in (private, public):
         if path.is_symlink() or path.exists():
             raise KeyRefused(f"{path} is there already and is not overwritten: give another name")
-    if sys.stderr.isatty():
-        click.echo("generating an RSA-3072 key ...", err=True)
-    made = generate_key()
+    with busy("making an RSA-3072 key", quiet=as_json):
+        made = generate_key()
     write_private(private, made.pem(), overwrite=False)
     try:
         _write_new(public, made.public.pem())

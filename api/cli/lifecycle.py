@@ -43,8 +43,13 @@ def start(**flags: Any) -> None:
     load()
     import trio
 
+    from api.cli.busy import busy
     from api.run import run_engine
+    from engine.engine import make_own_key
 
+    if not (home / "private-key.pem").exists():
+        with busy("making the engine's own key, once"):
+            make_own_key(home)
     trio.run(run_engine, home, load)
 
 

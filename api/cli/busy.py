@@ -1,0 +1,26 @@
+"""A bar for what takes long: on a terminal only, on standard error, gone when it is over; NO_COLOR is rich's to keep."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+def _unheard(words: str) -> None:
+    """Nobody watches."""
+
+
+@contextmanager
+def busy(words: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show `words` and a moving bar while the block runs, which may say anew what it does. Nothing if `quiet`."""
+    if quiet or not sys.stderr.isatty():
+        yield _unheard
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}", markup=False), BarColumn(24), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(words, total=None)
+        yield lambda said: progress.update(task, description=said)

@@ -1,0 +1,59 @@
+"""What takes long shows on a terminal that something happens, and leaves programs alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import ROOT
+from tests.terminal import CALL, terminal
+
+MAKING = "making an RSA-3072 key"
+COLOUR = r"\x1b\[[0-9;]*[349][0-7]"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("no_color", ["", "1"])
+async def test_a_key_in_the_making(home: Path, tmp_path: Path, no_color: str) -> None:
+    """On a terminal a bar stands while the key is made, without a colour where NO_COLOR is set, and goes."""
+    async with terminal("key", "generate", "a", home=home, folder=tmp_path, NO_COLOR=no_color) as screen:
+        assert await screen.wait_end() == 0
+    bar, _, rest = screen.text.partition("SHA256:")
+    assert MAKING in bar
+    assert bar.endswith("\x1b[2K")  # wiped before the result
+    assert MAKING not in rest
+    assert (re.search(COLOUR, bar) is None) == bool(no_color)
+
+
+@pytest.mark.process
+async def test_none_with_json(home: Path, tmp_path: Path) -> None:
+    """Who asks for JSON gets that alone, on a terminal too."""
+    async with terminal("key", "generate", "a", "--json", home=home, folder=tmp_path) as screen:
+        assert await screen.wait_end() == 0
+    assert json.loads(screen.text)["private"] == "a.pem"
+
+
+@pytest.mark.process
+def test_none_off_a_terminal(home: Path, tmp_path: Path) -> None:
+    """Into a file or pipe goes no bar."""
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HATCHWAY_HOME": str(home)}
+    done = subprocess.run(
+        [*CALL, "key", "generate", "a"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert MAKING not in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.process
+async def test_an_engines_first_start(home: Path) -> None:
+    """The first start says that it makes the engine's key; the next one has it."""
+    for first in (True, False):
+        async with terminal("engine", "start", "--port", "0", home=home) as screen:
+            await screen.wait_for("or hatchway engine stop")
+            screen.type(b"\x03")
+            assert await screen.wait_end() == 0
+            assert ("making the engine's own key" in screen.text) == first
