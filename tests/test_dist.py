@@ -18,9 +18,10 @@ import httpx
 import pytest
 
 from tests.browser import free_port
+from tests.checkout import copy_project, project_files
 from tests.fakes import ROOT
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.tools]
 
 VERSIONS = ("3.11", "3.12", "3.13")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -65,10 +66,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made of a copy of the project's files, as a tag of them would be."""
     folder = tmp_path_factory.mktemp("sdist")
-    names = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
-    for name in filter(None, names):
-        (folder / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, folder / "copy" / name)
+    copy_project(folder / "copy")
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=folder / "copy")
     (made,) = folder.glob("*.tar.gz")
     return made
@@ -100,8 +98,9 @@ def test_the_sdist_is_whole(sdist: Path) -> None:
     """Program, tests and the gate: whoever has the sdist can run them."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    listed = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
-    wanted = {name for name in listed if name.startswith(("statecharts/", "engine/", "api/", "tests/", ".ci/"))}
+    wanted = {
+        name for name in project_files() if name.startswith(("statecharts/", "engine/", "api/", "tests/", ".ci/"))
+    }
     assert wanted <= names
     assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml"} <= names
 

@@ -19,7 +19,7 @@ import trio
 from tests.processes import EngineProcess, running_engine
 from tests.terminal import Screen, terminal
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.tools]
 
 INVALID = "invalid pairing code"
 

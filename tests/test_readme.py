@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from click.testing import CliRunner
 
 from api.cli import cli
 from engine.trust.keys import generate_key
+from tests.checkout import copy_project
 from tests.fakes import ROOT
 from tests.readme import README, drawn
 
@@ -96,6 +96,7 @@ def key_with_plus_and_slash() -> bytes:
 
 
 @pytest.mark.process
+@pytest.mark.tools
 @pytest.mark.usefixtures("running")
 @pytest.mark.parametrize("awkward", [False, True], ids=["openssl's key", "+ and / in the fingerprint"])
 def test_every_block_runs(port: int, environ: dict[str, str], tmp_path: Path, awkward: bool) -> None:
@@ -124,14 +125,12 @@ def test_every_block_runs(port: int, environ: dict[str, str], tmp_path: Path, aw
 
 
 @pytest.mark.process
+@pytest.mark.tools
 def test_the_first_command(environ: dict[str, str], port: int, tmp_path: Path) -> None:
     """From a bare copy of the project's files, one command sets up and starts an engine that answers."""
     (command,) = [block.strip() for kind, name, block in BLOCKS if name == "setup"]
     copy = tmp_path / "hatchway"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, listed.split("\0")):
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, copy / name)
+    copy_project(copy)
     # The shell becomes the engine, so that the signal reaches it.
     command = command.replace("&& .venv/bin/hatchway", "&& exec .venv/bin/hatchway")
     engine = subprocess.Popen(["bash", "-c", command], cwd=copy, env=environ | {"HATCHWAY_PORT": str(port)})

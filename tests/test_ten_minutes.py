@@ -13,6 +13,7 @@ from tests.ten_minutes import COMMANDS, first_ten_minutes
 @pytest.mark.apptainer
 @pytest.mark.browser
 @pytest.mark.process
+@pytest.mark.tools
 def test_the_first_ten_minutes() -> None:
     """Clone, set up, start, pair a browser, sign in by key, start an instance, read its log, stop: in this order."""
     transcript, said = first_ten_minutes()

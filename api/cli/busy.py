@@ -1,4 +1,4 @@
-"""A bar for what takes long: on a terminal only, on standard error, gone when it is over; NO_COLOR is rich's to keep."""
+"""A bar for what takes long: on a terminal only, on standard error, gone when it is over. rich keeps NO_COLOR."""
 
 from __future__ import annotations
 
