@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from engine import files
-from engine.clock import Clock, SystemClock
+from engine.clock import Clock, SystemClock, counted_turns
 from engine.errors import EngineUnavailable, KeyRefused, Refusal
 from engine.instances import Instances, is_live
 from engine.journal import FileJournal
@@ -221,6 +221,8 @@ async def open_engine(
             stack.callback(database.close)
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), await store.identity())
         stack.callback(engine.journal.close)
+        engine.keys.turns = stack.enter_context(counted_turns())
+        stack.callback(setattr, engine.keys, "turns", None)
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:

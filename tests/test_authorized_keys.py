@@ -8,10 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import files
+from engine.clock import counted_turns
 from engine.errors import FileRefused, KeyRefused
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.keys import PublicKey, read_public_key
@@ -230,3 +232,30 @@ def test_a_register_killed_at_any_moment_loses_no_key(keys: AuthorizedKeys) -> N
     """After `kill -9` at 50 random moments the file parses, holds what was acknowledged, and no leftover stays."""
     put(keys, KEPT)
     run("killed", keys)
+
+
+async def test_one_look_serves_a_turn_of_the_event_loop_and_no_more(keys: AuthorizedKeys) -> None:
+    """A change shows in the next turn, where everything is that is asked after it; our own edit shows at once."""
+    with counted_turns() as turns:
+        keys.turns = turns
+        put(keys, f"{LINE} a\n")
+        assert granted(keys) == {"a": FIVE}
+        put(keys, f'permissions="SHELL" {LINE} a\n')
+        assert granted(keys) == {"a": FIVE}
+        await trio.lowlevel.checkpoint()
+        assert granted(keys) == {"a": ("SHELL",)}
+        keys.register(A, ("AGENT",), "a")
+        assert granted(keys) == {"a": ("AGENT",)}
+
+
+async def test_a_refused_file_is_looked_at_anew_in_the_same_turn(keys: AuthorizedKeys) -> None:
+    """A refusal is not kept for the turn: what mends the file is seen by the next look."""
+    with counted_turns() as turns:
+        keys.turns = turns
+        put(keys, f"{LINE} a\n")
+        keys.path.chmod(0o666)
+        for _ in range(2):
+            with pytest.raises(FileRefused):
+                keys.entries()
+        keys.path.chmod(0o600)
+        assert granted(keys) == {"a": FIVE}
