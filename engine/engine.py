@@ -94,6 +94,7 @@ class Engine:
         """Fire the delays, mind the instances and watch authorized_keys, for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.runtime.run)
+            nursery.start_soon(self.journal.run)
             nursery.start_soon(self._watch_keys)
             nursery.start_soon(self._end_pairings)
             nursery.start_soon(self.metrics.watch_loop)

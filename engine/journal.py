@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 import structlog
-import trio
 
 from engine import files
 from engine.clock import Clock
 from engine.errors import FileRefused
+from engine.followers import Follower, Followers
 from engine.journal_files import CURRENT, Line, is_torn, last_seq, parse, read_after, segment_name, segments
 from engine.records import Record
 
@@ -28,19 +28,6 @@ SEGMENT_SECONDS, SEGMENT_BYTES = 86_400, 8 * MIB
 RECENT = 4096
 """Records that a follower may fall behind before it is dropped."""
 
-WOKEN_AT_ONCE = 1
-"""Followers on their way to a new record: the others follow, a turn of the event loop each."""
-
-GATHERED = 0.02
-"""Seconds before the first follower is woken: the records of one sign-in are told together, once it is answered."""
-
-PATIENCE = 1.0
-"""Seconds that a follower waits for news, before it may look whether it still is to follow."""
-
-
-class FollowerDropped(Exception):
-    """The follower read more slowly than records came. It may come back and go on from the last it saw."""
-
 
 class FileJournal:
     """A sink of records. Publishing writes one line, waits for nobody and never raises."""
@@ -51,13 +38,11 @@ class FileJournal:
         self._folder, self._clock = folder, clock
         self._encode = msgspec.json.Encoder().encode
         self._recent: list[Line] = []
-        self._waiting: dict[Follower, trio.Event] = {}
-        self._woken, self._gathering = 0, False
+        self.followers = Followers(self)
         self.last_seq = last_seq(folder)
         """The number of the last record; the next engine goes on from it."""
         self.lost = 0
         """Records that could not be written."""
-        self.followers = 0
         self._fd = -1
         self._open()
         self._prune()
@@ -77,7 +62,7 @@ class FileJournal:
         if len(self._recent) > 2 * RECENT:
             del self._recent[:RECENT]
         self.last_seq = line.seq
-        self._wake(gather=True)
+        self.followers.news()
 
     def reopen(self) -> None:
         """Go on in a file of the same name: somebody may have moved the old one away (SIGHUP)."""
@@ -147,9 +132,13 @@ class FileJournal:
             if left < 0 or self._clock.wall() - status.st_mtime > KEPT_SECONDS:
                 path.unlink()
 
-    def follow(self, after: int) -> Follower:
-        """Read on from record number `after`. Use as a context manager."""
-        return Follower(self, after)
+    async def run(self) -> None:
+        """Tell the followers, for ever."""
+        await self.followers.run()
+
+    def follow(self, after: int, look: Callable[[], bool] | None = None) -> Follower:
+        """Read on from record number `after`. Use as a context manager; `look` as `Follower` has it."""
+        return Follower(self, self.followers, after, look)
 
     def remembers(self, after: int) -> bool:
         """Whether every record after number `after` is still in memory."""
@@ -162,71 +151,3 @@ class FileJournal:
     def older(self, after: int) -> Iterator[list[Line]]:
         """The records after number `after` that are in the files, a piece at a time."""
         return read_after(self._folder, after)
-
-    async def wait_news(self, follower: Follower) -> None:
-        """Until there is a record after the follower's last."""
-        event = self._waiting[follower] = trio.Event()
-        try:
-            await event.wait()
-            if self._gathering:
-                await trio.sleep(GATHERED)
-                self._gathering = False
-        finally:
-            if self._waiting.pop(follower, None) is None:
-                self._woken -= 1
-                self._wake()
-
-    def _wake(self, *, gather: bool = False) -> None:
-        """Wake the one behind that waits longest; it wakes the next when its turn comes.
-
-        Two thousand woken at once would hold a sign-in up for as long as it takes to serve them all.
-        """
-        while self._woken < WOKEN_AT_ONCE:
-            behind = next((one for one in self._waiting if one.after < self.last_seq), None)
-            if behind is None:
-                return
-            self._woken += 1
-            self._gathering = gather
-            self._waiting.pop(behind).set()
-
-
-class Follower:
-    """Somebody's place in the journal: first what the files hold, then what comes."""
-
-    def __init__(self, journal: FileJournal, after: int) -> None:
-        self._journal, self.after = journal, after
-        self._older = journal.older(after)
-        self._live = False
-
-    def __enter__(self) -> Follower:
-        self._journal.followers += 1
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._journal.followers -= 1
-
-    async def read(self) -> list[Line]:
-        """The next records; none after a second without news. Where the log no longer reaches, the oldest there are.
-
-        Raises FollowerDropped, once the files were read and memory has moved on.
-        """
-        lines = self._next()
-        if not lines:
-            with trio.move_on_after(PATIENCE):
-                await self._journal.wait_news(self)
-            lines = self._next()
-        if lines:
-            self.after = lines[-1].seq
-        return lines
-
-    def _next(self) -> list[Line]:
-        if not self._journal.remembers(self.after):
-            if self._live:
-                raise FollowerDropped
-            if lines := next(self._older, None):
-                return lines
-            self._older = self._journal.older(self.after)  # written while we read, or never written
-            if lines := next(self._older, None):
-                return lines
-        self._live = True
-        return self._journal.recent(self.after)

@@ -155,7 +155,7 @@ class _Now:
             ("timers_armed", "Delays that run.", len(self._runtime.timers)),
             ("store_bytes", "Size of the store.", self._store.size()),
             ("start_time_seconds", "When the engine started, epoch seconds.", self._started_at),
-            ("event_readers", "Followers of the journal.", self._journal.followers),
+            ("event_readers", "Followers of the journal.", len(self._journal.followers)),
             ("journal_lost", "Records that the log file lacks since it last could be written.", self._journal.lost),
         ):
             yield GaugeMetricFamily(f"hatchway_{name}", about, value)

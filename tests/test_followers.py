@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.journal import RECENT, FileJournal, FollowerDropped
+from engine.followers import TOLD_AT_ONCE, FollowerDropped
+from engine.journal import RECENT, FileJournal
 from tests.test_journal import Host, folder
 
 __all__ = ["folder"]
@@ -24,45 +25,75 @@ async def take(journal: FileJournal, after: int, count: int) -> list[int]:
     return found
 
 
-async def test_followers_get_the_old_and_the_new(folder: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_followers_get_the_old_and_the_new(
+    folder: Path, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
     """A follower that comes back with its last number misses nothing and gets nothing twice, restart or not."""
     host = Host(folder)
     host.tell(3000)
     host = host.again()
+    nursery.start_soon(host.journal.run)
     found: list[int] = []
 
     async def follow() -> None:
         found.extend(await take(host.journal, 10, 3990))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(follow)
+    async with trio.open_nursery() as following:
+        following.start_soon(follow)
         await trio.testing.wait_all_tasks_blocked()
         for _ in range(100):
             host.tell(10)
             await trio.sleep(0.01)
     assert found == list(range(11, 4001))
-    assert host.journal.followers == 0
+    assert len(host.journal.followers) == 0
 
 
-async def test_a_follower_without_news_is_woken_every_second(
-    folder: Path, autojump_clock: trio.testing.MockClock
+async def test_a_follower_without_news_is_asked_every_second(
+    folder: Path, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
-    """Nothing, once a second: time for whoever follows to look whether it still may. News come a moment after."""
-    host = Host(folder)
+    """Once a second it may say that it has something to do: then it reads nothing. News come a moment after."""
+    host, asked = Host(folder), list[float]()
+    nursery.start_soon(host.journal.run)
     started = trio.current_time()
-    with host.journal.follow(0) as follower:
-        assert [await follower.read() for _ in range(3)] == [[], [], []]
-        assert trio.current_time() - started == pytest.approx(3)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.sleep, 0.25)
-            nursery.start_soon(tell_later, host)
-            assert [line.seq for line in await follower.read()] == [1]
-            assert trio.current_time() - started == pytest.approx(3.1, abs=0.05)
+
+    def look() -> bool:
+        asked.append(trio.current_time() - started)
+        return len(asked) % 2 == 0
+
+    with host.journal.follow(0, look) as follower:
+        assert await follower.read() == []
+        assert asked == pytest.approx([1, 2])
+        nursery.start_soon(tell_later, host)
+        assert [line.seq for line in await follower.read()] == [1]
+        assert trio.current_time() - started == pytest.approx(2.1, abs=0.05)
 
 
 async def tell_later(host: Host) -> None:
     await trio.sleep(0.1)
     host.tell()
+
+
+async def test_many_followers_hold_nobody_up(folder: Path, nursery: trio.Nursery) -> None:
+    """However many are told of one record, no turn of the event loop serves more than a few of them."""
+    host, served, most = Host(folder), 0, 0
+    nursery.start_soon(host.journal.run)
+
+    async def follow() -> None:
+        nonlocal served
+        await take(host.journal, 0, 1)
+        served += 1
+
+    async with trio.open_nursery() as following:
+        for _ in range(200):
+            following.start_soon(follow)
+        await trio.testing.wait_all_tasks_blocked()
+        host.tell()
+        while following.child_tasks:
+            before = served
+            await trio.lowlevel.checkpoint()
+            most = max(most, served - before)
+    assert served == 200
+    assert most <= 2 * TOLD_AT_ONCE
 
 
 async def test_a_slow_follower_is_dropped_alone(folder: Path) -> None:
@@ -77,7 +108,7 @@ async def test_a_slow_follower_is_dropped_alone(folder: Path) -> None:
             assert len(await quick.read()) == RECENT // 4
         with pytest.raises(FollowerDropped):
             await slow.read()
-    assert host.journal.followers == 0
+    assert len(host.journal.followers) == 0
     assert await take(host.journal, 1, 3 * RECENT) == list(range(2, 3 * RECENT + 2))
 
 

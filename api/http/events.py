@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import trio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from functools import lru_cache
 
 from api.http.call import Answer
 from api.http.door import Visit, bearer
+from engine.engine import Engine
 from engine.errors import InvalidRequest, Refusal
-from engine.journal import FollowerDropped
+from engine.followers import FollowerDropped
 from engine.journal_files import Line
 from engine.sessions import require
 from engine.trust.permissions import MASTER
 
-TOGETHER = 0.02
-"""Seconds that records are gathered before they are sent, so that many readers of many records cost little."""
-
-CHECKED = 1.0
-"""Seconds between two looks whether the reader's session still holds."""
+SHARED = 64
+"""Lines at most that are put together once for all readers who are sent the same."""
 
 HEARTBEAT = 15.0
 """Seconds after which a comment keeps a quiet stream awake."""
@@ -45,34 +43,64 @@ def _last_id(visit: Visit) -> int | None:
 
 
 async def _frames(visit: Visit, last: int | None) -> AsyncIterator[bytes]:
-    journal, now = visit.engine.journal, visit.engine.clock.elapsed
+    journal = visit.engine.journal
     yield b"retry: 2000\n\n"  # at once, so that the reader knows that it is heard
     after = journal.last_seq if last is None else last
     if after > journal.last_seq:  # an id of another log, or of one that was lost
         yield gap(after, journal.last_seq)
         after = journal.last_seq
-    spoke = checked = now()
-    with journal.follow(after) as follower:
-        while not visit.engine.stopping.is_set():
-            if now() - checked >= CHECKED:
-                checked = now()
-                if not _still_allowed(visit):
-                    return
-            try:
-                lines = await follower.read()
-            except FollowerDropped:
-                return  # it may come back with its last id
+    reader = _Reader(visit.engine, bearer(visit.call))
+    with suppress(FollowerDropped), journal.follow(after, reader.look) as follower:  # it may come back with its last id
+        while not reader.over:
+            lines = await follower.read()
             if lines:
                 yield frames(after, lines)
-                after, spoke = lines[-1].seq, now()
-                await trio.sleep(TOGETHER)
-            elif now() - spoke >= HEARTBEAT:
-                spoke = now()
+                after = lines[-1].seq
+            elif reader.quiet:
                 yield b":\n\n"
+            else:
+                continue
+            reader.spoke()
+
+
+class _Reader:
+    """What decides whether a stream goes on, and when it is kept awake."""
+
+    __slots__ = ("_engine", "_since", "_token", "over")
+
+    def __init__(self, engine: Engine, token: str) -> None:
+        self._engine, self._token = engine, token
+        self.over = False
+        self.spoke()
+
+    def spoke(self) -> None:
+        """Something was sent."""
+        self._since = self._engine.clock.elapsed()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing was sent for so long that a proxy might give up."""
+        return self._engine.clock.elapsed() - self._since >= HEARTBEAT
+
+    def look(self) -> bool:
+        """Whether there is something to do: the stream ends with the engine, and with the session that opened it."""
+        self.over = self._engine.stopping.is_set() or not self._allowed()
+        return self.over or self.quiet
+
+    def _allowed(self) -> bool:
+        try:
+            require(self._engine.sessions.holder(self._token), MASTER)
+        except Refusal:
+            return False
+        return True
 
 
 def frames(after: int, lines: list[Line]) -> bytes:
     """The lines as events; where some between are lacking, a `gap` says which."""
+    return _shared(after, tuple(lines)) if len(lines) <= SHARED else _frames_of(after, lines)
+
+
+def _frames_of(after: int, lines: Iterable[Line]) -> bytes:
     parts = []
     for line in lines:
         if line.seq != after + 1:
@@ -82,15 +110,9 @@ def frames(after: int, lines: list[Line]) -> bytes:
     return b"".join(parts)
 
 
+_shared = lru_cache(maxsize=4)(_frames_of)
+
+
 def gap(after: int, until: int) -> bytes:
     """What a reader has missed for good: the records after `after`, up to and with `until`."""
     return b'event: gap\ndata: {"after":%d,"until":%d}\n\n' % (after, until)
-
-
-def _still_allowed(visit: Visit) -> bool:
-    """The stream ends with the session that opened it."""
-    try:
-        require(visit.engine.sessions.holder(bearer(visit.call)), MASTER)
-    except Refusal:
-        return False
-    return True
