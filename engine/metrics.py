@@ -8,13 +8,13 @@ import trio
 from prometheus_client import (
     CollectorRegistry,
     Counter,
-    Histogram,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from engine.histograms import Histogram, Series
 from engine.journal import FileJournal
 from engine.records import Record
 from engine.runtime import Runtime
@@ -53,9 +53,9 @@ class Metrics:
             ("method",),
             buckets=sorted({*QUICK, *PATIENT}),
         )
-        self._lateness = self._timed("timer_lateness", "How late timers fired.")
+        self._lateness = self._timed("timer_lateness", "How late timers fired.").labels()
         self._commits = self._timed("store_commit_duration", "From a step to its being stored.", ("chart",))
-        self._lag = self._timed("event_loop_lag", "How late the event loop woke.")
+        self._lag = self._timed("event_loop_lag", "How late the event loop woke.").labels()
         self._runtime = runtime
         self._counts = {
             (chart.name, state): 0
@@ -66,14 +66,16 @@ class Metrics:
         registry.register(_Now(runtime, store, journal, started_at, self._counts))
         ProcessCollector(registry=registry)
         self._by_row: dict[tuple[str, str, str | None], Counter] = {}
-        self._by_door: dict[tuple[str, str, int], Histogram] = {}
+        self._by_door: dict[tuple[str, str, int], Series] = {}
         self._claimed: dict[str, float] = {}
         runtime.records.sinks.append(self.take)
         runtime.timers.observe = self._lateness.observe
         runtime.observe_commit = lambda chart, seconds: self._commits.labels(chart).observe(seconds)
 
     def _timed(self, name: str, about: str, labels: Sequence[str] = (), buckets: Sequence[float] = QUICK) -> Histogram:
-        return Histogram(f"hatchway_{name}_seconds", about, labels, buckets=buckets, registry=self._registry)
+        histogram = Histogram(f"hatchway_{name}_seconds", about, labels, buckets)
+        self._registry.register(histogram)
+        return histogram
 
     def count(self) -> None:
         """Count the live actors, after a store was read.
@@ -89,9 +91,10 @@ class Metrics:
         """A sink of records."""
         if record.kind == "transition":
             row = (record.chart, record.event, record.target)
-            if row not in self._by_row:
-                self._by_row[row] = self._transitions.labels(*row)
-            self._by_row[row].inc()
+            taken = self._by_row.get(row)
+            if taken is None:
+                taken = self._by_row[row] = self._transitions.labels(*row)
+            taken.inc()
             self._count(record.chart, record.source, -1)
             self._count(record.chart, record.target, 1)
             if record.chart == "pairing":
@@ -114,9 +117,10 @@ class Metrics:
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """A door has answered; `path` as the table of doors has it."""
         key = (method, path, status)
-        if key not in self._by_door:
-            self._by_door[key] = self._requests.labels(*key)
-        self._by_door[key].observe(seconds)
+        series = self._by_door.get(key)
+        if series is None:
+            series = self._by_door[key] = self._requests.labels(method, path, str(status))
+        series.observe(seconds)
         if status == 200 and path == "/api/auth/verify/":
             self._sign_ins.labels("key").observe(seconds)
 

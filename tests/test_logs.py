@@ -79,6 +79,27 @@ def test_programs_get_json() -> None:
 
 
 @pytest.mark.usefixtures("unset")
+def test_a_record_is_told_as_structlog_would_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short way to a line leaves nothing out and adds nothing, whatever the record holds."""
+    records = [
+        RECORD,
+        Record(1.0, 1, "notice", "engine", NASTY, "start", cause=NASTY),
+        Record(1.0, 2, "refusal", "session", "-", "start", None, None, (), "SHA256:x", "::1", "r-1", "wrong_signature"),
+    ]
+    stream = io.StringIO()
+    writer = set_up_logs(Log(), stream)
+    for way in (logs._quick, None):
+        monkeypatch.setattr(logs, "_quick", way)
+        for record in records:
+            log_record(record)
+    told = [json.loads(line) for line in written(stream, writer).splitlines()]
+    assert [line.keys() for line in told[:3]] == [line.keys() for line in told[3:]]
+    for line in told:
+        del line["timestamp"]
+    assert told[:3] == told[3:]
+
+
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize("people", [True, False])
 def test_no_value_reaches_the_terminal_raw(people: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control bytes, line ends and turned writing are escaped: in values, in tracebacks, in lines of libraries."""

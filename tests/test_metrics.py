@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 import trio
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import Histogram as TheirHistogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.http.app import make_app
 from engine.engine import Engine
+from engine.histograms import Histogram
 from engine.records import NOBODY, Record
 from tests.fakes import ROOT, Browser, Reply, key, sign_in
 from tests.live import live_engine
@@ -222,3 +225,21 @@ async def test_a_pairing_that_ends_otherwise_is_forgotten(engine: Engine) -> Non
             engine.metrics.take(Record(1.0, 1, "transition", "pairing", "p", event, source, to))
     assert engine.metrics._claimed == {}
     assert b'sign_in_duration_seconds_count{method="pairing"' not in engine.metrics.text()
+
+
+@pytest.mark.parametrize("labels", [(), ("path", "status")])
+def test_our_histograms_tell_what_the_client_librarys_own_would(labels: tuple[str, ...]) -> None:
+    """Buckets, counts and sums, at their bounds too: the same text to the byte."""
+    texts, bounds = [], (0.001, 0.5, 1, 10)
+    for theirs in (True, False):
+        registry = CollectorRegistry()
+        histogram: Any = Histogram("took_seconds", "Time.", labels, bounds)
+        if theirs:
+            histogram = TheirHistogram("took_seconds", "Time.", labels, buckets=bounds, registry=None)
+        registry.register(histogram)
+        for number, value in enumerate((0.0, 0.001, 0.0011, 0.5, 0.7, 10.0, 11.5)):
+            values = (f"/{number % 2}", "200")[: len(labels)]
+            (histogram if theirs and not labels else histogram.labels(*values)).observe(value)
+        texts.append(generate_latest(registry))
+    assert texts[0] == texts[1]
+    assert b'le="+Inf"' in texts[1]
