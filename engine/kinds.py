@@ -103,6 +103,12 @@ class Turns:
             lot = self._waiting[key] = trio.lowlevel.ParkingLot()
         return lot
 
+    async def wait(self, key: tuple[str, str]) -> None:
+        """Until it is one's turn."""
+        waiting = self.take(key)
+        if waiting is not None:
+            await waiting.park()
+
     def give(self, key: tuple[str, str]) -> None:
         """Hand the turn to the next one, if there is one."""
         lot = self._waiting[key]

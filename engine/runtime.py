@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,8 @@ import trio
 
 from engine.clock import Clock
 from engine.errors import StoreUnavailable
-from engine.kinds import Actor, Data, Effect, Kind, Rule, Turns
+from engine.kinds import Actor, Data, Effect, Kind, Rule
+from engine.mirror import Mirror
 from engine.records import NOBODY, Origin, Records
 from engine.store.protocol import Change, Once, Store, Stored, VersionMoved
 from engine.timers import Timers
@@ -36,15 +37,13 @@ class Outcome:
         self.results: dict[str, Any] = {}
 
 
-class Runtime:
+class Runtime(Mirror):
     """Runs every chart of one engine. `run` fires the delays; the rest may be called once charts are registered."""
 
     def __init__(self, clock: Clock, records: Records) -> None:
+        super().__init__(Timers(clock, self._elapse))
         self.clock = clock
         self.records = records
-        self.timers: Timers[Actor] = Timers(clock, self._elapse)
-        self._kinds: dict[str, Kind] = {}
-        self._turns = Turns()
         self.observe_commit: Callable[[str, float], None] | None = None
         """Told how long each step took to be stored, in seconds."""
 
@@ -77,13 +76,6 @@ class Runtime:
             self._arm(kind, actor)
         return list(kind.actors.values())
 
-    def peek(self, chart: str, actor: str) -> Actor | None:
-        """The actor as this engine knows it, without waiting."""
-        return self._kinds[chart].actors.get(actor)
-
-    def actors(self, chart: str) -> Iterable[Actor]:
-        return self._kinds[chart].actors.values()
-
     async def create(
         self,
         chart: str,
@@ -115,35 +107,14 @@ class Runtime:
         """
         kind = self._kinds[chart]
         found = kind.actors.get(actor)
-        if kind.store.shared:
-            found = await self._load(kind, actor, found)
         if found is None:
-            raise self._refused(kind, actor, event, "no_actor", origin, None)
+            if not kind.store.shared:
+                raise self._refused(kind, actor, event, "no_actor", origin, None)
+            found = Actor(chart, actor, NONE, 0, None, None)  # another engine's, perhaps: its turn tells
         return await self._deliver(kind, found, event, origin, changes, data)
-
-    def forget(self, chart: str, actor: str) -> None:
-        """Drop a kept actor from memory, once its store row is gone."""
-        self._kinds[chart].actors.pop(actor, None)
 
     async def run(self) -> None:
         await self.timers.run()
-
-    async def _load(self, kind: Kind, name: str, held: Actor | None) -> Actor | None:
-        stored = await kind.store.load(kind.name, name)
-        return self._reload(kind, held or Actor(kind.name, name, NONE, 0, None, None), stored)
-
-    def _reload(self, kind: Kind, actor: Actor, stored: Stored | None) -> Actor | None:
-        """Believe the store: the actor moved elsewhere, or is gone."""
-        if stored is None:
-            kind.actors.pop(actor.id, None)
-            self.timers.disarm(actor)
-            return None
-        if stored.version != actor.version:
-            actor.state, actor.version, actor.facts = stored.state, stored.version, stored.facts
-            actor.deadline = stored.deadline
-            self._arm(kind, actor)
-        kind.actors[actor.id] = actor
-        return actor
 
     async def _deliver(
         self,
@@ -157,9 +128,7 @@ class Runtime:
     ) -> Outcome:
         """The event in its turn. From its turn on it runs to completion, whoever has stopped waiting for it."""
         key = (kind.name, actor.id)
-        waiting = self._turns.take(key)
-        if waiting is not None:
-            await waiting.park()
+        await self._turns.wait(key)
         try:
             if kind.uncancellable:
                 outcome = await self._take(kind, actor, event, origin, changes, data, once)
@@ -180,10 +149,23 @@ class Runtime:
         data: Data,
         once: Once | None,
     ) -> Outcome:
-        due = self._due_event(kind, actor)
-        if due is not None and due != event:
-            await self._step(kind, actor, due, NOBODY, None, {}, None)
-        return await self._step(kind, actor, event, origin, changes, data, once)
+        fresh = actor.state == NONE and actor.facts is not None
+        believed = fresh or not kind.store.shared
+        if not fresh:
+            actor = kind.actors.get(actor.id, actor)
+        while True:
+            if not believed:
+                found = await self._load(kind, actor)
+                if found is None:
+                    raise self._refused(kind, actor.id, event, "no_actor", origin, None)
+                actor = found
+            try:
+                due = self._due_event(kind, actor)
+                if due is not None and due != event:
+                    await self._step(kind, actor, due, NOBODY, None, {}, None)
+                return await self._step(kind, actor, event, origin, changes, data, once)
+            except VersionMoved:
+                believed = False
 
     def _due_event(self, kind: Kind, actor: Actor) -> str | None:
         """The time event that is due in the actor's state, if its deadline has come."""
@@ -202,22 +184,17 @@ class Runtime:
         data: Data,
         once: Once | None,
     ) -> Outcome:
-        while True:
-            step = self._advance(kind, actor, event, origin, data)
-            facts = msgspec.structs.replace(actor.facts, **changes) if changes else actor.facts
-            timing = kind.timings.get(step.target)
-            deadline = timing.deadline(facts, timing.now()) if timing else None
-            stored = None
-            if step.target not in kind.removed_in:
-                # Elapsed seconds mean nothing after a reboot: only a wall deadline is kept.
-                kept = deadline if timing and timing.clock == "wall" else None
-                stored = Stored(actor.version + 1, step.target, kept, facts)
-            try:
-                await self._commit(kind, Change(kind.name, actor.id, actor.version, stored, once))
-                break
-            except VersionMoved:
-                if await self._load(kind, actor.id, actor) is None:
-                    raise self._refused(kind, actor.id, event, "no_actor", origin, None) from None
+        """One row taken and stored. Raises VersionMoved where somebody else was first: look again what is due."""
+        step = self._advance(kind, actor, event, origin, data)
+        facts = msgspec.structs.replace(actor.facts, **changes) if changes else actor.facts
+        timing = kind.timings.get(step.target)
+        deadline = timing.deadline(facts, timing.now()) if timing else None
+        stored = None
+        if step.target not in kind.removed_in:
+            # Elapsed seconds mean nothing after a reboot: only a wall deadline is kept.
+            kept = deadline if timing and timing.clock == "wall" else None
+            stored = Stored(actor.version + 1, step.target, kept, facts)
+        await self._commit(kind, Change(kind.name, actor.id, actor.version, stored, once))
         self._settle(kind, actor, step, facts, deadline)
         self.records.transition(
             kind.name, actor.id, event, step.source, step.target, step.effects, origin, data.get("cause")
@@ -255,13 +232,6 @@ class Runtime:
             kind.actors[actor.id] = actor
         self._arm(kind, actor)
 
-    def _arm(self, kind: Kind, actor: Actor) -> None:
-        timing = kind.timings.get(actor.state)
-        if timing is not None and actor.deadline is not None:
-            self.timers.arm(actor, actor.deadline, timing.clock)
-        else:
-            self.timers.disarm(actor)
-
     async def _run_effects(self, kind: Kind, actor: Actor, step: Step, data: Data) -> Outcome:
         outcome = Outcome(actor, step)
         for name, effect in kind.effects[step.row]:
@@ -287,16 +257,24 @@ class Runtime:
     async def catch_up(self, actor: Actor) -> None:
         """Take the elapsed row if it is due, now rather than when its timer comes round."""
         kind, key = self._kinds[actor.chart], (actor.chart, actor.id)
-        waiting = self._turns.take(key)
-        if waiting is not None:
-            await waiting.park()
+        await self._turns.wait(key)
         try:
-            due = self._due_event(kind, actor)
-            if due is not None:
-                with trio.CancelScope(shield=True):
-                    await self._step(kind, actor, due, NOBODY, None, {}, None)
+            if kind.store.shared and await self._load(kind, actor) is None:
+                return  # another engine was first
+            with trio.CancelScope(shield=True):
+                await self._take_due(kind, actor)
         finally:
             self._turns.give(key)
+
+    async def _take_due(self, kind: Kind, actor: Actor) -> None:
+        while (due := self._due_event(kind, actor)) is not None:
+            try:
+                await self._step(kind, actor, due, NOBODY, None, {}, None)
+            except VersionMoved:
+                if await self._load(kind, actor) is None:
+                    return
+            else:
+                return
 
     def _retry(self, kind: Kind, actor: Actor) -> None:
         timing = kind.timings[actor.state]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from tests.browser import Host, Visitor
+    from tests.redis_server import RedisServer
 
 hypothesis.settings.register_profile("busy machine", deadline=None)
 hypothesis.settings.load_profile("busy machine")
@@ -28,6 +29,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "man": lambda: shutil.which("man") is not None,
     "nginx": lambda: shutil.which("nginx", path="/usr/sbin:" + os.environ.get("PATH", "")) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
+    "redis": lambda: shutil.which("redis-server") is not None and shutil.which("redis-sentinel") is not None,
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "tools": lambda: all(map(shutil.which, ("git", "curl", "openssl", "jq"))),
     "vectors": lambda: vectors().is_dir(),
@@ -83,6 +85,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def home(tmp_path: Path) -> Path:
     """A folder for one engine, not made yet."""
     return tmp_path / "hatchway"
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A real, durable Redis, empty."""
+    from tests.redis_server import RedisServer
+
+    server = RedisServer(tmp_path / "redis")
+    try:
+        yield server.start()
+    finally:
+        server.close()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from engine.errors import EngineUnavailable, StoreUnavailable
 from engine.store.memory import MemoryStore
 from engine.store.protocol import AlreadyUsed, Change, Once, Store, Stored, VersionMoved
 from engine.store.sqlite import SCHEMA_VERSION, SQLiteStore
+from tests.redis_server import redis_store
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -23,10 +24,15 @@ class Facts(msgspec.Struct, frozen=True):
     note: str
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite-inline"])
+@pytest.fixture(params=["memory", "sqlite", "sqlite-inline", pytest.param("redis", marks=pytest.mark.redis)])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """Each medium, empty."""
     clock = SystemClock()
+    if request.param == "redis":
+        async with redis_store(request.getfixturevalue("redis").url) as fleet:
+            fleet.define({"session": Facts, "other": Facts})
+            yield fleet
+        return
     made: Store
     if request.param == "memory":
         made = MemoryStore(clock)
@@ -113,6 +119,13 @@ async def test_parallel_uses_of_one_nonce(store: Store) -> None:
             nursery.start_soon(attempt, str(number))
     assert len(won) == 1
     assert [name for name, _ in await store.live("session")] == won
+
+
+async def test_many_at_once(store: Store) -> None:
+    """Those asked for, in their order; one that is not there is None."""
+    for actor in ("a", "b"):
+        await store.commit(create(actor))
+    assert await store.load_many("session", ["b", "-", "a"]) == [stored(1), None, stored(1)]
 
 
 async def test_sqlite_outlives_its_process(tmp_path: Path) -> None:

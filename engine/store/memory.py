@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -27,6 +27,9 @@ class MemoryStore:
 
     async def load(self, chart: str, actor: str) -> Stored | None:
         return self._actors[chart].get(actor)
+
+    async def load_many(self, chart: str, actors: Sequence[str]) -> list[Stored | None]:
+        return [self._actors[chart].get(actor) for actor in actors]
 
     @uncancellable
     async def commit(self, change: Change) -> None:

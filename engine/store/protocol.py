@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -83,6 +83,9 @@ class Store(Protocol):
 
     async def load(self, chart: str, actor: str) -> Stored | None:
         """The actor now, or None."""
+
+    async def load_many(self, chart: str, actors: Sequence[str]) -> list[Stored | None]:
+        """Each of these now, or None, in their order."""
 
     async def commit(self, change: Change) -> None:
         """Store the change whole and durably. Raises VersionMoved, AlreadyUsed, StoreUnavailable."""

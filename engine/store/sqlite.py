@@ -7,7 +7,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -82,6 +82,9 @@ class SQLiteStore:
             if name == actor:
                 return stored
         return None
+
+    async def load_many(self, chart: str, actors: Sequence[str]) -> list[Stored | None]:
+        return [await self.load(chart, actor) for actor in actors]
 
     async def live(self, chart: str) -> list[tuple[str, Stored]]:
         return await self._read("", chart)

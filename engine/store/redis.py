@@ -1,0 +1,108 @@
+"""The fleet's store: actors in Redis or Valkey, each change one script that also tells the other engines."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import trio
+
+from engine.errors import StoreUnavailable
+from engine.store.protocol import AlreadyUsed, Change, Stored, VersionMoved, new_identity
+from engine.store.redis_link import RedisLink
+from engine.store.scripts import COMMIT
+
+PREFIX = "hatchway:"
+CHANGES, COUNTER, IDENTITY = PREFIX + "changes", PREFIX + "changes:n", PREFIX + "identity"
+
+TRYING = 1.5
+"""Seconds in which a commit whose answer was lost is sent again, under the same tag."""
+
+AGAIN = 0.05
+PAGE = 1000
+
+
+class RedisStore:
+    """Several engines' store. What was answered is in the server, and in a replica where there is a Sentinel."""
+
+    shared = True
+
+    def __init__(self, link: RedisLink) -> None:
+        self.link = link
+        self._types: dict[str, type[msgspec.Struct]] = {}
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def define(self, facts: Mapping[str, type[msgspec.Struct]]) -> None:
+        self._types.update(facts)
+
+    async def load(self, chart: str, actor: str) -> Stored | None:
+        return (await self.load_many(chart, [actor]))[0]
+
+    async def load_many(self, chart: str, actors: Sequence[str]) -> list[Stored | None]:
+        values = await self.link.call(lambda client: client.hmget(_actors(chart), list(actors)))
+        return [None if value is None else self._decode(chart, value) for value in values]
+
+    async def live(self, chart: str) -> list[tuple[str, Stored]]:
+        found: dict[str, Stored] = {}
+        cursor = 0
+        while True:
+            cursor, page = await self._page(chart, cursor)
+            found |= {name.decode(): self._decode(chart, value) for name, value in page.items()}
+            if cursor == 0:
+                return list(found.items())
+
+    async def _page(self, chart: str, cursor: int) -> tuple[int, dict[bytes, bytes]]:
+        page: tuple[int, dict[bytes, bytes]] = await self.link.call(
+            lambda client: client.hscan(_actors(chart), cursor, count=PAGE)
+        )
+        return page
+
+    def _decode(self, chart: str, value: bytes) -> Stored:
+        version, _, packed = value.split(b":", 2)
+        state, deadline, facts = msgspec.msgpack.decode(packed, type=tuple[str, float | None, msgspec.Raw])
+        return Stored(int(version), state, deadline, msgspec.msgpack.decode(facts, type=self._types[chart]))
+
+    async def commit(self, change: Change) -> None:
+        stored, once, tag = change.stored, change.once, secrets.token_hex(8)
+        value = b""
+        if stored is not None:
+            packed = self._encode((stored.state, stored.deadline, stored.facts))
+            value = b"%d:%s:%s" % (stored.version, tag.encode(), packed)
+        used = PREFIX + "used:" + (once.key.hex() if once else "")
+        keys = (_actors(change.chart), CHANGES, COUNTER, f"{PREFIX}done:{tag}", used)
+        version = stored.version if stored else 0
+        left = "" if once is None else int(once.seconds * 1000)
+        answer = await self._insist(keys, (change.actor, change.chart, change.expected, version, value, tag, left))
+        if answer == b"MOVED":
+            raise VersionMoved
+        if answer == b"USED":
+            raise AlreadyUsed("used before")
+
+    async def _insist(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Raises StoreUnavailable once the time is over; the change may have been made all the same."""
+        until = trio.current_time() + TRYING
+        while True:
+            try:
+                return await self.link.script(COMMIT, keys, args, durable=True)
+            except StoreUnavailable:
+                if trio.current_time() + AGAIN >= until:
+                    raise
+                await trio.sleep(AGAIN)
+
+    async def identity(self) -> str:
+        return (await self.agree(IDENTITY, new_identity().encode())).decode()
+
+    async def agree(self, key: str, proposed: bytes) -> bytes:
+        """What the whole fleet has under `key`: the first proposal that came."""
+        await self.link.call(lambda client: client.set(key, proposed, condition=self.link.absent))
+        agreed: bytes = await self.link.call(lambda client: client.get(key))
+        return agreed
+
+    def size(self) -> int:
+        return 0  # its server's own tools tell
+
+
+def _actors(chart: str) -> str:
+    return f"{PREFIX}actors:{chart}"

@@ -1,0 +1,169 @@
+"""The way to the fleet's store, through coredis: every call bounded, every failure one refusal, recovery by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import structlog
+import trio
+
+from engine.errors import EngineUnavailable, StoreUnavailable
+from engine.store.redis_address import RedisAddress
+from engine.store.scripts import Script
+
+log = structlog.get_logger(__name__)
+
+PATIENCE = 1.0
+"""Seconds that one call may take; coredis itself waits for ever for a server that hangs."""
+
+RETRY_AFTER = 2
+"""Seconds after which a client may ask again."""
+
+REPLICA_MS = 800
+"""Milliseconds in which a replica must have taken a change, where there is a Sentinel."""
+
+T = TypeVar("T")
+
+
+class RedisLink:
+    """One store's address and the connections to it. `run` keeps them; calls fail while they are gone."""
+
+    def __init__(self, address: RedisAddress) -> None:
+        try:
+            import coredis
+        except ImportError:
+            raise EngineUnavailable(
+                "a store shared by several engines needs the extra `fleet`: pip install 'hatchway[fleet]'"
+            ) from None
+        self._coredis: Any = coredis
+        self.absent = coredis.PureToken.NX
+        self.address = address
+        self.replicated = bool(address.sentinels)
+        """Whether every change waits for a replica."""
+        self._client: Any = None
+        self._up = trio.Event()
+        self.why = "not connected yet"
+        """What went wrong last."""
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Any]:
+        never = self._coredis.retry.NoRetryPolicy()
+        more: dict[str, Any] = {"connect_timeout": PATIENCE, "max_connections": 64}
+        if not self.address.sentinels:
+            client = self._coredis.Redis.from_url(self.address.url, retry_policy=never, **more)
+            async with client:
+                yield client
+            return
+        location = self._coredis.connection.TCPLocation
+        del more["max_connections"]
+        sentinel = self._coredis.Sentinel(
+            [location(host, port) for host, port in self.address.sentinels],
+            sentinel_kwargs={"connect_timeout": PATIENCE},
+            retry_policy=never,
+            username=self.address.username,
+            password=self.address.password,
+            db=self.address.database,
+            **more,
+        )
+        async with sentinel, sentinel.primary_for(self.address.service) as client:
+            yield client
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Stay connected, for ever. The first attempt's end, good or bad, is told."""
+        pause, told = 0.05, False
+        while True:
+            try:
+                async with self._open() as client:
+                    self._client, pause = client, 0.05
+                    if not told:
+                        told = True
+                        task_status.started()
+                    self._up.set()
+                    await trio.sleep_forever()
+            except Exception as error:  # a pool that fell apart, whatever for: made anew
+                self.why = _words(error)
+            finally:
+                self._client, self._up = None, trio.Event()
+            if not told:
+                told = True
+                task_status.started()
+            log.warning("store_lost", why=self.why)
+            await trio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    async def call(self, ask: Callable[[Any], Awaitable[T]], seconds: float = PATIENCE) -> T:
+        """What the server answers. Raises StoreUnavailable: then nobody knows whether it was done."""
+        client = self._client
+        if client is None:
+            raise self._unavailable(self.why)
+        try:
+            with trio.fail_after(seconds):
+                return await ask(client)
+        except (Exception, BaseExceptionGroup) as error:
+            if _holds_cancelled(error):
+                raise
+            self.why = _words(error)
+            raise self._unavailable(self.why) from error
+
+    def _unavailable(self, why: str) -> StoreUnavailable:
+        return StoreUnavailable(f"the fleet's store can't be reached ({why}); try again", retry_after=RETRY_AFTER)
+
+    async def script(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, durable: bool = False) -> Any:
+        """Run a script. A `durable` one has a replica's word too, where there is a Sentinel."""
+
+        async def ask(client: Any) -> Any:
+            if not (durable and self.replicated):
+                return await self._evaluate(client, script, keys, args)
+            with client.ensure_replication(1, REPLICA_MS):
+                return await self._evaluate(client, script, keys, args)
+
+        return await self.call(ask)
+
+    async def _evaluate(self, client: Any, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        try:
+            return await client.evalsha(script.digest, keys, args)
+        except self._coredis.exceptions.NoScriptError:
+            return await client.eval(script.text, keys, args)
+
+    @asynccontextmanager
+    async def one_connection(self) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
+        """Commands over one connection of one's own: as long as it lasts, its server has one history.
+
+        Raises StoreUnavailable where it can't be had, or is lost.
+        """
+        client = self._client
+        if client is None:
+            raise self._unavailable(self.why)
+        connection: Any = None
+        try:
+            with trio.fail_after(2 * PATIENCE):
+                connection = await client.connection_pool.get_connection()
+
+            async def ask(*command: Any, seconds: float = PATIENCE) -> Any:
+                with trio.fail_after(seconds):
+                    return await connection.create_request(*command, disconnect_on_cancellation=True)
+
+            yield ask
+        except (Exception, BaseExceptionGroup) as error:
+            if _holds_cancelled(error) or isinstance(error, StoreUnavailable):
+                raise
+            self.why = _words(error)
+            raise self._unavailable(self.why) from error
+        finally:
+            if connection is not None:
+                connection.invalidate()
+                client.connection_pool.release(connection)
+
+
+def _holds_cancelled(error: BaseException) -> bool:
+    return isinstance(error, BaseExceptionGroup) and error.subgroup((trio.Cancelled, KeyboardInterrupt)) is not None
+
+
+def _words(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, trio.TooSlowError | TimeoutError):
+        return "no answer in time"
+    return (str(error) or type(error).__name__).splitlines()[0][:200]

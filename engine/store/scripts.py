@@ -1,0 +1,117 @@
+"""What Redis does in one atomic step, as Lua. Scripts make keys up as they go: Cluster isn't promised."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import NamedTuple
+
+
+class Script(NamedTuple):
+    """A script and the digest that Redis keeps it under."""
+
+    text: str
+    digest: str
+
+
+def _script(text: str) -> Script:
+    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+COMMIT = _script("""
+-- KEYS: actors, changes, counter, tombstone, used.
+-- ARGV: actor, chart, expected version, new version or 0, value or '', tag, milliseconds of the once or ''.
+-- A repeat of a commit whose answer was lost is known by its tag, and is no second one.
+local held, version = redis.call('HGET', KEYS[1], ARGV[1]), 0
+if held then
+  local v, tag = string.match(held, '^(%d+):(%w+):')
+  if tag == ARGV[6] then return 'OK' end
+  version = tonumber(v)
+elseif redis.call('EXISTS', KEYS[4]) == 1 then
+  return 'OK'
+end
+if version ~= tonumber(ARGV[3]) then return 'MOVED' end
+if ARGV[7] ~= '' then
+  local ms = tonumber(ARGV[7])
+  if redis.call('EXISTS', KEYS[5]) == 1 then return 'USED' end
+  if ms > 0 then redis.call('SET', KEYS[5], '1', 'PX', ms) end
+end
+if ARGV[5] == '' then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+  redis.call('SET', KEYS[4], '1', 'PX', 30000)
+else
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[5])
+end
+local n = redis.call('INCR', KEYS[3])
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', '20000', '*', 'n', n, 'c', ARGV[2], 'a', ARGV[1], 'v', ARGV[4])
+return 'OK'
+""")
+
+LEASE = _script("""
+-- KEYS: lease, inbox, engines. ARGV: run, name, lease ms, epoch seconds, two fresh MAC keys, then runs to look after.
+-- The answer: time in microseconds, MAC keys of the epochs before, now and next, then 1 or 0 for each run.
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[2], 60000)
+local t = redis.call('TIME')
+local epoch = math.floor(tonumber(t[1]) / tonumber(ARGV[4]))
+local answer = {t[1], t[2], epoch}
+for ahead = 0, 1 do
+  local ms = (tonumber(ARGV[4]) * (3 + ahead)) * 1000
+  redis.call('SET', 'hatchway:mac:' .. (epoch + ahead), ARGV[5 + ahead], 'NX', 'PX', string.format('%d', ms))
+end
+for ahead = -1, 1 do
+  answer[#answer + 1] = redis.call('GET', 'hatchway:mac:' .. (epoch + ahead)) or ''
+end
+answer[#answer + 1] = redis.call('GET', 'hatchway:identity') or ''
+for place = 7, #ARGV do
+  answer[#answer + 1] = redis.call('EXISTS', 'hatchway:engine:' .. ARGV[place])
+end
+return answer
+""")
+
+COUNT = _script("""
+-- KEYS: a source's counter. ARGV: the most there may be, window ms. The answer: 0 if counted, else the ms to wait.
+local count = tonumber(redis.call('GET', KEYS[1]) or '0')
+if count >= tonumber(ARGV[1]) then return math.max(redis.call('PTTL', KEYS[1]), 1) end
+if redis.call('INCR', KEYS[1]) == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return 0
+""")
+
+UNCOUNT = _script("""
+if tonumber(redis.call('GET', KEYS[1]) or '0') > 0 then redis.call('DECR', KEYS[1]) end
+return 0
+""")
+
+CLAIM = _script("""
+-- KEYS: codes, recent. ARGV: digest, message for the owner, most wrong tries.
+-- A code's value is run|pairing|wrong tries.
+-- The answer: {'claimed', run} and the owner has the message in its inbox; or {'used'}, {'wrong'}.
+local function send(run, ...)
+  redis.call('XADD', 'hatchway:inbox:' .. run, 'MAXLEN', '~', '10000', '*', ...)
+end
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+if held then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+  local run, pairing = string.match(held, '^(%w+)|([^|]+)|')
+  if redis.call('EXISTS', 'hatchway:engine:' .. run) == 0 then return {'used'} end
+  send(run, 'kind', 'claim', 'pairing', pairing, 'body', ARGV[2])
+  return {'claimed', run}
+end
+if redis.call('EXISTS', KEYS[2]) == 1 then return {'used'} end
+local codes = redis.call('HGETALL', KEYS[1])
+for place = 1, #codes, 2 do
+  local run, pairing, wrong = string.match(codes[place + 1], '^(%w+)|([^|]+)|(%d+)$')
+  if redis.call('EXISTS', 'hatchway:engine:' .. run) == 0 then
+    redis.call('HDEL', KEYS[1], codes[place])
+  else
+    wrong = tonumber(wrong) + 1
+    if wrong >= tonumber(ARGV[3]) then
+      redis.call('HDEL', KEYS[1], codes[place])
+    else
+      redis.call('HSET', KEYS[1], codes[place], run .. '|' .. pairing .. '|' .. wrong)
+    end
+    send(run, 'kind', 'wrong_code', 'pairing', pairing, 'body', tostring(wrong))
+  end
+end
+return {'wrong'}
+""")
