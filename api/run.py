@@ -80,13 +80,15 @@ class Doors:
         """Settings, license, token keys, log and certificate anew."""
         self.systemd.reloading()
         try:
-            waiting = self.engine.reload()
+            waiting = self.engine.reload(self._take_certificate)
             use_log_settings(self.engine.settings.log, people=sys.stderr.isatty())
-            if self.tls is not None:
-                self.tls.reload(self.engine.settings)
         finally:
             self.systemd.ready(self.url)
         return waiting
+
+    def _take_certificate(self, settings: Settings) -> None:
+        if self.tls is not None:
+            self.tls.reload(settings)
 
 
 def _limits(settings: Settings) -> ServerLimits:

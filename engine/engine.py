@@ -123,12 +123,16 @@ class Engine:
         except Refusal as refused:
             log.warning("orphans_not_ended", why=refused.detail)
 
-    def reload(self) -> tuple[str, ...]:
-        """Take up settings, license, token keys and log file anew; the names of settings that wait for a restart."""
+    def reload(self, also: Callable[[Settings], None] = lambda settings: None) -> tuple[str, ...]:
+        """Take up settings, license, token keys and log file anew; the names of settings that wait for a restart.
+
+        `also` takes up what others have of the settings; if it refuses, everything stays as it was.
+        """
         self.journal.reopen()
         # Everything is read before anything is taken up: what can't be read leaves all as it was.
         settings, waiting = reload(self.settings, self._load())
         own_key, token_keys, license_ = load_own_key(self.home, self.keys), _token_keys(self.home), self._load_license()
+        also(settings)
         self.settings, self.own_key, self.license = settings, own_key, license_
         self.tokens.use(*token_keys)
         self.records.notice("engine", self.identity, "reload", ", ".join(waiting) or None)

@@ -229,11 +229,10 @@ def show(name: str, value: Any) -> str:
 
 def reload(running: Settings, fresh: Settings) -> tuple[Settings, tuple[str, ...]]:
     """The settings to go on with after a reload, and the names of those that changed but wait for a restart."""
-    waiting = tuple(
-        name
-        for name, row in TABLE.items()
-        if row.effect == RESTART and value_of(running, name) != value_of(fresh, name)
-    )
+    held = {name for name, row in TABLE.items() if row.effect == RESTART}
+    if running.tls == "off" and (running.tls_cert is None) != (fresh.tls_cert is None):
+        held |= {"tls_cert", "tls_key"}  # whether there is TLS at all was settled when the doors opened
+    waiting = tuple(name for name in TABLE if name in held and value_of(running, name) != value_of(fresh, name))
     return _build({name: value_of(running if name in waiting else fresh, name) for name in TABLE}), waiting
 
 

@@ -238,6 +238,16 @@ def test_reload_takes_what_it_may() -> None:
     assert settings == msgspec.structs.replace(fresh, port=7420)
 
 
+def test_a_certificate_is_taken_up_only_where_there_is_tls() -> None:
+    """Whether the doors speak TLS waits for a restart, and is told; another certificate for those that do doesn't."""
+    plain, one, two = (Settings(tls_cert=path, tls_key=path) for path in (None, Path("/1"), Path("/2")))
+    assert reload(plain, one) == (plain, ("tls_cert", "tls_key"))
+    assert reload(one, plain) == (one, ("tls_cert", "tls_key"))
+    assert reload(one, two) == (two, ())
+    made = Settings(tls="auto")
+    assert reload(made, msgspec.structs.replace(made, tls_cert=Path("/1"), tls_key=Path("/1")))[1] == ()
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "me.localhost"])
 def test_loopback_needs_no_tls(host: str) -> None:
     """Plain HTTP is for this host alone."""

@@ -36,6 +36,30 @@ def test_a_reload_drops_no_connection(home: Path) -> None:
         kept.close()
 
 
+def test_a_certificate_that_cannot_be_used_leaves_all_as_it_was(home: Path) -> None:
+    """The reload is refused as a whole: the old certificate, the old settings, and no record of a reload."""
+    with tls_engine(home) as engine:
+        port = int(engine.url.rpartition(":")[2])
+        first = ssl.get_server_certificate(("127.0.0.1", port))
+        (home / "tls-cert.pem").write_text("no certificate")
+        engine.command("config", "set", "limits.failed_verifies", "1")
+        engine.command("engine", "reload", code=1)
+        assert ssl.get_server_certificate(("127.0.0.1", port)) == first
+        assert '"event":"reload"' not in (home / "log" / "events.jsonl").read_text()
+        statuses = {failed_verify(port) for _ in range(3)}
+        assert statuses == {401}
+
+
+def failed_verify(port: int) -> int:
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=ssl._create_unverified_context())
+    said = {"Content-Type": "application/json"}
+    connection.request("POST", "/api/auth/verify/", b'{"nonce":"a","signature":"b"}', said)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status
+
+
 def ask(connection: http.client.HTTPSConnection) -> int:
     connection.request("GET", "/healthz")
     answer = connection.getresponse()
