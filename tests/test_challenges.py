@@ -47,6 +47,26 @@ def test_a_nonce_is_recognised_with_what_it_carries() -> None:
     assert challenges.read(challenges.issue("x")).identity == ANY
 
 
+@pytest.mark.parametrize(("issued", "age"), [(1000.0, 0.0), (1000.9, 59.9), (1000.0, 20.25)])
+def test_what_is_left_of_its_minute(issued: float, age: float) -> None:
+    """A nonce's digest is kept a second longer than the nonce is good, whatever its age, counted in milliseconds."""
+    clock = Hands()
+    challenges = Challenges(clock)
+    clock.now = issued
+    nonce = challenges.issue("h")
+    clock.now += age
+    assert challenges.read(nonce).seconds_left == pytest.approx(LIFETIME - age + 1, abs=0.002)
+
+
+def test_a_nonce_of_a_time_to_come_is_refused() -> None:
+    """Of an engine whose clock is ahead, or of a clock that was set back."""
+    clock = Hands()
+    challenges = Challenges(clock)
+    nonce = challenges.issue("h")
+    clock.now -= 1
+    assert refused(challenges, nonce) == "old_nonce"
+
+
 def test_nonces_never_repeat() -> None:
     """C4: ten thousand at one moment differ, and so do their random parts alone."""
     challenges = Challenges(Hands())

@@ -38,6 +38,7 @@ def test_every_event_in_every_state(chart: Chart, state: str, event: str, data: 
     row, interpreter = expected(chart, state, event, data), Interpreter(chart)
     if row is not None:
         step = interpreter.advance(state, event, data)
+        assert interpreter._probe.state == row.target, "transitions itself has made the change"
         assert (step.row, step.source, step.event, step.target, step.effects) == (
             row,
             state,
@@ -51,6 +52,7 @@ def test_every_event_in_every_state(chart: Chart, state: str, event: str, data: 
     guards = [row.guard.__name__ for row in chart.rows if (row.state, row.event) == (state, event)]
     assert refused.value.cause == (", ".join(guards) or "no_row")
     assert (refused.value.chart, refused.value.state, refused.value.event) == (chart.name, state, event)
+    assert str(refused.value) == f"{chart.name}: '{event}' is refused in '{state}' ({refused.value.cause})"
 
 
 @pytest.mark.parametrize("chart", CHARTS.values(), ids=CHARTS)
@@ -58,6 +60,50 @@ def test_the_guards_of_this_test_are_told_apart(chart: Chart) -> None:
     """Every guard holds for OPEN; every condition fails for SHUT: the pairs above see both sides of each."""
     for guard in {row.guard for row in chart.rows} - {always}:
         assert (guard(OPEN), guard(SHUT)) == (True, False)
+
+
+def is_first(data: Data) -> bool:
+    return bool(data["now"] == 1)
+
+
+def is_second(data: Data) -> bool:
+    return data["now"] in (1, 2)
+
+
+@pytest.mark.parametrize(("now", "target"), [(1, "first"), (2, "second"), (3, "third")])
+def test_the_first_row_that_fits_is_taken(now: int, target: str) -> None:
+    """Rows of one event are asked from top to bottom, and none after the one that is taken."""
+    ways = [
+        Transition(NONE, "go", guard, state)
+        for state, guard in (("first", is_first), ("second", is_second), ("third", always))
+    ]
+    chart = Chart("fork", tuple(ways), frozenset({"first", "second", "third"}))
+    assert Interpreter(chart).advance(NONE, "go", {"now": now}).target == target
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "cause"),
+    [
+        ("a", "go", "is_first"),
+        ("b", "go", "is_second"),
+        ("b", "halt", "is_first"),
+        ("b", "jump", "is_first, is_second"),
+    ],
+)
+def test_a_refusal_names_the_guards_that_said_no(state: str, event: str, cause: str) -> None:
+    """Those of that event in that state, and no others."""
+    rows = (
+        Transition(NONE, "start", always, "a"),
+        Transition("a", "go", is_first, "b"),
+        Transition("a", "on", always, "b"),
+        Transition("b", "go", is_second, "off"),
+        Transition("b", "halt", is_first, "off"),
+        Transition("b", "jump", is_first, "a"),
+        Transition("b", "jump", is_second, "off"),
+    )
+    with pytest.raises(EventRefused) as refused:
+        Interpreter(Chart("lamp", rows, frozenset({"off"}))).advance(state, event, {"now": 3})
+    assert refused.value.cause == cause
 
 
 def test_an_unknown_event_is_our_own_mistake() -> None:

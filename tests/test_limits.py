@@ -62,6 +62,24 @@ def test_so_many_then_a_wait_that_is_told(setup: Setup) -> None:
     assert shut(setup.limit, "192.0.2.1") == 0, "a new minute counts anew"
 
 
+def test_a_new_minute_allows_as_many(setup: Setup) -> None:
+    """Not one failure more than the first."""
+    setup.limit.count("192.0.2.1")
+    setup.clock.now += 61
+    for _ in range(3):
+        assert shut(setup.limit, "192.0.2.1") == 0
+        setup.limit.count("192.0.2.1")
+    assert shut(setup.limit, "192.0.2.1") == 60
+
+
+def test_a_limit_of_one_lets_everybody_try_once() -> None:
+    """A stranger to the table has failed at nothing yet."""
+    limit = FailureLimit(Hands(), lambda: 1, "tries")
+    assert shut(limit, "192.0.2.1") == 0
+    limit.count("192.0.2.1")
+    assert shut(limit, "192.0.2.1") == 60
+
+
 def test_sources_are_apart(setup: Setup) -> None:
     """One address shut leaves its neighbour open; a whole /64 is one source."""
     for _ in range(3):

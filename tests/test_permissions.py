@@ -46,6 +46,30 @@ def test_a_malformed_list_is_refused_and_the_names_are_listed(text: str) -> None
     assert len(refused.value.detail) < 300
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "an empty name;"),
+        ("SHELL,", "an empty name;"),
+        ("MASTER", "MASTER belongs to the engine's own key and is not given to another;"),
+        ("shell", "'shell' is not a permission;"),
+        ("MASTERS", "'MASTERS' is not a permission;"),
+        ("A", "'A' is not a permission;"),
+    ],
+)
+def test_each_malformed_name_has_its_reason(text: str, words: str) -> None:
+    """Empty, not ours to give, or unknown: said as it is."""
+    with pytest.raises(InvalidRequest, match=words):
+        parse_permissions(text)
+
+
+@pytest.mark.parametrize("text", ["ALL", "MASTERS", "SHELL,", "master"])
+def test_where_master_may_stand_nothing_else_is_new(text: str) -> None:
+    """The file of authorized keys takes MASTER by its name alone."""
+    with pytest.raises(InvalidRequest):
+        parse_permissions(text, master=True)
+
+
 def test_names_are_folded_into_the_specification_s_order() -> None:
     """Doubled names are one name; a name and its grade are the name."""
     assert parse_permissions("AGENT,SHELL,AGENT") == ("SHELL", "AGENT")
@@ -61,6 +85,12 @@ def test_master_is_read_only_where_it_may_stand() -> None:
 def test_a_name_allows_itself_and_looking(held: str, needed: str) -> None:
     """One name allows no other; `NAME` covers `NAME:READ` and not the other way round."""
     assert allows((held,), needed) == (needed in (held, f"{held}:READ"))
+
+
+@pytest.mark.parametrize("grade", ["", "LOOK", "WRITE", "READ:READ"])
+def test_no_other_grade_is_covered(grade: str) -> None:
+    """A name covers its grade READ, and nothing that may come to stand behind the colon."""
+    assert not allows(("SHELL",), f"SHELL:{grade}")
 
 
 def test_only_master_is_master() -> None:

@@ -1,0 +1,186 @@
+"""Mutation testing: `python -m tests.mutants [FILE ...]` changes one thing at a time and shows what no test notices.
+
+The changes are cosmic-ray's (`pip install cosmic-ray`), and statements left out. No file is written: each mutant is
+served to a forked interpreter that has all but our own modules loaded, so that trying one costs little but its tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from itertools import count
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+SECONDS = 90
+"""What one mutant's tests may take; a change that makes them hang is noticed."""
+
+CHARTS = ("chart", "interpreter", "pairing_chart", "session_chart", "instance_chart", "contract_tables", "runtime")
+
+TESTS = {
+    "statecharts/chart.py": CHARTS,
+    "statecharts/interpreter.py": CHARTS,
+    "statecharts/pairing.py": (*CHARTS, "pairings"),
+    "statecharts/session.py": (*CHARTS, "sessions"),
+    "statecharts/instance.py": (*CHARTS, "instances"),
+    "engine/trust/challenges.py": ("challenges", "signatures", "sessions"),
+    "engine/trust/tokens.py": ("tokens", "jose_vectors", "sessions", "security_tokens"),
+    "engine/trust/limits.py": ("limits", "sessions", "pairings"),
+    "engine/trust/permissions.py": ("permissions", "authorized_keys", "sessions", "pairings"),
+    "engine/trust/codes.py": ("pairings", "security_pairing"),
+    "engine/trust/keys.py": ("keys", "key_files", "key_lines", "signatures"),
+    "engine/trust/authorized_keys.py": ("authorized_keys", "hand_edits", "key_lines", "sessions"),
+    "engine/trust/license.py": ("license",),
+    "engine/trust/rotation.py": ("tokens", "cli_keys", "sessions"),
+    "engine/trust/key_files.py": ("key_files", "keys"),
+    "engine/trust/key_lines.py": ("key_lines", "authorized_keys"),
+    "engine/trust/weak_keys.py": ("keys",),
+    "engine/runtime.py": ("runtime", "registry", "sessions", "pairings", "instances"),
+    "engine/sessions.py": ("sessions", "security_tokens", "many_sessions", "registry"),
+    "engine/pairings.py": ("pairings", "security_pairing", "interleavings"),
+}
+"""File, and its tests, the quickest first."""
+
+
+PASSED_OVER = re.compile(r"_(Eq|NotEq)_(Is|IsNot)$|_(Add|Sub|Mul|Div|FloorDiv|Mod)_(Pow|[LR]Shift|Bit\w+)$")
+"""Operators that no test can notice (equal texts are mostly one object), or that any test does."""
+
+
+def mutants(source: str) -> Iterator[str]:
+    """Every text that the file may be changed into, each once, if more than annotations and comments tell it apart."""
+    seen = {None, _meaning(source)}
+    for text in (*_replaced(source), *_left_out(source)):
+        meaning = _meaning(text)
+        if meaning not in seen:
+            seen.add(meaning)
+            yield text
+
+
+def _meaning(source: str) -> str | None:
+    """What tells two texts apart; None for one that is no program."""
+    try:
+        tree: Any = ast.parse(source)
+    except SyntaxError:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign | ast.arg):
+            node.annotation = ast.Constant(None)
+        elif isinstance(node, FUNCTION):
+            node.returns = None
+    return ast.dump(tree)
+
+
+def _replaced(source: str) -> Iterator[str]:
+    """One operator, comparison, condition, number, exception or decorator changed."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    for name in operator_names():
+        operator = get_operator(name)
+        if operator.arguments() or PASSED_OVER.search(name):
+            continue
+        for occurrence in count():
+            # It stumbles over `except module.Fault`.
+            with suppress(AttributeError):
+                if (text := mutate_code(source, operator(), occurrence)) is None:
+                    break
+                yield text
+
+
+def _left_out(source: str) -> Iterator[str]:
+    """One statement of a function left out, or one `if` always or never taken."""
+    lines = source.splitlines(keepends=True)
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, FUNCTION)]
+    for node in dict.fromkeys(node for function in functions for node in ast.walk(function) if node is not function):
+        if isinstance(node, ast.If | ast.While):
+            yield _with(lines, node.test, "True")
+            yield _with(lines, node.test, "False")
+        elif isinstance(node, ast.stmt) and ast.get_docstring(ast.Module([node], [])) is None:
+            yield _with(lines, node, "pass")
+
+
+def _with(lines: list[str], node: Any, instead: str) -> str:
+    """The text with `instead` in the node's place."""
+    first, last = lines[node.lineno - 1].encode(), lines[node.end_lineno - 1].encode()
+    middle = first[: node.col_offset].decode() + instead + last[node.end_col_offset :].decode()
+    return "".join((*lines[: node.lineno - 1], middle, *lines[node.end_lineno :]))
+
+
+class Served(MetaPathFinder, SourceFileLoader):  # type: ignore[misc]  # their stubs disagree
+    """Imports one module from a text."""
+
+    def __init__(self, file: str, text: str) -> None:
+        super().__init__(file.removesuffix(".py").replace("/", "."), str(ROOT / file))
+        self.code = compile(text, self.path, "exec")
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return spec_from_file_location(fullname, self.path, loader=self) if fullname == self.name else None
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.code
+
+
+def noticed(file: str, text: str) -> bool:
+    """Whether a test fails, or hangs, with `text` in the file's place."""
+    child = os.fork()
+    if not child:
+        signal.alarm(SECONDS)
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        sys.meta_path.insert(0, Served(file, text))
+        os._exit(int(pytest.main(["-x", *options(file)])))
+    return os.waitpid(child, 0)[1] != 0
+
+
+def options(file: str) -> list[str]:
+    """What pytest is asked to run for a file."""
+    return ["-q", "-n0", "-p", "no:cacheprovider", *(f"{ROOT}/tests/test_{name}.py" for name in TESTS[file])]
+
+
+def preload(file: str) -> None:
+    """Import what the tests import, then forget our own."""
+    if pytest.main(["--collect-only", "-qq", *options(file)]):
+        raise SystemExit(f"the tests of {file} can't be collected")
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("statecharts", "engine", "api", "tests")]:
+        del sys.modules[name]
+
+
+def main(files: list[str]) -> int:
+    """Try them all; the exit code says whether one was not noticed."""
+    return int(sum(map(survivors, files)) > 0)
+
+
+def survivors(file: str) -> int:
+    """Print what no test of the file notices; how many there are."""
+    preload(file)
+    source, tried, unnoticed = (ROOT / file).read_text(), 0, 0
+    if noticed(file, source):
+        raise SystemExit(f"the tests of {file} fail as it is")
+    for text in mutants(source):
+        tried += 1
+        if not noticed(file, text):
+            unnoticed += 1
+            print(*difflib.unified_diff(source.splitlines(), text.splitlines(), file, n=0, lineterm=""), sep="\n")
+    print(f"{file}: {tried} tried, {unnoticed} not noticed", flush=True)
+    return unnoticed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or list(TESTS)))
