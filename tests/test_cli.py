@@ -176,6 +176,25 @@ def test_config_round_trip(home: Path) -> None:
     assert stat.S_IMODE((home / "config.toml").stat().st_mode) == 0o600
 
 
+def test_a_reader_that_has_enough_is_no_failure(home: Path) -> None:
+    """`hatchway config list | head -1`: nothing is said of the pipe."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "from api.cli import main; main()", "config", "list"],
+            cwd=ROOT,
+            env={**os.environ, "HATCHWAY_HOME": str(home)},
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert done.stderr == b""
+
+
 def test_config_refuses_in_words() -> None:
     """What is unknown names the nearest, what is wrong says what is wanted, what is unset exits with 1."""
     assert "nearest known one is 'port'" in run("config", "set", "prot", "1", code=1).stderr

@@ -108,6 +108,11 @@ def test_a_while_that_is_none_is_a_usage_error(since: str) -> None:
     assert "write 90s, 30m, 2h or 7d" in run("events", "--since", since, code=2).stderr
 
 
+def test_a_chart_that_there_is_not_is_an_error() -> None:
+    """A slip of the pen is not the same as a quiet night: the names are listed."""
+    assert "'pairing', 'session', 'instance', 'engine', 'key'" in run("events", "--chart", "sesion", code=2).stderr
+
+
 def test_no_events_are_no_error() -> None:
     """Where no engine ever ran there is nothing to print."""
     assert run("events").stdout == ""

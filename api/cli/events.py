@@ -21,7 +21,11 @@ Examples:
   hatchway events --json | jq 'select(.kind == "refusal")'"""
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on as things happen, until Ctrl-C.")
-@click.option("--chart", help="Only this chart: pairing, session, instance; or engine, key.")
+@click.option(
+    "--chart",
+    type=click.Choice(["pairing", "session", "instance", "engine", "key"]),
+    help="Only the records of this chart, of the engine itself, or of its keys.",
+)
 @click.option("--since", help="Only the last while: 90s, 30m, 2h, 7d.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as they are, one JSON object a line.")
 def events(follow: bool, chart: str | None, since: str | None, as_json: bool) -> None:

@@ -47,8 +47,8 @@ class RootGroup(LazyGroup):
             context.color = False
         try:
             return super().invoke(context)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
-            raise
+        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+            raise  # whoever read the output, such as `head`, has enough: click ends without a word
         except Exception as fault:
             from api.cli.failures import Failed, failure_of
 
