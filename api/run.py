@@ -18,6 +18,7 @@ from api.http.app import make_app
 from api.http.doors import DOORS
 from api.http.front import Front
 from api.http.lane import HotDoors
+from api.lean import settle
 from api.operator_socket import OperatorSocket
 from api.server import ServerLimits, open_sockets, serve
 from api.systemd import Notifier
@@ -159,6 +160,7 @@ async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
     """Run until stopped by a signal or the operator. Raises EngineUnavailable, FileRefused, SettingRefused."""
     set_up_logs(load().log)
     async with open_doors(home, load) as doors:
+        settle()
         if sys.stdout.isatty():
             _print_start_page(doors)
 

@@ -157,7 +157,7 @@ def load_own_key(home: Path, keys: AuthorizedKeys) -> PublicKey:
     """The engine's own public key; at first start it is made, and authorized with MASTER (section 2.3)."""
     path = home / "private-key.pem"
     try:
-        return trust_keys.read_private_key(files.read_private(path), None).public
+        return trust_keys.read_public_half(files.read_private(path))
     except FileNotFoundError:
         pass
     made = trust_keys.generate_key()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from base64 import encodebytes
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from engine.errors import KeyRefused
 from engine.trust import weak_keys
-from engine.trust.keys import PassphraseWanted, PublicKey, read_private_key, read_public_key
+from engine.trust.keys import PassphraseWanted, PublicKey, read_private_key, read_public_half, read_public_key
 from tests.fakes import ROOT, key, vectors
 
 OWN = ROOT / "tests/data/own/keys"
@@ -176,3 +178,28 @@ keys.read_public_key(sys.stdin.buffer.read())
 assert "badkeys" in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], input=key().public.pem(), check=True, cwd=ROOT)
+
+
+# The engine's own key
+
+
+@pytest.mark.parametrize("name", MANIFEST["signin_private"])
+def test_the_own_key_is_read_as_any_private_key(name: str) -> None:
+    """A file that no private key could be read from is refused for the same reason; another has the same half."""
+    data = (OWN / name).read_bytes()
+    if MANIFEST["signin_private"][name].startswith("accept"):
+        assert read_public_half(data) == read_private_key(data).public
+    else:
+        assert refusal(read_public_half, data).detail == refusal(read_private_key, data).detail
+
+
+@pytest.mark.parametrize("number", ["p", "q", "d"])
+def test_an_own_key_whose_numbers_do_not_belong_together_is_damaged(number: str) -> None:
+    """One number of the file changed: the engine does not start on it, though it needs the public half alone."""
+    whole = getattr(key().key.private_numbers(), number)
+    size = (whole.bit_length() + 7) // 8
+    der = key().key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    broken = der.replace(whole.to_bytes(size, "big"), (whole ^ 2).to_bytes(size, "big"))
+    data = b"-----BEGIN PRIVATE KEY-----\n" + encodebytes(broken) + b"-----END PRIVATE KEY-----\n"
+    assert broken != der
+    assert refusal(read_public_half, data).cause == "damaged"

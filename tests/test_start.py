@@ -17,13 +17,30 @@ from tests.fakes import ROOT, Browser, virtual_engine
 from tests.processes import running_engine
 from tests.test_load import Wire
 
+LEFT_OUT = ("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "statecharts.layout", "xml.sax")
+
 
 def test_a_start_loads_no_more_than_it_needs() -> None:
-    """Quart and what comes with it are not loaded before a door of theirs is asked."""
-    left_out = ("quart", "flask", "werkzeug", "jinja2")
-    code = f"import sys, api.run\nprint([name for name in {left_out} if name in sys.modules])"
+    """Quart, the drawing of charts and coloured tracebacks, and what comes with them, wait until they are wanted."""
+    code = f"""
+import gc, sys
+from api.lean import loading, settle
+with loading():
+    import api.run
+print([name for name in {LEFT_OUT} if name in sys.modules])
+settle()
+import rich.traceback
+print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines() == ["[]", "True True"]
+
+
+@pytest.mark.process
+def test_an_idle_engine_is_small(home: Path) -> None:
+    """Its start costs at most 60 MB; here some more, for what the tests' own environment adds to it."""
+    with running_engine(home) as engine:
+        assert engine.memory() < 66e6
 
 
 @pytest.mark.process

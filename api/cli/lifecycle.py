@@ -30,6 +30,7 @@ Examples:
 @click.option("--insecure-http", is_flag=True, default=None, help="Plain HTTP on an address others reach.")
 def start(**flags: Any) -> None:
     """Run the engine in the foreground, until Ctrl-C or `hatchway engine stop`."""
+    from api.lean import loading
     from engine.settings import Settings, check_listening, home_folder, load_settings
 
     given = {name: _absolute(flags[name]) if name in ("tls_cert", "tls_key") else flags[name] for name in flags}
@@ -41,11 +42,12 @@ def start(**flags: Any) -> None:
         return settings
 
     load()
-    import trio
+    with loading():
+        import trio
 
-    from api.cli.busy import busy
-    from api.run import run_engine
-    from engine.engine import make_own_key
+        from api.cli.busy import busy
+        from api.run import run_engine
+        from engine.engine import make_own_key
 
     if not (home / "private-key.pem").exists():
         with busy("making the engine's own key, once"):

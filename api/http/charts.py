@@ -9,7 +9,6 @@ from api.http.call import Answer, json_answer
 from api.http.door import Visit
 from engine.errors import NotFound
 from statecharts.catalogue import CHARTS
-from statecharts.render import as_json
 
 
 def chart(visit: Visit) -> Answer:
@@ -21,4 +20,6 @@ def chart(visit: Visit) -> Answer:
 def _drawn(name: str) -> Answer:
     if name not in CHARTS:
         raise NotFound(f"no chart has that name; there are {', '.join(CHARTS)}")
+    from statecharts.render import as_json  # here: only who looks at a chart needs it drawn
+
     return json_answer(as_json(CHARTS[name]))

@@ -34,6 +34,7 @@ __all__ = [
     "identity_of",
     "parse_openssh",
     "read_private_key",
+    "read_public_half",
     "read_public_key",
     "read_token_key",
     "sign",
@@ -118,6 +119,20 @@ def read_private_key(data: bytes, passphrase: bytes | None = None) -> PrivateKey
     """
     key = key_files.load_private(data, passphrase)
     return PrivateKey(key, _bounded(key.public_key()))
+
+
+def read_public_half(data: bytes) -> PublicKey:
+    """The public half of the one private key of a file that we made ourselves: what is read at each start.
+
+    Its numbers must belong together; that its primes are primes is not shown again, which would take 40 ms.
+    Raises `KeyRefused`.
+    """
+    key = key_files.load_private(data, None, proven=True)
+    numbers = key.private_numbers()
+    p, q, n, e = numbers.p, numbers.q, numbers.public_numbers.n, numbers.public_numbers.e
+    if p * q != n or any(numbers.d * e % (prime - 1) != 1 for prime in (p, q)):
+        raise KeyRefused("the private key is damaged: its numbers are no key", cause="damaged")
+    return _bounded(key.public_key())
 
 
 def generate_key(bits: int = NEW_KEY_BITS) -> PrivateKey:
