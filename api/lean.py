@@ -7,20 +7,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+UNUSED = ("rich", "greenlet")
+"""What structlog loads where it is installed: for tracebacks, and for threads, of kinds that an engine has none of."""
+
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Around the import of the engine: without rich, which structlog would load for tracebacks that we print without,
-    and without looking for garbage, of which imports make none. `settle` ends that, once the engine runs."""
+    """Around the import of the engine: without `UNUSED`, and without looking for garbage, of which imports make none.
+    `settle` ends that, once the engine runs."""
     gc.disable()
-    hidden = "rich" not in sys.modules
-    if hidden:
-        sys.modules["rich"] = None  # type: ignore[assignment]
+    hidden = [name for name in UNUSED if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]
     try:
         yield
     finally:
-        if hidden:
-            del sys.modules["rich"]
+        for name in hidden:
+            del sys.modules[name]
 
 
 def settle() -> None:
