@@ -49,6 +49,18 @@ def signed(nonce: str, private: PrivateKey, algorithm: Algorithm = "PS256") -> d
     return {"nonce": nonce, "signature": signature, "algorithm": algorithm}
 
 
+class Hands:
+    """A clock that a test sets."""
+
+    now = 1000.0
+
+    def elapsed(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+
 def run_in_virtual_time(main: Callable[..., Awaitable[Any]], **options: Any) -> Any:
     """`trio.run` under a clock that jumps to the next deadline as soon as everybody waits."""
     return trio.run(main, **(options | {"clock": MockClock(autojump_threshold=0)}))

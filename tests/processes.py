@@ -166,6 +166,27 @@ def running_engine(home: Path, **environ: str) -> Iterator[EngineProcess]:
         engine.close()
 
 
+class TlsEngine(EngineProcess):
+    """An engine with a self-made certificate, ready once its operator socket tells the address."""
+
+    def _ready(self) -> bool:
+        try:
+            self.url = self.operator({"op": "status"})[-1]["url"].rstrip("/")
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def tls_engine(home: Path) -> Iterator[EngineProcess]:
+    """One with a self-made certificate, gone at the end."""
+    engine = TlsEngine(home, HATCHWAY_TLS="auto")
+    try:
+        yield engine.start()
+    finally:
+        engine.close()
+
+
 def sign_in(client: httpx.Client, private: PrivateKey | None = None, **more: Any) -> dict[str, Any]:
     """A session by key over HTTP; `client` has the engine's url as its base."""
     nonce = client.get("/api/auth/challenge/").json()["nonce"]

@@ -10,18 +10,7 @@ from hypothesis import strategies as st
 
 from engine.errors import SignatureRefused
 from engine.trust.challenges import ANY, LIFETIME, PREFIX, Challenges, decode, decode_signature, encode
-
-
-class Hands:
-    """A clock that a test sets."""
-
-    now = 1000.0
-
-    def elapsed(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
+from tests.fakes import Hands
 
 
 def refused(challenges: Challenges, nonce: str) -> str:

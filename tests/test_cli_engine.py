@@ -7,37 +7,15 @@ import signal
 import socket
 import stat
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from api.cli.host import load_stored
-from tests.processes import HATCHWAY, EngineProcess, running_engine
+from tests.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
 from tests.terminal import terminal
 
 pytestmark = pytest.mark.process
-
-
-class TlsEngine(EngineProcess):
-    """An engine with a self-made certificate, ready once its operator socket tells the address."""
-
-    def _ready(self) -> bool:
-        try:
-            self.url = self.operator({"op": "status"})[-1]["url"].rstrip("/")
-        except OSError:
-            return False
-        return True
-
-
-@contextmanager
-def tls_engine(home: Path) -> Iterator[EngineProcess]:
-    engine = TlsEngine(home, HATCHWAY_TLS="auto")
-    try:
-        yield engine.start()
-    finally:
-        engine.close()
 
 
 def commands_of(engine: EngineProcess, home: Path) -> EngineProcess:

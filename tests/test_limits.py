@@ -11,19 +11,8 @@ from hypothesis import strategies as st
 from engine.errors import TooManyRequests
 from engine.trust import limits
 from engine.trust.limits import FailureLimit, source_of
+from tests.fakes import Hands
 from tests.hostile import refusal_of
-
-
-class Hands:
-    """A clock that a test sets."""
-
-    now = 50.0
-
-    def elapsed(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
 
 
 class Setup(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_cli_engine import tls_engine
+from tests.processes import tls_engine
 
 pytestmark = pytest.mark.process
 
