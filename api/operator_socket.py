@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
 import trio
 
+from api.unix_sockets import listen_private, may_operate
 from engine.engine import Engine
 from engine.errors import InvalidRequest, PairingExpired, Refusal
 from engine.pairings import Issued
@@ -24,9 +21,6 @@ from engine.trust.permissions import FIVE, parse_permissions
 log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 65_536
-PATH_MAX = 107
-"""Bytes that a Unix socket's path may have (sun_path, unix(7))."""
-
 OPERATOR = Origin("operator")
 
 Status = Callable[[], dict[str, Any]]
@@ -48,7 +42,7 @@ class OperatorSocket:
         """Listen until cancelled; the path goes with the engine, whose lock says that it is ours."""
         path = self._engine.home / "operator.sock"
         path.unlink(missing_ok=True)
-        listener = _listen(path)
+        listener = listen_private(path)
         try:
             with listener:
                 task_status.started()
@@ -57,7 +51,7 @@ class OperatorSocket:
             path.unlink(missing_ok=True)
 
     async def _visit(self, stream: trio.SocketStream) -> None:
-        if _may_operate(stream.socket):
+        if may_operate(stream.socket):
             await self.talk(stream)
 
     async def talk(self, stream: trio.abc.Stream) -> None:
@@ -95,7 +89,8 @@ class OperatorSocket:
         return {}
 
     async def _take_reload(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"restart_needed_for": list(self._reload())}
+        waiting = self._reload()
+        return {"restart_needed_for": list(await waiting if isinstance(waiting, Awaitable) else waiting)}
 
     async def _take_keys(self, request: dict[str, Any]) -> dict[str, Any]:
         removed, added = _identities(request, "removed"), _identities(request, "added")
@@ -205,30 +200,3 @@ class Lines:
 
     async def write(self, value: dict[str, Any]) -> None:
         await self._stream.send_all(msgspec.json.encode(value) + b"\n")
-
-
-def socket_address(path: Path, folder: int) -> str:
-    """How a socket's path is named to the kernel: one over 107 bytes goes through its open folder."""
-    return str(path) if len(os.fsencode(path)) <= PATH_MAX else f"/proc/self/fd/{folder}/{path.name}"
-
-
-def _listen(path: Path) -> trio.socket.SocketType:
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        # Nobody may connect before the mode is right; the folder is 0700 besides.
-        os.umask(0o177)
-        try:
-            listener.bind(socket_address(path, folder))
-        finally:
-            os.umask(0o077)
-        listener.listen(16)
-    finally:
-        os.close(folder)
-    return trio.socket.from_stdlib_socket(listener)
-
-
-def _may_operate(peer: trio.socket.SocketType) -> bool:
-    """Whether the command runs as the engine's own user, or as root."""
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return uid in (0, os.geteuid())

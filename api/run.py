@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -20,7 +21,7 @@ from api.http.front import Front
 from api.http.lane import HotDoors
 from api.lean import settle
 from api.operator_socket import OperatorSocket
-from api.server import ServerLimits, open_sockets, serve
+from api.server import ServerLimits, limits_of, open_sockets, serve
 from api.systemd import Notifier
 from api.tls import Tls, wanted
 from api.version import installed_version
@@ -28,6 +29,9 @@ from engine.engine import Engine, open_engine
 from engine.errors import Refusal
 from engine.logs import set_up_logs, use_log_settings
 from engine.settings import Settings
+
+if TYPE_CHECKING:
+    from api.workers.crew import Crew
 
 log = structlog.get_logger(__name__)
 
@@ -42,9 +46,32 @@ class Doors:
         self.engine = engine
         self.app: Front = make_app(engine)
         self.lane = HotDoors(engine, self.app, DOORS)
-        self._limits_of, self._limits = engine.settings, _limits(engine.settings)
+        self._limits_of, self._limits = engine.settings, limits_of(engine.settings)
         self.tls = Tls(engine.home, engine.settings) if wanted(engine.settings) else None
         self.systemd = Notifier()
+        self.crew = self._crew(engine.settings.workers) if engine.settings.workers > 1 else None
+
+    def _crew(self, count: int) -> Crew:
+        from api.workers.crew import Crew  # an engine that opens its doors itself does without
+
+        return Crew(self.engine, self.app, self.lane, count)
+
+    async def serve(
+        self, sockets: Sequence[socket.socket], *, task_status: trio.TaskStatus[list[tuple[str, int]]]
+    ) -> None:
+        """Open the doors on these sockets, here or in processes of their own, until the engine stops."""
+        if self.crew is not None:
+            await self.crew.serve(sockets, self.engine.stopping, task_status=task_status)
+            return
+        await serve(
+            self.app,
+            sockets,
+            shutdown=self.engine.stopping,
+            limits=self.limits,
+            tls=self.tls,
+            lane=self.lane,
+            task_status=task_status,
+        )
 
     @property
     def url(self) -> str:
@@ -61,13 +88,13 @@ class Doors:
             "pid": os.getpid(),
             "uptime": self.engine.clock.wall() - self.engine.started_at,
             "fingerprint": self.tls.fingerprint if self.tls else None,
-        }
+        } | ({"doors": self.crew.pids} if self.crew else {})
 
     def limits(self) -> ServerLimits:
         """HTTP manners as they are set now. Asked several times a request, so made anew only after a reload."""
         if self._limits_of is not self.engine.settings:
             self._limits_of = self.engine.settings
-            self._limits = _limits(self._limits_of)
+            self._limits = limits_of(self._limits_of)
         return self._limits
 
     def stop(self) -> None:
@@ -77,12 +104,14 @@ class Doors:
             self.engine.records.notice("engine", self.engine.identity, "stop")
             self.engine.stopping.set()
 
-    def reload(self) -> tuple[str, ...]:
+    async def reload(self) -> tuple[str, ...]:
         """Settings, license, token keys, log and certificate anew."""
         self.systemd.reloading()
         try:
             waiting = self.engine.reload(self._take_certificate)
             use_log_settings(self.engine.settings.log, people=sys.stderr.isatty())
+            if self.crew is not None:
+                await self.crew.configure()
         finally:
             self.systemd.ready(self.url)
         return waiting
@@ -92,18 +121,6 @@ class Doors:
             self.tls.reload(settings)
 
 
-def _limits(settings: Settings) -> ServerLimits:
-    limits = settings.limits
-    return ServerLimits(
-        header_bytes=limits.header_bytes,
-        header_seconds=limits.header_seconds,
-        body_seconds=limits.body_seconds,
-        idle_seconds=limits.idle_seconds,
-        write_seconds=limits.write_seconds,
-        max_connections=settings.max_connections,
-    )
-
-
 @asynccontextmanager
 async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[Doors]:
     """A whole engine with its doors open, until left."""
@@ -111,15 +128,7 @@ async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[
         doors = Doors(engine)
         sockets = await open_sockets(engine.settings.host, engine.settings.port)
         async with trio.open_nursery() as nursery:
-            serving = partial(
-                serve,
-                doors.app,
-                sockets,
-                shutdown=engine.stopping,
-                limits=doors.limits,
-                tls=doors.tls,
-                lane=doors.lane,
-            )
+            serving = partial(doors.serve, sockets)
             doors.app.bound = tuple(await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope)))
             await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload).serve)
             await nursery.start(_obey_signals, doors)  # before anybody is told how to stop it
@@ -140,16 +149,16 @@ async def _obey_signals(doors: Doors, task_status: trio.TaskStatus[None]) -> Non
         task_status.started()
         async for number in signals:
             if number == signal.SIGHUP:
-                _reload(doors)
+                await _reload(doors)
             else:
                 # Nothing may hold a stopping engine up, not even a write that the kernel never finishes.
                 signal.setitimer(signal.ITIMER_REAL, HARD_END)
                 doors.stop()
 
 
-def _reload(doors: Doors) -> None:
+async def _reload(doors: Doors) -> None:
     try:
-        waiting = doors.reload()
+        waiting = await doors.reload()
     except Refusal as refused:
         log.warning("reload_refused", why=refused.detail)
         return

@@ -18,15 +18,29 @@ from api.transport.connection import Connection
 from api.transport.context import Context, ServerConfig, ServerLimits
 from api.transport.deadlines import sweep
 from api.transport.lane import Lane, LaneRequest
-from api.transport.listeners import Refusals, TlsContext, accept, bound, open_sockets
+from api.transport.listeners import ACCEPTED_AT_ONCE, Refusals, TlsContext, accept, bound, open_sockets
 from api.transport.pinned import check_hypercorn
 from engine.clock import Clock, SystemClock
 from engine.errors import EngineUnavailable
+from engine.settings import Settings
 
-__all__ = ["Lane", "LaneRequest", "ServerLimits", "TlsContext", "open_sockets", "serve"]
+__all__ = ["Lane", "LaneRequest", "ServerLimits", "TlsContext", "limits_of", "open_sockets", "serve"]
 
 FAREWELL = 0.2
 """Seconds a cancelled answer has to clean up, before its connection is cut off."""
+
+
+def limits_of(settings: Settings) -> ServerLimits:
+    """HTTP manners as the settings have them."""
+    limits = settings.limits
+    return ServerLimits(
+        header_bytes=limits.header_bytes,
+        header_seconds=limits.header_seconds,
+        body_seconds=limits.body_seconds,
+        idle_seconds=limits.idle_seconds,
+        write_seconds=limits.write_seconds,
+        max_connections=settings.max_connections,
+    )
 
 
 async def serve(
@@ -38,6 +52,7 @@ async def serve(
     tls: TlsContext | None = None,
     lane: Lane | None = None,
     clock: Clock | None = None,
+    shared: bool = False,
     task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve an ASGI app on listening sockets (which are closed at the end) until `shutdown` is set; then end well.
@@ -45,10 +60,12 @@ async def serve(
     Ending: nobody is accepted any more, idle connections close at once, answers have `shutdown_seconds` to come to
     their end (an app that holds streams watches the same event), then they are cancelled and their connections cut.
     `lane` is asked first for each plain HTTP/1.1 request (`api.transport.lane`); without one, h11 and the app have all.
+    With `shared`, other processes accept on the same sockets: connections are taken one by one, by whoever has time.
     `task_status` gets the (host, port) of each socket. Raises EngineUnavailable.
     """
     check_hypercorn()
     context, config = Context(limits, lane), ServerConfig(limits, clock or SystemClock())
+    at_once = 1 if shared else ACCEPTED_AT_ONCE
     try:
         async with _lifespan(app, config) as state, trio.open_nursery() as nursery:
             nursery.start_soon(sweep, context.queues, context.refresh)
@@ -61,7 +78,7 @@ async def serve(
                     refusals = Refusals(context, config)
                     for listener in sockets:
                         listener.setblocking(False)
-                        accepting.start_soon(accept, listener, tls, context, nursery, connect, refusals)
+                        accepting.start_soon(accept, listener, tls, context, nursery, connect, refusals, at_once)
                     task_status.started([bound(listener) for listener in sockets])
                     await shutdown.wait()
                     accepting.cancel_scope.cancel()

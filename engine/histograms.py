@@ -26,6 +26,12 @@ class Series:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
 
+    def add(self, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
+        """Observations that were counted elsewhere, by bounds that hold all of ours, and past them; their total."""
+        for bound, count in zip((*bounds, inf), counts, strict=True):
+            self.counts[bisect_left(self._bounds, bound)] += count
+        self.total += total
+
 
 class Histogram:
     """All series of one name: a collector to a registry. Fed in the event loop's thread, read in any."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from engine.kinds import Actor, Kind, Turns
 from engine.store.protocol import Stored
@@ -21,6 +21,8 @@ class Mirror:
         self.timers = timers
         self._kinds: dict[str, Kind] = {}
         self._turns = Turns()
+        self.observe_moved: Callable[[str, str], None] | None = None
+        """Told the chart and the name of each actor that moved elsewhere."""
 
     def peek(self, chart: str, actor: str) -> Actor | None:
         """The actor as this engine knows it, without waiting."""
@@ -61,6 +63,8 @@ class Mirror:
     def _believe(self, kind: Kind, name: str, stored: Stored | None, held: Actor | None) -> Actor | None:
         """Believe the store: the actor moved elsewhere, or is gone. `held` stands for it here, if anything does."""
         actor = kind.actors.get(name) or held or Actor(kind.name, name, NONE, 0, None, None)
+        if self.observe_moved is not None:
+            self.observe_moved(kind.name, name)
         if stored is None:
             kind.actors.pop(name, None)
             self.timers.disarm(actor)

@@ -19,8 +19,9 @@ from engine.store.protocol import AlreadyUsed, Once, Store
 from engine.trust import permissions
 from engine.trust.authorized_keys import AuthorizedKeys, Entry
 from engine.trust.challenges import ANY, Challenge, Challenges, decode_signature
-from engine.trust.keys import PublicKey, verify
+from engine.trust.keys import PublicKey
 from engine.trust.limits import FailureLimit
+from engine.trust.signers import signer_of
 from engine.trust.tokens import Tokens
 from statecharts import session
 from statecharts.interpreter import EventRefused
@@ -91,6 +92,11 @@ class Sessions:
         """The identity a challenge is for, and its nonce. Any identity gets one: nobody can list keys from outside."""
         return identity or self._own_key().identity, self._challenges.issue(host, identity or ANY)
 
+    @property
+    def challenge_key(self) -> bytes:
+        """What a door process needs to make challenges, and to know ours again."""
+        return self._challenges.mac_key
+
     async def verify(self, nonce: str, signature: str, algorithm: str, lifetime: int, origin: Origin) -> SignedIn:
         """Start a session of `lifetime` seconds for the key that signed `nonce`.
 
@@ -98,7 +104,8 @@ class Sessions:
         """
         try:
             challenge = self._challenges.read(nonce)
-            key = self._signer(challenge, algorithm, nonce.encode("ascii"), decode_signature(signature))
+            made = decode_signature(signature)
+            key = signer_of(challenge, algorithm, nonce.encode("ascii"), made, self._keys, self._own_key())
             return await self._start_by_key(challenge, key, lifetime, origin)
         except SignatureRefused as refused:
             self._runtime.records.refusal("session", "-", "start", refused.cause, origin)
@@ -106,24 +113,15 @@ class Sessions:
             self._failures.count(origin.address or "")
             raise
 
-    def _signer(self, challenge: Challenge, algorithm: str, message: bytes, signature: bytes) -> Entry:
-        """The authorized key that made the signature: the challenge's own, or any where it names none."""
-        if challenge.identity == ANY:
-            entries = [entry for entry in self._keys.entries() if entry.key.bits + 7 >> 3 == len(signature)]
-        else:
-            found = self._keys.find(challenge.identity)
-            entries = [found] if found else []
-        for entry in entries:
-            try:
-                verify(entry.key, algorithm, message, signature)
-            except SignatureRefused:
-                continue
-            return entry
-        if not entries:
-            # An unknown identity costs what a known one does.
-            verify(self._own_key(), algorithm, message, signature)
+    async def admit(self, challenge: Challenge, identity: str, lifetime: int, origin: Origin) -> SignedIn:
+        """Start a session as `verify` does, for the key whose signature a door process has checked.
+
+        Raises SignatureRefused and StoreUnavailable, and neither records nor counts: the whole request is to follow.
+        """
+        entry = self._keys.find(identity)
+        if entry is None:
             raise SignatureRefused("unknown_key")
-        raise SignatureRefused("wrong_signature")
+        return await self._start_by_key(challenge, entry, lifetime, origin)
 
     async def _start_by_key(self, challenge: Challenge, entry: Entry, lifetime: int, origin: Origin) -> SignedIn:
         once = Once(challenge.digest, challenge.seconds_left)
@@ -184,6 +182,11 @@ class Sessions:
         if held is None:
             raise TokenRefused("key_unregistered")
         return Holder(actor.id, facts.identity, facts.method, held, payload.exp)
+
+    def good_until(self, holder: Holder) -> float:
+        """Epoch seconds until which nothing but a step of its session, or a change of its key, makes it less."""
+        actor = self._runtime.peek("session", holder.session)
+        return min(holder.expires_at, (actor.deadline if actor else None) or 0)
 
     def _effective(self, facts: SessionFacts) -> tuple[str, ...] | None:
         """The session's permissions cut to what its key holds now; None where its key is gone."""

@@ -104,6 +104,7 @@ class Settings(msgspec.Struct, frozen=True):
     session_max_age: SessionMaxAge = SessionMaxAge()
     limits: Limits = Limits()
     max_connections: Annotated[int, _r(kinds.integer(1, 1_000_000), "connections at once")] = 4096
+    workers: Annotated[int, _s(kinds.integer(1, 256), "door processes; 1 is none beside the engine's own")] = 1
     max_instances: Annotated[int, _r(kinds.integer(0, 100_000), "live instances")] = 64
     image_folders: Annotated[tuple[str, ...], _r(kinds.several(kinds.folder), "where .sif images may lie")] = (
         str(Path("~/.local/share/hatchway/images").expanduser()),
@@ -225,6 +226,25 @@ def value_of(settings: Settings, name: str) -> Any:
 def show(name: str, value: Any) -> str:
     """A value as text, in the form that `config set` reads; empty where it is unset."""
     return "" if value is None else setting(name).kind.show(value)
+
+
+Plain = dict[str, str | list[str]]
+"""Settings by dotted name as texts and lists, to be told to another process."""
+
+
+def as_plain(settings: Settings) -> Plain:
+    """Every setting that has a value; `from_plain` is the inverse."""
+    values = {name: value_of(settings, name) for name in TABLE}
+    return {
+        name: list(value) if isinstance(value, tuple) else show(name, value)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def from_plain(plain: Plain) -> Settings:
+    """The settings that another process has read."""
+    return _build({name: read_value(name, raw, "engine") for name, raw in plain.items()})
 
 
 def reload(running: Settings, fresh: Settings) -> tuple[Settings, tuple[str, ...]]:

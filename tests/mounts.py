@@ -18,6 +18,7 @@ from api.http.front import Front
 from api.http.lane import HotDoors
 from api.server import open_sockets, serve
 from api.transport.lane import LaneAnswer, LaneRequest
+from api.workers.crew import Crew
 from engine.engine import Engine
 from tests.fakes import Browser, sign_in, virtual_engine
 from tests.hostile import Raw, exchange, request
@@ -39,9 +40,11 @@ def quart_mount(engine: Engine) -> Front:
     return front
 
 
-MOUNTS = (front_mount, quart_mount, front_mount)
-LANES = (False, False, True)
+MOUNTS = (front_mount, quart_mount, front_mount, front_mount)
+LANES = (False, False, True, True)
 """The third mount has the lane before h11; what that leaves goes to the front."""
+DOORS_OF = (0, 0, 0, 1)
+"""The fourth is behind a door process."""
 
 
 class Counted:
@@ -74,13 +77,16 @@ def served(home: Path) -> Iterator[Mounts]:
         over = trio.Event()
         ends.append((trio.lowlevel.current_trio_token(), over))
         async with virtual_engine(home) as engine, trio.open_nursery() as nursery:
-            for mount, with_lane in zip(MOUNTS, LANES, strict=True):
+            for mount, with_lane, doors in zip(MOUNTS, LANES, DOORS_OF, strict=True):
                 app, sockets = mount(engine), await open_sockets("127.0.0.1", 0)
                 app.bound = tuple(listener.getsockname()[:2] for listener in sockets)
                 ports.append(app.bound[0][1])
                 lane = Counted(HotDoors(engine, app, TABLE)) if with_lane else None
-                lanes.extend([lane] if lane else [])
-                nursery.start_soon(_serve, app, sockets, over, lane)
+                lanes.extend([lane] if lane and not doors else [])
+                if doors:
+                    await nursery.start(Crew(engine, app, HotDoors(engine, app, TABLE), doors).serve, sockets, over)
+                else:
+                    nursery.start_soon(_serve, app, sockets, over, lane)
             tokens.append((await sign_in(Browser(make_app(engine))))["token"])
             ready.set()
             await over.wait()

@@ -74,8 +74,15 @@ def wait_ready(engine: subprocess.Popen[bytes], port: int, seconds: float) -> No
 
 
 @pytest.fixture
-def running(port: int, environ: dict[str, str], tmp_path: Path) -> Iterator[None]:
+def workers(request: pytest.FixtureRequest) -> str:
+    """How many door processes the engine has."""
+    return str(request.param)
+
+
+@pytest.fixture
+def running(port: int, environ: dict[str, str], tmp_path: Path, workers: str) -> Iterator[None]:
     """`hatchway engine start`, as the README's first command leaves it, on a port of the test's."""
+    environ = environ | {"HATCHWAY_WORKERS": workers}
     program = [sys.executable, "-c", "from api.cli import main; main()", "engine", "start", "--port", str(port)]
     with (tmp_path / "engine.log").open("wb") as log:
         engine = subprocess.Popen(program, cwd=ROOT, env=environ, stdout=log, stderr=log)
@@ -98,7 +105,12 @@ def key_with_plus_and_slash() -> bytes:
 @pytest.mark.process
 @pytest.mark.tools
 @pytest.mark.usefixtures("running")
-@pytest.mark.parametrize("awkward", [False, True], ids=["openssl's key", "+ and / in the fingerprint"])
+@pytest.mark.parametrize(
+    ("awkward", "workers"),
+    [(False, 1), (True, 2)],
+    ids=["openssl's key", "+ and / in the fingerprint, two doors"],
+    indirect=["workers"],
+)
 def test_every_block_runs(port: int, environ: dict[str, str], tmp_path: Path, awkward: bool) -> None:
     """The transcripts, in the README's order, in one shell: keys made by us and by openssl, both algorithms, logout."""
     work = tmp_path / "work"

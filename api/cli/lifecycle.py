@@ -20,6 +20,7 @@ Examples:
   hatchway engine start
   hatchway engine start --port 0                         any free port; `engine status` tells which
   hatchway engine start --host 0.0.0.0 --tls auto        with a self-signed certificate
+  hatchway engine start --workers 4                      more cores for inspect and sign-in
   hatchway engine start --host 0.0.0.0 --tls-cert /etc/engine.pem --tls-key /etc/engine.key"""
 )
 @click.option("--host", help="Address to listen on. Default 127.0.0.1; any other wants TLS.")
@@ -27,6 +28,7 @@ Examples:
 @click.option("--tls", type=click.Choice(["off", "auto"]), help="auto: make a self-signed certificate.")
 @click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="The certificate's key, PEM.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Door processes that share the port. Default 1: none.")
 @click.option("--insecure-http", is_flag=True, default=None, help="Plain HTTP on an address others reach.")
 def start(**flags: Any) -> None:
     """Run the engine in the foreground, until Ctrl-C or `hatchway engine stop`."""

@@ -143,12 +143,10 @@ class Connection(TCPServer):
         date = self.config.response_headers("h11")[0]
         try:
             reply = lane(LaneRequest(*plain[:4], self.protocol.client, self.protocol.server, self.secure))
-            if reply is None:
-                return None
             if isinstance(reply, Awaitable):
                 self._update(busy=True)
                 reply = await reply
-            return encode(reply, date, closing=self.context.stopping)
+            return None if reply is None else encode(reply, date, closing=self.context.stopping)
         except Exception:
             LOG.exception("the lane raised at %s", plain.target)
             self.end()

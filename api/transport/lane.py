@@ -59,7 +59,7 @@ class LaneAnswer(NamedTuple):
     body: bytes
 
 
-Lane = Callable[[LaneRequest], Reply | Awaitable[Reply] | None]
+Lane = Callable[[LaneRequest], Reply | Awaitable[Reply | None] | None]
 """Answers a request, at once or awaited, or leaves it (None) to the app. It may await only what ends by itself: nothing
 is read meanwhile, so a hang-up is not seen."""
 

@@ -123,11 +123,12 @@ async def accept(
     nursery: trio.Nursery,
     connect: Callable[[socket.socket, ssl.SSLContext | None], Connection],
     refusals: Refusals,
+    at_once: int,
 ) -> None:
-    """Take connections, for ever, each into a task of its own in `nursery`."""
+    """Take connections, at most `at_once` in a turn, for ever; each into a task of its own in `nursery`."""
     while True:
         await trio.lowlevel.wait_readable(listener)
-        for sock in await _waiting(listener):
+        for sock in await _waiting(listener, at_once):
             try:
                 _prepare(sock, context.limits().write_seconds)
                 secured = tls() if tls is not None else None
@@ -147,10 +148,10 @@ def _prepare(sock: socket.socket, write_seconds: float) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(write_seconds * 1000))
 
 
-async def _waiting(listener: socket.socket) -> list[socket.socket]:
+async def _waiting(listener: socket.socket, at_once: int) -> list[socket.socket]:
     """Those who wait to be accepted, a few at a time: the ones already in want their answers too."""
     taken: list[socket.socket] = []
-    while len(taken) < ACCEPTED_AT_ONCE:
+    while len(taken) < at_once:
         try:
             taken.append(listener.accept()[0])
         except OSError as error:

@@ -77,6 +77,10 @@ class AuthorizedKeys:
         self._refresh()
         return self._faults
 
+    def look_anew(self) -> None:
+        """What is asked now may have been sent after the turn of the event loop began: the next look is a look."""
+        self._looked = -1
+
     def version(self) -> int:
         """A number that changes with the file's content; -1 while the file is refused. Raises nothing."""
         try:

@@ -64,7 +64,8 @@ class Challenges:
 
     def __init__(self, clock: Clock, mac_key: bytes | None = None) -> None:
         self._clock = clock
-        self._mac_key = mac_key or secrets.token_bytes(32)
+        self.mac_key = mac_key or secrets.token_bytes(32)
+        """Told to nobody but the engine's own door processes."""
 
     def issue(self, host: str, identity: str = ANY) -> str:
         """A fresh nonce that names the host as dialled and who may answer. ASCII, about 200 characters."""
@@ -89,4 +90,4 @@ class Challenges:
         return Challenge(decode(identity).decode(), sha256(text.encode()).digest(), LIFETIME - age + 1)
 
     def _mac(self, text: str) -> bytes:
-        return hmac.digest(self._mac_key, text.encode("utf-8", "surrogatepass"), "sha256")
+        return hmac.digest(self.mac_key, text.encode("utf-8", "surrogatepass"), "sha256")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.logs import set_up_logs
 from engine.settings import Log
-from tests.bench import doors, growth, startup, steps, streams
+from tests.bench import doors, growth, startup, steps, streams, workers
 from tests.bench.peers.install import cache_folder, install
 from tests.bench.promises import PROMISES
 from tests.bench.results import Plan, Results, load
@@ -22,6 +22,7 @@ PARTS: dict[str, Callable[[Results, Plan], None]] = {
     "startup": startup.measure,
     "streams": streams.measure,
     "doors": doors.measure,
+    "workers": workers.measure,
 }
 
 

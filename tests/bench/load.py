@@ -8,7 +8,7 @@ import selectors
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -47,14 +47,30 @@ def request(method: str, path: str, port: int, body: object = None, token: str |
     return "\r\n".join([*lines, "", ""]).encode() + data
 
 
-def wrk(server: Server, path: str, connections: int, seconds: float, token: str = "", body: str = "") -> Told:
+def wrk(
+    server: Server,
+    path: str,
+    connections: int,
+    seconds: float,
+    token: str = "",
+    body: str = "",
+    cores: Sequence[int] = (CLIENT_CORE,),
+) -> Told:
     """One request by wrk (a GET, or a form where there is a `body`), over and over."""
     script = ["-s", _form_script(body)] if body else []
     authorization = ["-H", f"Authorization: {token}"] if token else []
     before = server.cpu()
     done = subprocess.run(
         [
-            *("taskset", "-c", str(CLIENT_CORE), "wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s"),
+            *(
+                "taskset",
+                "-c",
+                ",".join(map(str, cores)),
+                "wrk",
+                "-t1",
+                f"-c{connections}",
+                f"-d{max(1, round(seconds))}s",
+            ),
             *("--latency", "--timeout", "5s", *script, *authorization, f"http://127.0.0.1:{server.port}{path}"),
         ],
         capture_output=True,

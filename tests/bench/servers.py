@@ -36,17 +36,25 @@ class Server(NamedTuple):
 
     def cpu(self) -> float:
         """CPU seconds it has used, all threads and children."""
-        return sum(_cpu(pid) for pid in self.family())
+        return sum(map(cpu_of, self.family()))
 
     def memory(self) -> int:
         """Bytes resident."""
-        pages = (int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.family())
-        return sum(pages) * os.sysconf("SC_PAGESIZE")
+        return sum(map(_resident, self.family()))
+
+    def memory_of_engine(self) -> int:
+        """Bytes resident in the process that was started, without its children."""
+        return _resident(self.process.pid)
 
 
-def _cpu(pid: int) -> float:
+def cpu_of(pid: int) -> float:
+    """CPU seconds that one process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def free_port() -> int:
@@ -55,14 +63,15 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def pin(core: int) -> None:
-    """This process, and what it starts, on one core: client and server must not take from each other."""
-    os.sched_setaffinity(0, {core})
+def pin(*cores: int) -> None:
+    """This process, and what it starts, on one core: client and server must not take from each other. On several, they
+    do, and that is what is measured."""
+    os.sched_setaffinity(0, cores)
 
 
 @contextmanager
-def serving(arguments: Sequence[str | Path], port: int, **environ: str) -> Iterator[Server]:
-    """A server of ours or theirs, until left; it listens when this yields."""
+def serving(arguments: Sequence[str | Path], port: int, *cores: int, **environ: str) -> Iterator[Server]:
+    """A server of ours or theirs on the first core, or those given, until left; it listens when this yields."""
     process = subprocess.Popen(
         [str(argument) for argument in arguments],
         cwd=ROOT,
@@ -70,7 +79,7 @@ def serving(arguments: Sequence[str | Path], port: int, **environ: str) -> Itera
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: pin(SERVER_CORE),
+        preexec_fn=lambda: pin(*(cores or (SERVER_CORE,))),
     )
     try:
         wait_open(process, port)

@@ -1,0 +1,130 @@
+"""The engine's app behind its doors: it serves the requests that they leave to it, as if their clients were its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from api.http.front import App, Message, Scope
+from api.transport.apps import ClientGone
+from api.unix_sockets import listen_private, may_operate
+from api.workers.messages import Frames, Head, Part, frame
+from api.workers.relay import NAME
+from engine.trust.authorized_keys import AuthorizedKeys
+
+log = structlog.get_logger(__name__)
+
+BACKLOG = 4096
+
+_decode = msgspec.msgpack.Decoder(Head).decode
+
+
+class Behind:
+    """Listens in the engine's folder, which only its own user can enter: who comes is believed about its client."""
+
+    def __init__(self, app: App, home: Path, keys: AuthorizedKeys) -> None:
+        self._app, self._path, self._keys = app, home / NAME, keys
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        self._path.unlink(missing_ok=True)
+        listener = listen_private(self._path, BACKLOG)
+        try:
+            with listener:
+                task_status.started()
+                await trio.serve_listeners(self._visit, [trio.SocketListener(listener)])
+        finally:
+            self._path.unlink(missing_ok=True)
+
+    async def _visit(self, stream: trio.SocketStream) -> None:
+        if not may_operate(stream.socket):
+            return
+        try:
+            head = await _read(stream)
+            if head is not None:
+                self._keys.look_anew()
+                await self._serve(stream, head)
+        except* (ClientGone, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        except* Exception:
+            log.exception("relayed_request_failed")  # an answer that has not begun is the door's 500
+
+    async def _serve(self, stream: trio.SocketStream, head: Head) -> None:
+        left = trio.Event()
+        exchange = _Exchange(stream, head.body, left)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, stream, left)
+            await self._app(_scope(head), exchange.receive, exchange.send)
+            nursery.cancel_scope.cancel()
+
+
+async def _read(stream: trio.SocketStream) -> Head | None:
+    frames = Frames()
+    while data := await stream.receive_some(65536):
+        for message in frames.feed(data):
+            return _decode(message)
+    return None
+
+
+async def _watch(stream: trio.SocketStream, left: trio.Event) -> None:
+    """The door says nothing after its request: when it closes, the client has left."""
+    try:
+        while await stream.receive_some():
+            pass
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+    left.set()
+
+
+class _Exchange:
+    """What ASGI calls `receive` and `send`."""
+
+    def __init__(self, stream: trio.SocketStream, body: bytes, left: trio.Event) -> None:
+        self._stream, self._left = stream, left
+        self._messages: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
+        self._start: Message | None = None
+
+    async def receive(self) -> Message:
+        for message in self._messages:
+            return message
+        await self._left.wait()
+        await trio.lowlevel.checkpoint()  # an app that asks again and again must not keep the others out
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """The head waits for the first of the body (ASGI HTTP, "Response Start"). Raises ClientGone."""
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        start, self._start = self._start, None
+        status, headers = (start["status"], tuple(start["headers"])) if start else (0, ())
+        part = Part(status, headers, bytes(message.get("body", b"")), message.get("more_body", False))
+        try:
+            await self._stream.send_all(frame(part))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise ClientGone("nobody waits for more of this answer") from None
+
+
+def _scope(head: Head) -> Scope:
+    scope: dict[str, Any] = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": head.http_version,
+        "method": head.method,
+        "scheme": head.scheme,
+        "path": head.path,
+        "raw_path": head.raw_path,
+        "query_string": head.query,
+        "root_path": "",
+        "headers": list(head.headers),
+        "client": head.client,
+        "server": head.server,
+        "state": {},
+        "extensions": {},
+    }
+    return scope

@@ -1,0 +1,85 @@
+"""What a door knows of its engine, and how it asks: the part of an engine that the layers before the doors go by."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from api.transport.lane import LaneRequest
+from api.workers.messages import Admit, Admitted, Ask, Configure, Told
+from api.workers.tally import Tally
+from engine.clock import SystemClock
+from engine.records import Origin
+from engine.settings import Settings, from_plain
+from engine.trust.authorized_keys import AuthorizedKeys
+from engine.trust.challenges import ANY, Challenge, Challenges
+from engine.trust.keys import PublicKey, parse_openssh
+from engine.validity import Validity
+
+
+class Desk:
+    """One for each door process. `challenges` is None where they are left to the engine."""
+
+    settings: Settings
+    own_key: PublicKey
+    challenges: Challenges | None
+
+    def __init__(self, validity: Validity, keys: AuthorizedKeys, post: Callable[[Any], None]) -> None:
+        self.validity, self.keys = validity, keys
+        self.clock = SystemClock()
+        self.metrics = Tally()
+        self.sessions = self  # the challenge's door asks an engine's sessions
+        self._post = post
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, _Waiting] = {}
+
+    def configure(self, told: Configure) -> None:
+        """Go by this from now on."""
+        self.settings, self.own_key = from_plain(told.settings), parse_openssh(told.own_key)
+        self.challenges = Challenges(self.clock, told.mac_key) if told.mac_key else None
+
+    def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
+        """As the engine's sessions have it."""
+        assert self.challenges is not None
+        return identity or self.own_key.identity, self.challenges.issue(host, identity or ANY)
+
+    async def ask(self, request: LaneRequest) -> Told:
+        """The engine's answer to a request at a hot door."""
+        told = await self._wait(lambda number: Ask(number, request))
+        assert isinstance(told, Told)
+        return told
+
+    async def admit(self, challenge: Challenge, identity: str, lifetime: int, origin: Origin) -> bytes | None:
+        """The new session of the key that signed the challenge, as the answer's body; None if the engine refuses it."""
+        told = await self._wait(lambda number: Admit(number, challenge, identity, lifetime, origin))
+        assert isinstance(told, Admitted)
+        return told.body
+
+    async def _wait(self, asked: Callable[[int], object]) -> Told | Admitted:
+        number, waiting = next(self._numbers), _Waiting()
+        self._waiting[number] = waiting
+        try:
+            self._post(asked(number))
+            await waiting.event.wait()
+        finally:
+            del self._waiting[number]
+        assert waiting.told is not None
+        return waiting.told
+
+    def hear(self, told: Told | Admitted) -> None:
+        """The engine has answered."""
+        waiting = self._waiting.get(told.number)
+        if waiting is not None:  # else its client has left
+            waiting.told = told
+            waiting.event.set()
+
+
+class _Waiting:
+    __slots__ = ("event", "told")
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+        self.told: Told | Admitted | None = None

@@ -1,0 +1,147 @@
+"""What engine and door processes say to each other: msgpack, each message after its length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from api.transport.lane import Headers, LaneAnswer, LaneRequest
+from engine.records import Origin
+from engine.settings import Plain
+from engine.trust.challenges import Challenge
+from engine.validity import Mark
+
+LENGTH = 4
+"""Bytes of a message's length before it."""
+
+
+class Configure(msgspec.Struct, array_like=True, tag=1):
+    """What a door goes by from now on, in place of what it had. `own_key` is the engine's, in OpenSSH's form; `mac_key`
+    makes and recognises challenges, and is empty where the door leaves them to the engine."""
+
+    home: str
+    settings: Plain
+    bound: tuple[tuple[str, int], ...]
+    own_key: str
+    mac_key: bytes
+
+
+class Stop(msgspec.Struct, array_like=True, tag=2):
+    """The engine ends: accept nobody, end what is being answered."""
+
+
+class Told(msgspec.Struct, array_like=True, tag=3):
+    """The engine's answer to the `Ask` of that number; None where it belongs to the app.
+
+    While `mark` holds, and until `until` (epoch seconds), the same question has the same answer.
+    """
+
+    number: int
+    answer: LaneAnswer | None
+    mark: Mark | None = None
+    until: float = 0.0
+
+
+class Admitted(msgspec.Struct, array_like=True, tag=4):
+    """The answer's body for the `Admit` of that number; None where it was refused."""
+
+    number: int
+    body: bytes | None
+
+
+ToDoor = Configure | Stop | Told | Admitted
+
+
+class Ready(msgspec.Struct, array_like=True, tag=1):
+    """The last `Configure` is in force."""
+
+
+class Ask(msgspec.Struct, array_like=True, tag=2):
+    """A request at a hot door, for the engine to answer."""
+
+    number: int
+    request: LaneRequest
+
+
+class Admit(msgspec.Struct, array_like=True, tag=3):
+    """The key of this identity has signed the challenge; a session is asked for."""
+
+    number: int
+    challenge: Challenge
+    identity: str
+    lifetime: int
+    origin: Origin
+
+
+class Tallied(msgspec.Struct, array_like=True, tag=4):
+    """Requests of one kind that the door answered alone since it last told: how many in each of the finest buckets."""
+
+    method: str
+    path: str
+    status: int
+    buckets: list[int]
+    seconds: float
+
+
+class Counts(msgspec.Struct, array_like=True, tag=5):
+    """All of them."""
+
+    rows: list[Tallied]
+
+
+ToEngine = Ready | Ask | Admit | Counts
+
+
+class Head(msgspec.Struct, array_like=True):
+    """A whole request that the door leaves to the engine's app, and who made it: the fields of an ASGI scope."""
+
+    method: str
+    scheme: str
+    http_version: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    headers: Headers
+    client: tuple[str, int] | None
+    server: tuple[str, int] | None
+    body: bytes
+
+
+class Part(msgspec.Struct, array_like=True):
+    """A part of the app's answer: the first has a status and the headers."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    more: bool
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def frame(message: Any) -> bytes:
+    """A message as it is sent."""
+    data = _encode(message)
+    return len(data).to_bytes(LENGTH, "big") + data
+
+
+class Frames:
+    """Puts what was received together again."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes | bytearray) -> list[bytes]:
+        """The messages that are whole now."""
+        buffer = self._data
+        buffer += data
+        found, begin = [], 0
+        while len(buffer) >= begin + LENGTH:
+            end = begin + LENGTH + int.from_bytes(buffer[begin : begin + LENGTH], "big")
+            if len(buffer) < end:
+                break
+            found.append(bytes(buffer[begin + LENGTH : end]))
+            begin = end
+        del buffer[:begin]
+        return found

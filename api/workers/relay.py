@@ -1,0 +1,79 @@
+"""A door's app: what the door does not answer goes to the engine's app, and its answer comes back part by part."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import trio
+
+from api.http.front import Receive, Scope, Send, send_answer
+from api.http.problems import problem_answer
+from api.unix_sockets import socket_address
+from api.workers.messages import Frames, Head, Part, frame
+from engine.errors import StoreUnavailable
+
+NAME = "doors.sock"
+"""In the engine's folder: where its app listens for its own doors."""
+
+_decode = msgspec.msgpack.Decoder(Part).decode
+
+
+class Relay:
+    """An ASGI app behind a `Front`, which has read the body. Each request has a connection of its own: a client that
+    is slow to read holds up nobody else, and its hang-up is the connection's."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._address = socket_address(home / NAME, self._folder)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            stream = await trio.open_unix_socket(self._address)
+        except OSError:
+            await send_answer(send, problem_answer(StoreUnavailable("the engine is not there", retry_after=5)))
+            return
+        async with stream, trio.open_nursery() as nursery:
+            nursery.start_soon(_hang_up, receive, nursery.cancel_scope)
+            await _talk(stream, _head(scope), send)
+            nursery.cancel_scope.cancel()
+
+
+async def _hang_up(receive: Receive, scope: trio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+async def _talk(stream: trio.SocketStream, head: Head, send: Send) -> None:
+    """The app's answer as it comes. One that breaks off is left unfinished, as the app left it."""
+    frames = Frames()
+    try:
+        await stream.send_all(frame(head))
+        while data := await stream.receive_some(65536):
+            for message in frames.feed(data):
+                await _send_part(send, _decode(message))
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+
+
+async def _send_part(send: Send, part: Part) -> None:
+    if part.status:
+        await send({"type": "http.response.start", "status": part.status, "headers": list(part.headers)})
+    await send({"type": "http.response.body", "body": part.body, "more_body": part.more})
+
+
+def _head(scope: Scope) -> Head:
+    return Head(
+        scope["method"],
+        scope["scheme"],
+        scope["http_version"],
+        scope["path"],
+        scope["raw_path"],
+        scope["query_string"],
+        tuple(scope["headers"]),
+        scope.get("client"),
+        scope.get("server"),
+        scope["hatchway.body"],
+    )
