@@ -12,6 +12,7 @@ import trio
 
 from engine.clock import SystemClock
 from engine.errors import EngineUnavailable, StoreUnavailable
+from engine.store import sqlite
 from engine.store.memory import MemoryStore
 from engine.store.protocol import AlreadyUsed, Change, Once, Store, Stored, VersionMoved
 from engine.store.sqlite import SCHEMA_VERSION, SQLiteStore
@@ -173,4 +174,56 @@ async def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     store._connection.execute("PRAGMA max_page_count = 1000000")
     await store.commit(create("b"))
     assert await store.load("session", "a") == stored(1)
+    store.close()
+
+
+async def test_a_foreign_writer_is_waited_for_outside_the_event_loop(tmp_path: Path) -> None:
+    """Somebody holds the file for a while: the commit waits for it, and the event loop for nobody."""
+    path = tmp_path / "engine.db"
+    store = SQLiteStore(path, SystemClock())
+    store.define({"session": Facts})
+    await store.commit(create("a"))
+    foreign = sqlite3.connect(path, isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.commit, create("b"))
+        nursery.start_soon(store.commit, create("c"))
+        began = trio.current_time()
+        for _ in range(3):
+            await trio.sleep(0.05)
+        assert trio.current_time() - began < 3
+        assert sorted(name for name, _ in await store.live("session")) == ["a"]
+        foreign.execute("ROLLBACK")
+    assert sorted(name for name, _ in await store.live("session")) == ["a", "b", "c"]
+    foreign.close()
+    store.close()
+
+
+async def test_a_foreign_writer_that_never_ends_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past our patience the change is refused, and nothing of it is stored."""
+    monkeypatch.setattr(sqlite, "PATIENCE", 0.1)
+    path = tmp_path / "engine.db"
+    store = SQLiteStore(path, SystemClock())
+    store.define({"session": Facts})
+    foreign = sqlite3.connect(path, isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await store.commit(create("a"))
+    foreign.execute("ROLLBACK")
+    await store.commit(create("b"))
+    assert [name for name, _ in await store.live("session")] == ["b"]
+    foreign.close()
+    store.close()
+
+
+async def test_a_commit_whose_caller_leaves_is_made_all_the_same(tmp_path: Path) -> None:
+    """Cancelled meanwhile, it ends with the change stored; the cancellation comes after it."""
+    store = SQLiteStore(tmp_path / "engine.db", SystemClock())
+    store.define({"session": Facts})
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await store.commit(create("a"))
+        assert await store.load("session", "a") == stored(1)
+        await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
     store.close()

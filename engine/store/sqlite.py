@@ -7,6 +7,7 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import trio
 
 from engine.clock import Clock
 from engine.errors import EngineUnavailable, StoreUnavailable
+from engine.store.jobs import Batch, Job
 from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity, uncancellable
 
 SCHEMA_VERSION = 1
@@ -33,20 +35,15 @@ MIGRATIONS = {
 GROUP = 256
 """Changes that share one transaction, more or less; one that can't be made leaves no trace in it."""
 
-
-class _Job:
-    """One change on its way through the writer, and the task that waits for it."""
-
-    __slots__ = ("change", "done", "error", "token")
-
-    def __init__(self, change: Change, token: trio.lowlevel.TrioToken) -> None:
-        self.change, self.token = change, token
-        self.done = trio.Event()
-        self.error: BaseException | None = None
+PATIENCE, PAUSE = 5.0, 0.05
+"""Seconds that a commit waits for a foreign writer to let go of the file, and between two tries."""
 
 
 class SQLiteStore:
-    """One engine's store. `inline` writes in the caller's thread, for tests in virtual time (trio#456)."""
+    """One engine's store. `inline` writes in the caller's thread, for tests in virtual time (trio#456).
+
+    Its connection is used by the event loop's thread until a batch is handed over, by the writer's until that is told.
+    """
 
     shared = False
 
@@ -56,12 +53,14 @@ class SQLiteStore:
         self._types: dict[str, type[msgspec.Struct]] = {}
         self._encode = msgspec.msgpack.Encoder().encode
         self._connection = _open(path)
+        self._connection.execute("PRAGMA busy_timeout = 0")
         # Nonces die with the engine that made them, and its elapsed seconds with the host's boot.
         self._connection.execute("DELETE FROM used")
         self._identity: str = self._connection.execute("SELECT identity FROM engine").fetchone()[0]
         self._next_sweep = -float("inf")
-        self._gathered: list[_Job] = []
-        self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._gathered: list[Job] = []
+        self._writing = False
+        self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         if not inline:
             self._writer = threading.Thread(target=self._write_loop, name="sqlite-writer", daemon=True)
@@ -73,7 +72,7 @@ class SQLiteStore:
     def close(self) -> None:
         """Write what is queued, then close the file."""
         if self._writer is not None:
-            self._jobs.put(None)
+            self._batches.put(None)
             self._writer.join()
         self._connection.close()
 
@@ -104,56 +103,82 @@ class SQLiteStore:
         if self._writer is None:
             error = self._write([change])[0]
         else:
-            job = _Job(change, trio.lowlevel.current_trio_token())
+            job = Job(change)
             self._gathered.append(job)
-            # The change is on its way whatever happens to the caller: only its outcome may be told.
-            with trio.CancelScope(shield=True):
-                if len(self._gathered) == 1:
-                    # Whoever commits in this turn of the event loop shares the waking of the writer.
-                    await trio.lowlevel.checkpoint()
-                    self._jobs.put(self._gathered)
-                    self._gathered = []
-                await job.done.wait()
+            if not self._writing and len(self._gathered) == 1:
+                # Whoever commits in this turn of the event loop shares the transaction.
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                self._flush()
+            await job.wait()
             error = job.error
         if error is not None:
             raise error
 
+    def _flush(self) -> None:
+        """Make what is gathered, and have it written: the statements here, the waiting for the disk in the thread.
+
+        A thread that made them would give and take the interpreter's lock at each. One batch is on its way at a time.
+        """
+        if self._writing or not self._gathered:
+            return
+        jobs, self._gathered = self._gathered[:GROUP], self._gathered[GROUP:]
+        self._writing = True
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            errors = None  # a foreign writer has the file: the thread has time to wait for it
+        else:
+            errors = self._make([job.change for job in jobs])
+        self._batches.put(Batch(jobs, errors, trio.lowlevel.current_trio_token()))
+
     def _write_loop(self) -> None:
-        while (jobs := self._jobs.get()) is not None:
-            while len(jobs) < GROUP and not self._jobs.empty():
-                following = self._jobs.get()
-                if following is None:
-                    self._jobs.put(None)
-                    break
-                jobs += following
-            errors = self._write([job.change for job in jobs])
-            for job, error in zip(jobs, errors, strict=True):
-                job.error = error
-            self._wake(jobs)
+        while (batch := self._batches.get()) is not None:
+            changes = [job.change for job in batch.jobs]
+            errors = self._write(changes) if batch.errors is None else self._end(batch.errors)
+            # A run that ended meanwhile has nobody left to tell.
+            with contextlib.suppress(trio.RunFinishedError):
+                batch.token.run_sync_soon(self._written, batch.jobs, errors)
 
-    @staticmethod
-    def _wake(jobs: list[_Job]) -> None:
-        def wake() -> None:
-            for job in jobs:
-                job.done.set()
-
-        # A run that ended meanwhile has nobody left to tell.
-        with contextlib.suppress(trio.RunFinishedError):
-            jobs[0].token.run_sync_soon(wake)
+    def _written(self, jobs: list[Job], errors: list[BaseException | None]) -> None:
+        for job, error in zip(jobs, errors, strict=True):
+            job.end(error)
+        self._writing = False
+        self._flush()
 
     def _write(self, changes: list[Change]) -> list[BaseException | None]:
         """One transaction for all; a change that can't be made is undone alone, a failed commit fails all."""
-        execute = self._connection.execute
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.Error as error:
+                if time.monotonic() > until:
+                    return _unavailable(error, len(changes))
+            time.sleep(PAUSE)
+        return self._end(self._make(changes))
+
+    def _make(self, changes: list[Change]) -> list[BaseException | None]:
+        """The changes, in a transaction that has begun; it is rolled back where the store fails."""
         try:
-            execute("BEGIN IMMEDIATE")
-            errors = [self._attempt(execute, change) for change in changes]
-            self._sweep(execute)
-            execute("COMMIT")
-        except sqlite3.Error as error:
-            with contextlib.suppress(sqlite3.Error):
-                execute("ROLLBACK")
-            return [StoreUnavailable(f"the store can't be written ({error}); try again", retry_after=5)] * len(changes)
+            return [self._attempt(self._connection.execute, change) for change in changes]
+        except Exception as error:  # whatever it is, those who wait must hear of it
+            return self._fail(error, len(changes))
+
+    def _end(self, errors: list[BaseException | None]) -> list[BaseException | None]:
+        """Commit what `_make` made."""
+        if self._connection.in_transaction:
+            try:
+                self._sweep(self._connection.execute)
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                return self._fail(error, len(errors))
         return errors
+
+    def _fail(self, error: Exception, count: int) -> list[BaseException | None]:
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("ROLLBACK")
+        return _unavailable(error, count)
 
     def _attempt(self, execute: Callable[..., sqlite3.Cursor], change: Change) -> BaseException | None:
         """One change, whole or not at all. (A savepoint would say so in two statements more.)"""
@@ -201,6 +226,10 @@ class SQLiteStore:
 
     def size(self) -> int:
         return sum(os.stat(file).st_size for file in _files(self._path) if file.exists())
+
+
+def _unavailable(error: Exception, count: int) -> list[BaseException | None]:
+    return [StoreUnavailable(f"the store can't be written ({error}); try again", retry_after=5)] * count
 
 
 def _files(path: Path) -> tuple[Path, Path]:
