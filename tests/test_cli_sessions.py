@@ -20,7 +20,7 @@ from tests.terminal import terminal
 
 pytestmark = pytest.mark.process
 
-RECIPE = b"sign in again:\n  hatchway config unset connection-token\n  hatchway engine ping\n"
+RECIPE = b"401 Unauthorized; take a fresh token:\n  hatchway config unset connection-token\n  hatchway engine ping\n"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from api.wire import ClientFault, KeyMissing, Refused, Unreachable, printable
 from engine.errors import Refusal
 
 RECIPE = (
-    "sign in again:",
+    "401 Unauthorized; take a fresh token:",
     "  hatchway config unset connection-token",
     "  hatchway engine ping",
 )
