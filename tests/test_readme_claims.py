@@ -64,15 +64,16 @@ def test_limits_are_the_programs() -> None:
         "renewals": f"while used, until {days} days after a sign-in by key, {hours} hours after one by code",
         "pairing code": f"{LENGTH} characters, {LENGTH * (len(ALPHABET).bit_length() - 1)} bits; "
         f"{pairing.CLAIM_WINDOW:.0f} s to be claimed, {pairing.DECISION_WINDOW:.0f} s to be answered, one use, "
-        f"{ {4: 'four'}[OUT_AT_ONCE] } out at once",
+        f"{OUT_AT_ONCE} out at once",
         "wrong codes": f"{limits.wrong_codes} a minute from one address (a /64 in IPv6); "
         f"{limits.wrong_codes_total} in all withdraw the codes that are out",
         "failed verifies": f"{limits.failed_verifies} a minute from one address; "
         "challenges and correct signatures have no limit",
         "headers, body": f"{limits.header_bytes // KIB} KiB in {limits.header_seconds} s; "
-        f"{limits.body_bytes // KIB} KiB (instances {limits.instance_body_bytes // KIB} KiB) in {limits.body_seconds} s",
-        "connections": f"{settings.max_connections:,}; idle ones end after {limits.idle_seconds} s, "
-        f"stuck ones after {limits.write_seconds} s",
+        f"{limits.body_bytes // KIB} KiB (instances {limits.instance_body_bytes // KIB} KiB) "
+        f"in {limits.body_seconds} s",
+        "connections": f"{settings.max_connections:,} at each door process; "
+        f"idle ones end after {limits.idle_seconds} s, stuck ones after {limits.write_seconds} s",
     }
     assert dict(re.findall(r"^\| ([a-z ,]+) \| (.*) \|$", SECTIONS["Limits"], re.MULTILINE)) == {
         "limit": "value",
