@@ -122,3 +122,17 @@ async def test_inbox_wakes_its_app(autojump_clock: MockClock) -> None:
         nursery.start_soon(fill)
         assert await inbox.receive() == part(b"x", more=False)
     assert trio.current_time() == 5
+
+
+async def test_inbox_tells_at_once_who_waits_for_a_leaving() -> None:
+    """Whoever asked to be called is called as its client leaves, once, or as it asks, if that has happened before."""
+    for before in (False, True):
+        inbox, told = Inbox(), list[str]()
+        await inbox.put({"type": "http.request", "body": b"", "more_body": False})
+        if not before:
+            inbox.when_left(lambda told=told: told.append("left"))  # type: ignore[misc]
+            assert told == []
+        await inbox.put({"type": "http.disconnect"})
+        if before:
+            inbox.when_left(lambda told=told: told.append("left"))  # type: ignore[misc]
+        assert told == ["left"]

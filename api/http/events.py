@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import lru_cache
 
-from api.http.call import Answer
+from api.http.call import Answer, Call
 from api.http.door import Visit, bearer
 from engine.engine import Engine
 from engine.errors import InvalidRequest, Refusal
@@ -49,7 +49,7 @@ async def _frames(visit: Visit, last: int | None) -> AsyncIterator[bytes]:
     if after > journal.last_seq:  # an id of another log, or of one that was lost
         yield gap(after, journal.last_seq)
         after = journal.last_seq
-    reader = _Reader(visit.engine, bearer(visit.call))
+    reader = _Reader(visit.engine, visit.call)
     with suppress(FollowerDropped), journal.follow(after, reader.look) as follower:  # it may come back with its last id
         while not reader.over:
             lines = await follower.read()
@@ -66,10 +66,10 @@ async def _frames(visit: Visit, last: int | None) -> AsyncIterator[bytes]:
 class _Reader:
     """What decides whether a stream goes on, and when it is kept awake."""
 
-    __slots__ = ("_engine", "_since", "_token", "over")
+    __slots__ = ("_call", "_engine", "_since", "over")
 
-    def __init__(self, engine: Engine, token: str) -> None:
-        self._engine, self._token = engine, token
+    def __init__(self, engine: Engine, call: Call) -> None:
+        self._engine, self._call = engine, call
         self.over = False
         self.spoke()
 
@@ -89,7 +89,7 @@ class _Reader:
 
     def _allowed(self) -> bool:
         try:
-            require(self._engine.sessions.holder(self._token), MASTER)
+            require(self._engine.sessions.holder(bearer(self._call)), MASTER)
         except Refusal:
             return False
         return True

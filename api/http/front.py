@@ -16,6 +16,7 @@ from api.http.call import NOSNIFF, Answer, Call, Headers
 from api.http.door import Door, respond
 from api.http.problems import BadRequest, BodyTooLarge, RequestTimeout, problem_answer
 from api.http.proxies import forwarded_for
+from api.transport.apps import LEFT
 from engine.engine import Engine
 from engine.errors import Refusal
 
@@ -79,13 +80,17 @@ class Front:
                 await _close(scope.get("hatchway.stream"))
             return
         call = self.call(scope, body, self.request_id(), {})
-        if door.held:
+        if not door.held:
+            await self._answer(door, call, send)
+        elif when_left := scope["extensions"].get(LEFT):
+            with trio.CancelScope() as waiting:
+                when_left(waiting.cancel)
+                await self._answer(door, call, send)
+        else:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_watch, receive, nursery.cancel_scope)
                 await self._answer(door, call, send)
                 nursery.cancel_scope.cancel()
-        else:
-            await self._answer(door, call, send)
 
     async def _answer(self, door: Door, call: Call, send: Send) -> None:
         answer = self.respond(door, call)

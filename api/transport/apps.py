@@ -14,6 +14,10 @@ from api.transport.deadlines import LOG
 INBOX_BYTES = 64 * 1024
 """Body bytes that may wait for an app; past them its client is not read on."""
 
+LEFT = "hatchway.left"
+"""Our ASGI extension: called with a function, it has that called at once when the client leaves. It saves whoever only
+waits for that a task."""
+
 Message = Any
 """An ASGI message; Hypercorn's types for them are unions of twenty."""
 
@@ -25,13 +29,20 @@ class ClientGone(OSError):
 class Inbox:
     """What one request's app receives: its body as it comes, then `http.disconnect`, as often as it asks."""
 
-    __slots__ = ("_arrived", "_body", "_closed", "_left", "_room", "_told", "_whole")
+    __slots__ = ("_arrived", "_body", "_closed", "_leaving", "_left", "_room", "_told", "_whole")
 
     def __init__(self) -> None:
         self._body: bytes | bytearray = b""
         self._whole = self._told = self._closed = self._left = False
         self._arrived: trio.Event | None = None
         self._room: trio.Event | None = None
+        self._leaving: Callable[[], None] | None = None
+
+    def when_left(self, call: Callable[[], None]) -> None:
+        """Call this when the client leaves; at once, if it has left."""
+        self._leaving = call
+        if self._closed:
+            call()
 
     async def put(self, message: Message) -> None:
         """Add a part of the body, or the end of all; wait while too much of the body waits for the app."""
@@ -39,6 +50,8 @@ class Inbox:
             self._closed = True
             if self._room is not None:
                 self._room.set()
+            if self._leaving is not None:
+                self._leaving()
         else:
             self._add(message["body"])
             self._whole = not message["more_body"]
@@ -90,6 +103,7 @@ class Apps(TaskGroup):
     async def spawn_app(self, app: Any, config: Config, scope: Any, send: Any) -> Callable[[Message], Awaitable[None]]:
         """Run a plain ASGI app on the request; gives what puts messages into its inbox."""
         inbox = Inbox()
+        scope["extensions"][LEFT] = inbox.when_left
         self.spawn(_run, app, scope, inbox.receive, send)
         return inbox.put
 

@@ -109,6 +109,7 @@ class Connection(TCPServer):
                 await self.protocol.handle(RawData(rest))
             if not data:
                 return await self._half_closed()
+            del data, rest  # they would be kept as long as the next request is waited for
 
     async def _in_lane(self, data: bytes, lane: Lane) -> bytes:
         """Answer what the lane takes, all in one write; gives the rest, untouched."""
@@ -121,6 +122,7 @@ class Connection(TCPServer):
             plain = self._recognise(data, begin)
             answer = None if plain is None else await self._answer(plain, lane)
             if plain is None or answer is None:
+                self._known = (b"", None)
                 break
             answers.append(answer)
             begin = plain.end

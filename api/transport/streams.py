@@ -23,8 +23,10 @@ class LastBody(Body):
 class Stream(HTTPStream):
     """Hypercorn's stream; `body_done` tells whether the whole request has come."""
 
-    body_done = False
-    _chunks = 0
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.body_done = False  # here, and not on the class: what is set later makes an instance 800 bytes larger
+        self._chunks = 0
 
     async def handle(self, event: StreamEvent) -> None:
         """Something of the request came, or its client left."""

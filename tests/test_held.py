@@ -1,0 +1,39 @@
+"""Many held event streams on a real engine: what each weighs, and that they hold up no sign-in."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.bench.servers import Server
+from tests.bench.streams import drain, hold, yes_to_token
+from tests.fakes import key
+from tests.processes import running_engine, sign_in
+
+STREAMS, SIGN_INS = 300, 8
+
+
+@pytest.mark.process
+def test_a_held_stream_is_small_and_holds_nobody_up(home: Path) -> None:
+    """A stream takes at most 25 kB, here with room for a page; with 300 of them the way from the operator's `y` to the
+    token is a few turns of the event loop longer than with none; and without news they cost next to nothing."""
+    with running_engine(home) as engine:
+        server = Server(engine.process, engine.port)
+        with httpx.Client(base_url=engine.url) as client:
+            token = f"Bearer {sign_in(client, key('own'))['token']}"
+        alone = min(yes_to_token(server, home, []) for _ in range(SIGN_INS))
+        before, held = engine.memory(), hold(server, token, STREAMS)
+        try:
+            drain(held)
+            assert (engine.memory() - before) / STREAMS < 30_000
+            assert min(yes_to_token(server, home, held) for _ in range(SIGN_INS)) < 3 * alone + 0.02
+            drain(held)
+            spent = server.cpu()
+            time.sleep(2)
+            assert server.cpu() - spent < 0.2
+        finally:
+            for sock in held:
+                sock.close()
