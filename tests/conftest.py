@@ -30,6 +30,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "nginx": lambda: shutil.which("nginx", path="/usr/sbin:" + os.environ.get("PATH", "")) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
     "redis": lambda: shutil.which("redis-server") is not None and shutil.which("redis-sentinel") is not None,
+    "shells": lambda: all(map(shutil.which, ("zsh", "fish"))),
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "tools": lambda: all(map(shutil.which, ("git", "curl", "openssl", "jq"))),
     "vectors": lambda: vectors().is_dir(),

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -58,8 +58,10 @@ class Screen:
 
 
 @asynccontextmanager
-async def terminal(*arguments: str, home: Path, folder: Path = ROOT, **environment: str) -> AsyncIterator[Screen]:
-    """The command, in `folder`, on a terminal of its own, which is hung up at the end."""
+async def terminal(
+    *arguments: str, home: Path, folder: Path = ROOT, program: Sequence[str] = CALL, **environment: str
+) -> AsyncIterator[Screen]:
+    """The command, or another program, in `folder`, on a terminal of its own, which is hung up at the end."""
     master, slave = os.openpty()
 
     def own_terminal() -> None:
@@ -67,7 +69,7 @@ async def terminal(*arguments: str, home: Path, folder: Path = ROOT, **environme
 
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     process = subprocess.Popen(
-        [*CALL, *arguments],
+        [*program, *arguments],
         cwd=folder,
         env={
             **kept,

@@ -120,36 +120,6 @@ def test_completion_scripts(shell: str) -> None:
     assert f"{shell}_complete" in script
 
 
-def test_bash_completes_commands_and_settings(tmp_path: Path) -> None:
-    """In a real bash, TAB finds subcommands, options and setting names."""
-    command = tmp_path / "hatchway"
-    command.write_text(
-        f"#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -c 'from api.cli import main; main()' \"$@\"\n"
-    )
-    command.chmod(0o755)
-    (tmp_path / "script").write_text(run("completion", "bash").stdout)
-    for line, expected in (
-        (("hatchway", "eng"), "engine"),
-        (("hatchway", "key", "rot"), "rotate-engine rotate-token"),
-        (("hatchway", "config", "get", "session_"), "session_max_age.key session_max_age.pairing"),
-        (("hatchway", "login", "--li"), "--lifetime"),
-    ):
-        words = " ".join(line)
-        script = (
-            f"source {tmp_path}/script; COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; "
-            '_hatchway_completion hatchway; echo "${COMPREPLY[@]}"'
-        )
-        done = subprocess.run(
-            ["bash", "-c", script],
-            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-            text=True,
-            capture_output=True,
-            timeout=60,
-            check=True,
-        )
-        assert done.stdout.split() == expected.split()
-
-
 def test_version() -> None:
     """`--version` answers whether or not the package is installed."""
     assert run("--version").output.startswith("hatchway")

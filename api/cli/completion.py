@@ -8,9 +8,9 @@ import click
 @click.command(
     epilog="""\b
 Examples:
-  hatchway completion bash > ~/.local/share/bash-completion/completions/hatchway
-  hatchway completion zsh > ~/.zfunc/_hatchway
-  hatchway completion fish > ~/.config/fish/completions/hatchway.fish"""
+  hatchway completion fish > ~/.config/fish/completions/hatchway.fish
+  echo 'eval "$(hatchway completion bash)"' >> ~/.bashrc
+  echo 'eval "$(hatchway completion zsh)"' >> ~/.zshrc       below its compinit"""
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
