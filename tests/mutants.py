@@ -51,8 +51,8 @@ TESTS = {
     "engine/trust/key_files.py": ("key_files", "keys"),
     "engine/trust/key_lines.py": ("key_lines", "authorized_keys"),
     "engine/trust/weak_keys.py": ("keys",),
-    "engine/runtime.py": ("runtime", "registry", "sessions", "pairings", "instances"),
-    "engine/sessions.py": ("sessions", "security_tokens", "many_sessions", "registry"),
+    "engine/runtime.py": ("runtime", "sessions", "pairings", "instances"),
+    "engine/sessions.py": ("sessions", "security_tokens"),
     "engine/pairings.py": ("pairings", "security_pairing", "interleavings"),
 }
 """File, and its tests, the quickest first."""
