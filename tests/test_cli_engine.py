@@ -7,11 +7,13 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from api.cli.host import load_stored
+from tests.fakes import ROOT
 from tests.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
 from tests.terminal import terminal
 
@@ -91,6 +93,22 @@ def test_a_folder_that_others_may_enter_is_refused(home: Path) -> None:
     engine = EngineProcess(home)
     engine.command("engine", "start", "--port", "0", code=1)
     home.chmod(0o700)
+
+
+def test_a_file_limit_without_room_for_anybody_is_told(home: Path) -> None:
+    """The start is refused with what mends it, rather than everybody's first request."""
+    script = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (100, 100)); from api.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "engine", "start", "--port", "0"],
+        env=EngineProcess(home).environ,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "give it 101 or more (ulimit -n)" in done.stderr
 
 
 def test_settings_reach_the_running_engine(home: Path) -> None:

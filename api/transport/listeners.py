@@ -39,6 +39,10 @@ TlsContext = Callable[[], ssl.SSLContext]
 
 async def open_sockets(host: str, port: int) -> list[socket.socket]:
     """A listening socket for each address of `host`, all on one port (0: any free one). Raises EngineUnavailable."""
+    if room_for(1) < 1:
+        raise EngineUnavailable(
+            f"the limit of open files leaves no room for a connection: give it {SPARE_FILES + 1} or more (ulimit -n)"
+        )
     opened: list[socket.socket] = []
     try:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
