@@ -13,7 +13,7 @@ import trio
 from api.http.front import App, Message, Scope
 from api.transport.apps import ClientGone
 from api.unix_sockets import listen_private, may_operate
-from api.workers.messages import Frames, Head, Part, frame
+from api.workers.messages import BROKEN, Frames, Head, Part, frame
 from api.workers.relay import NAME
 from engine.trust.authorized_keys import AuthorizedKeys
 
@@ -45,14 +45,23 @@ class Behind:
         if not may_operate(stream.socket):
             return
         try:
-            head = await _read(stream)
-            if head is not None:
-                self._keys.look_anew()
-                await self._serve(stream, head)
+            await self._talk(stream)
+        except* (ClientGone, trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+    async def _talk(self, stream: trio.SocketStream) -> None:
+        head = await _read(stream)
+        if head is None:
+            return
+        self._keys.look_anew()
+        try:
+            await self._serve(stream, head)
         except* (ClientGone, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except* Exception:
-            log.exception("relayed_request_failed")  # an answer that has not begun is the door's 500
+            log.exception("relayed_request_failed")
+        # Nobody reads this where the answer is whole.
+        await stream.send_all(frame(Part(BROKEN, (), b"", False)))
 
     async def _serve(self, stream: trio.SocketStream, head: Head) -> None:
         left = trio.Event()

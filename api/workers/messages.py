@@ -108,8 +108,12 @@ class Head(msgspec.Struct, array_like=True):
     body: bytes
 
 
+BROKEN = -1
+
+
 class Part(msgspec.Struct, array_like=True):
-    """A part of the app's answer: the first has a status and the headers."""
+    """A part of the app's answer: the first has a status and the headers. BROKEN for a status says that the app has
+    failed, and that no more will come."""
 
     status: int
     headers: Headers

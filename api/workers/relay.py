@@ -11,11 +11,14 @@ import trio
 from api.http.front import Receive, Scope, Send, send_answer
 from api.http.problems import problem_answer
 from api.unix_sockets import socket_address
-from api.workers.messages import Frames, Head, Part, frame
+from api.workers.messages import BROKEN, Frames, Head, Part, frame
 from engine.errors import StoreUnavailable
 
 NAME = "doors.sock"
 """In the engine's folder: where its app listens for its own doors."""
+
+PASSING = 2.0
+"""Seconds in which a door has long ended whose engine has."""
 
 _decode = msgspec.msgpack.Decoder(Part).decode
 
@@ -47,15 +50,21 @@ async def _hang_up(receive: Receive, scope: trio.CancelScope) -> None:
 
 
 async def _talk(stream: trio.SocketStream, head: Head, send: Send) -> None:
-    """The app's answer as it comes. One that breaks off is left unfinished, as the app left it."""
+    """The app's answer as it comes. One that the app breaks off is left unfinished, which is our server's to end."""
     frames = Frames()
     try:
         await stream.send_all(frame(head))
         while data := await stream.receive_some(65536):
             for message in frames.feed(data):
-                await _send_part(send, _decode(message))
+                part = _decode(message)
+                if part.status != BROKEN:
+                    await _send_part(send, part)
+                if not part.more:
+                    return
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         pass
+    # The engine is gone, and takes this process along. Until then nothing is said: what was asked for may be done.
+    await trio.sleep(PASSING)
 
 
 async def _send_part(send: Send, part: Part) -> None:
