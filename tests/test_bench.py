@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from api.http.app import make_app
 from engine.engine import Engine
 from engine.records import NOBODY
 from engine.trust.permissions import FIVE
-from tests.bench.results import Promise, Results
+from tests.bench.results import Promise, Results, at
 from tests.bench.startup import COMMAND, seconds_of
 from tests.bench.steps import actor_bytes, isolated, step_and_trigger, timers
 from tests.fakes import ROOT, Browser, key, sign_in, virtual_engine
@@ -111,3 +112,19 @@ def test_results_tell_medians_ratios_and_changes() -> None:
     assert "| ours | 22 us | 0% | at most 20 **missed** | 11 | +100% |" in table
     assert "| ours / theirs | 0.5 x | 0% | at most 0.6 | 0.5 | +0% |" in table
     assert "nobody" not in table
+
+
+def test_results_are_sound_json() -> None:
+    """What is endless or unknown is null in the saved run, which any reader of JSON can read, and is compared with."""
+    results = Results()
+    results.add("late", "ms", [float("inf"), 1.0, float("inf")])
+    results.add("none", "/s", [0.0, 0.0, 0.0])
+    results.ratio("late / none", "late", "none")
+    saved = json.loads(json.dumps(results.to_json(), allow_nan=False))
+    assert saved["figures"]["late"]["rounds"] == [None, 1.0, None]
+    assert "| late | inf ms |" in results.table([], saved)
+
+
+def test_a_share_of_a_hundred() -> None:
+    """The 99th percentile of a hundred is not the worst of them."""
+    assert (at(0.99, range(1, 101)), at(0.5, range(1, 101)), at(0.5, [7])) == (99, 50, 7)

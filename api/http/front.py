@@ -82,7 +82,7 @@ class Front:
         call = self.call(scope, body, self.request_id(), {})
         if not door.held:
             await self._answer(door, call, send)
-        elif when_left := scope["extensions"].get(LEFT):
+        elif when_left := scope.get("extensions", {}).get(LEFT):
             with trio.CancelScope() as waiting:
                 when_left(waiting.cancel)
                 await self._answer(door, call, send)

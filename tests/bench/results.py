@@ -6,6 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
+from math import ceil, inf, isfinite
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -25,6 +26,12 @@ class Figure(NamedTuple):
     @property
     def spread(self) -> float:
         return (max(self.rounds) - min(self.rounds)) / self.median if self.median else 0.0
+
+
+def at(share: float, values: Iterable[float]) -> float:
+    """The least of the values that so large a share of them does not exceed: 0.99 of a hundred is the last but one."""
+    ordered = sorted(values)
+    return ordered[max(ceil(share * len(ordered)) - 1, 0)]
 
 
 class Promise(NamedTuple):
@@ -54,7 +61,7 @@ class Results:
         """A figure over another of the same run, round by round: what drifts between rounds drops out."""
         if above in self.figures and below in self.figures:
             pairs = zip(self.figures[above].rounds, self.figures[below].rounds, strict=True)
-            self.add(name, "x", [one / other for one, other in pairs])
+            self.add(name, "x", [one / other if other else inf for one, other in pairs])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -63,7 +70,12 @@ class Results:
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "missing": self.missing,
             "figures": {
-                one.name: {"unit": one.unit, "median": one.median, "spread": one.spread, "rounds": one.rounds}
+                one.name: {
+                    "unit": one.unit,
+                    "median": _finite(one.median),
+                    "spread": _finite(one.spread),
+                    "rounds": [_finite(value) for value in one.rounds],
+                }
                 for one in self.figures.values()
             },
         }
@@ -79,6 +91,11 @@ class Results:
         return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def _finite(value: float) -> float | None:
+    """JSON knows neither what is endless nor what is no number."""
+    return value if isfinite(value) else None
+
+
 def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
@@ -91,7 +108,7 @@ def _told(figure: Figure, promise: Promise | None) -> str:
 
 
 def _change(figure: Figure, before: dict[str, Any] | None) -> list[str]:
-    if before is None:
+    if before is None or before["median"] is None:
         return ["", "new"]
     return [_short(before["median"]), f"{figure.median / before['median'] - 1:+.0%}" if before["median"] else ""]
 
