@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from api.http.call import JSON, NO_STORE, NOSNIFF
 from api.http.front import Message, Receive, Scope, Send
+from api.transport.apps import LEFT, Inbox
 from api.transport.lane import LaneAnswer, LaneRequest
 from api.workers.behind import Behind
 from api.workers.desk import Desk
@@ -299,11 +300,7 @@ async def relayed(home: Path, answer: Callable[[Receive, Send], Awaitable[None]]
     async with trio.open_nursery() as nursery:
         await nursery.start(Behind(app, home, AuthorizedKeys(home / "authorized_keys")).serve)
         told: list[Message] = []
-        left = trio.Event()
-
-        async def receive() -> Message:
-            await left.wait()
-            return {"type": "http.disconnect"}
+        inbox = Inbox()
 
         async def send(message: Message) -> None:
             told.append(message)
@@ -313,7 +310,7 @@ async def relayed(home: Path, answer: Callable[[Receive, Send], Awaitable[None]]
         done = trio.Event()
 
         async def talk() -> None:
-            await Relay(home)({**scope, **more}, receive, send)
+            await Relay(home)({**scope, **more, "extensions": {LEFT: inbox.when_left}}, inbox.receive, send)
             done.set()
 
         nursery.start_soon(talk)
@@ -321,7 +318,7 @@ async def relayed(home: Path, answer: Callable[[Receive, Send], Awaitable[None]]
             while not (done.is_set() or (told and told[-1].get("body") == b"held")):
                 await trio.sleep(0.01)
             yield told
-            left.set()
+            await inbox.put({"type": "http.disconnect"})
             await done.wait()
             while answer is hold and seen[-1] != "ended":
                 await trio.sleep(0.01)

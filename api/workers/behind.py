@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from api.http.front import App, Message, Scope
-from api.transport.apps import ClientGone
+from api.transport.apps import LEFT, ClientGone
 from api.unix_sockets import listen_private, may_operate
 from api.workers.messages import BROKEN, Frames, Head, Part, frame
 from api.workers.relay import NAME
@@ -64,11 +64,12 @@ class Behind:
         await stream.send_all(frame(Part(BROKEN, (), b"", False)))
 
     async def _serve(self, stream: trio.SocketStream, head: Head) -> None:
-        left = trio.Event()
-        exchange = _Exchange(stream, head.body, left)
+        exchange = _Exchange(stream, head.body)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, stream, left)
-            await self._app(_scope(head), exchange.receive, exchange.send)
+            nursery.start_soon(exchange.watch)
+            scope = _scope(head)
+            scope["extensions"][LEFT] = exchange.when_left
+            await self._app(scope, exchange.receive, exchange.send)
             nursery.cancel_scope.cancel()
 
 
@@ -80,23 +81,31 @@ async def _read(stream: trio.SocketStream) -> Head | None:
     return None
 
 
-async def _watch(stream: trio.SocketStream, left: trio.Event) -> None:
-    """The door says nothing after its request: when it closes, the client has left."""
-    try:
-        while await stream.receive_some():
-            pass
-    except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass
-    left.set()
-
-
 class _Exchange:
-    """What ASGI calls `receive` and `send`."""
+    """What ASGI calls `receive` and `send`, and our extension for those who only wait for the client to leave."""
 
-    def __init__(self, stream: trio.SocketStream, body: bytes, left: trio.Event) -> None:
-        self._stream, self._left = stream, left
+    def __init__(self, stream: trio.SocketStream, body: bytes) -> None:
+        self._stream, self._left = stream, trio.Event()
         self._messages: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
         self._start: Message | None = None
+        self._leaving: Callable[[], None] | None = None
+
+    async def watch(self) -> None:
+        """The door says nothing after its request: when it closes, the client has left."""
+        try:
+            while await self._stream.receive_some():
+                pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        self._left.set()
+        if self._leaving is not None:
+            self._leaving()
+
+    def when_left(self, call: Callable[[], None]) -> None:
+        """Call this when the client leaves; at once, if it has left."""
+        self._leaving = call
+        if self._left.is_set():
+            call()
 
     async def receive(self) -> Message:
         for message in self._messages:

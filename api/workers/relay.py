@@ -10,6 +10,7 @@ import trio
 
 from api.http.front import Receive, Scope, Send, send_answer
 from api.http.problems import problem_answer
+from api.transport.apps import LEFT
 from api.unix_sockets import socket_address
 from api.workers.messages import BROKEN, Frames, Head, Part, frame
 from engine.errors import StoreUnavailable
@@ -37,16 +38,10 @@ class Relay:
         except OSError:
             await send_answer(send, problem_answer(StoreUnavailable("the engine is not there", retry_after=5)))
             return
-        async with stream, trio.open_nursery() as nursery:
-            nursery.start_soon(_hang_up, receive, nursery.cancel_scope)
-            await _talk(stream, _head(scope), send)
-            nursery.cancel_scope.cancel()
-
-
-async def _hang_up(receive: Receive, scope: trio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
+        async with stream:
+            with trio.CancelScope() as talking:
+                scope["extensions"][LEFT](talking.cancel)
+                await _talk(stream, _head(scope), send)
 
 
 async def _talk(stream: trio.SocketStream, head: Head, send: Send) -> None:
