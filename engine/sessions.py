@@ -157,7 +157,13 @@ class Sessions:
         )
         name = secrets.token_urlsafe(12)
         outcome = await self._runtime.create(
-            "session", name, "start", facts, origin=origin._replace(identity=identity), once=once, proof=proof
+            "session",
+            name,
+            "start",
+            facts,
+            origin=Origin(identity, origin.address, origin.request_id),
+            once=once,
+            proof=proof,
         )
         return _signed_in(outcome)
 

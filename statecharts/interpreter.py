@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transitions import EventData, Machine, MachineError, State
+from transitions import Event, EventData, Machine, MachineError
 from transitions import Transition as MachineTransition
 
 from statecharts.chart import NONE, Chart, Data, Transition, always
@@ -39,8 +39,8 @@ class _Probe:
 class _Row(MachineTransition):
     """A row as `transitions` runs it. Taken, it leaves its step with the model.
 
-    Guards and change of state are `transitions`' own. Its six rounds of callbacks are passed over: no effect runs
-    inside a step, so there are none, and looking for them costs a quarter of it.
+    Guards and change of state are `transitions`' own. Its rounds of callbacks are passed over: no effect runs inside a
+    step, so there are none, and looking for them costs a quarter of it.
     """
 
     def __init__(self, *args: Any, step: Step, **options: Any) -> None:
@@ -51,21 +51,27 @@ class _Row(MachineTransition):
         probe: Any = event_data.model
         if not self._eval_conditions(event_data):
             return False
-        self._change_state(event_data)
+        event_data.machine.set_state(self._step.target, probe)
         probe.step = self._step
         return True
 
 
-class _State(State):
-    def enter(self, event_data: EventData) -> None:
-        """No callbacks here either."""
+class _Event(Event):
+    """An event as `transitions` runs it: the first row of the state whose guards agree. No callbacks here either."""
 
-    def exit(self, event_data: EventData) -> None:
-        """Nor here."""
+    def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
+        rows = self.transitions.get(model.state)
+        if rows is None:
+            raise MachineError(f"{self.name} from {model.state}")
+        event_data = EventData(None, self, self.machine, model, args, kwargs)
+        for row in rows:  # noqa: SIM110 - any() would make a generator of each step
+            if row.execute(event_data):
+                return True
+        return False
 
 
 class _Table(Machine):
-    state_cls, transition_cls = _State, _Row
+    event_cls, transition_cls = _Event, _Row
 
 
 class Interpreter:
