@@ -13,7 +13,7 @@ def healthz(visit: Visit) -> Answer:
 
 
 def readyz(visit: Visit) -> Answer:
-    """The engine takes calls: it has started and is not stopping. A store that fails is told by the calls that need it."""
+    """The engine takes calls and is not stopping. A store that fails is told by the calls that need it."""
     if visit.engine.stopping.is_set():
         raise StoreUnavailable("the engine is stopping", retry_after=5)
     return json_answer({"status": "ready"})
