@@ -23,6 +23,8 @@ from engine.logs import log_record
 from engine.metrics import Metrics
 from engine.pairings import Pairings
 from engine.platform.apptainer import Apptainer
+from engine.platform.protocol import Platform
+from engine.platform.slurm import Slurm
 from engine.records import Records
 from engine.runtime import Runtime
 from engine.sessions import Sessions
@@ -76,14 +78,21 @@ class Engine:
             self.runtime, store, self.keys, self.tokens, Challenges(clock), lambda: self.settings, lambda: self.own_key
         )
         self.pairings = Pairings(self.runtime, codes, lambda: self.settings, self.sessions.start)
-        platform = Apptainer(home / "instances", lambda: self.settings.allow_root_instances)
-        self.instances = Instances(self.runtime, store, platform, lambda: self.settings, home)
+        self.instances = Instances(self.runtime, store, self._platform(), lambda: self.settings, home)
         self.metrics = Metrics(self.runtime, store, self.journal, self.started_at)
         self.validity: Validity | None = None
         """What door processes go by, where there are any. On a shared store they keep no answer for longer than whoever
         hears of the other engines' steps has it hold (`hold_until`)."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
+
+    def _platform(self) -> Platform:
+        def allow_root() -> bool:
+            return self.settings.allow_root_instances
+
+        if self.settings.platform == "slurm":
+            return Slurm(self.settings.slurm.folder or self.home / "slurm", allow_root)
+        return Apptainer(self.home / "instances", allow_root)
 
     def _load_license(self) -> License:
         return load_license(self.home / "license.jwt", self.settings.vendor_key, self.clock)

@@ -44,8 +44,11 @@ class Instances:
         )
 
     async def start(self, fields: InstanceFields, origin: Origin) -> Actor:
-        """The running instance. Raises InvalidRequest, ImageNotFound, ResourcesUnavailable, RuntimeUnavailable,
-        InstanceExists, TooManyInstances, StoreUnavailable; StartFailed where the runtime was asked and failed."""
+        """The instance, running, or queued where that takes long.
+
+        Raises InvalidRequest, ImageNotFound, ResourcesUnavailable, RuntimeUnavailable, InstanceExists,
+        TooManyInstances, StoreUnavailable; StartFailed where the runtime was asked and failed.
+        """
         request = confine(fields, Policy.of(self._home, self._settings()))
         self._platform.admit(request)
         name = request.identity
@@ -86,10 +89,10 @@ class Instances:
         return actor
 
     def progress(self, actor: Actor) -> str | None:
-        """What a start that is under way is doing; None for any other instance."""
+        """What a start that is under way is doing, or why it is queued; None for any other instance."""
         if actor.state == "requested":
             return "waiting"
-        return self._platform.progress(actor.id) if actor.state == "starting" else None
+        return self._platform.progress(actor.id) if actor.state in ("starting", "queued") else None
 
     async def stop(self, name: str, origin: Origin) -> Actor:
         """The instance, ended. Raises InstanceNotFound where none of that name is live, StoreUnavailable."""

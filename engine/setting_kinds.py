@@ -68,6 +68,17 @@ def text() -> Kind:
     return Kind(_text)
 
 
+def names() -> Kind:
+    """A name, or several with commas between, as Slurm has them for partitions and accounts."""
+
+    def read(raw: object) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,-]{0,254}", _text(raw)):
+            raise ValueError("a name of letters, digits, '_', '.' and '-' is wanted")
+        return _text(raw)
+
+    return Kind(read)
+
+
 def lines() -> Kind:
     """A text that may be of several lines, such as a PEM block."""
 

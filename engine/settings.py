@@ -83,6 +83,26 @@ class Limits(msgspec.Struct, frozen=True):
     json_depth: Annotated[int, _r(kinds.integer(1, 512), "depth of a JSON body")] = 32
 
 
+class SlurmSettings(msgspec.Struct, frozen=True):
+    """Where `platform` is slurm: what each job is given, and what of it a request may choose."""
+
+    folder: Annotated[
+        Path | None, _s(kinds.path(), "jobs' scripts and logs; nodes share it; unset: slurm/ in here")
+    ] = None
+    partition: Annotated[str | None, _s(kinds.names(), "partition of jobs; unset: the cluster's own choice")] = None
+    account: Annotated[str | None, _s(kinds.names(), "account of jobs; unset: the user's own")] = None
+    time_limit: Annotated[int | None, _s(kinds.duration(60, 8760 * 3600), "time of jobs; unset: the partition's")] = (
+        None
+    )
+    allow_request: Annotated[
+        tuple[str, ...],
+        _s(
+            kinds.several(kinds.choice("partition", "account", "time_limit").read),
+            "of partition, account, time_limit: what a request may choose itself",
+        ),
+    ] = ()
+
+
 class Log(msgspec.Struct, frozen=True):
     """The log's form: `auto` is for people on a terminal and JSON off it."""
 
@@ -119,7 +139,8 @@ class Settings(msgspec.Struct, frozen=True):
     metrics_open: Annotated[bool, _r(kinds.boolean(), "/metrics without a token from anywhere")] = False
     vendor_key: Annotated[str | None, _s(kinds.lines(), "the license vendor's public key, PEM or its path")] = None
     store: Annotated[str, _s(kinds.choice("sqlite"), "where sessions are kept")] = "sqlite"
-    platform: Annotated[str, _s(kinds.choice("apptainer"), "what runs instances")] = "apptainer"
+    platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
+    slurm: SlurmSettings = SlurmSettings()
     log: Log = Log()
     url: Annotated[str | None, Setting(AT_ONCE, kinds.url(), "engine the command talks to; unset: the local one")] = (
         None

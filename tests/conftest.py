@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("busy machine", deadline=None)
 hypothesis.settings.load_profile("busy machine")
 
+SYSTEM_PATH = "/usr/sbin:" + os.environ.get("PATH", "")
+
 NEEDS: dict[str, Callable[[], bool]] = {
     "apptainer": lambda: shutil.which("apptainer") is not None,
     "browser": lambda: shutil.which("chromium") is not None,
     "man": lambda: shutil.which("man") is not None,
-    "nginx": lambda: shutil.which("nginx", path="/usr/sbin:" + os.environ.get("PATH", "")) is not None,
+    "nginx": lambda: shutil.which("nginx", path=SYSTEM_PATH) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
     "redis": lambda: shutil.which("redis-server") is not None and shutil.which("redis-sentinel") is not None,
     "shells": lambda: all(map(shutil.which, ("zsh", "fish"))),
+    "slurm": lambda: all(shutil.which(name, path=SYSTEM_PATH) for name in ("munged", "slurmctld", "slurmd", "squeue")),
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "tools": lambda: all(map(shutil.which, ("git", "curl", "openssl", "jq"))),
     "vectors": lambda: vectors().is_dir(),

@@ -47,7 +47,7 @@ async def test_a_commands_life(place: Place) -> None:
         assert stopped.stderr.decode().strip() == "this engine has no such instance that is live"
         assert (await told(place.home, "instance", "show", name))["exit_code"] == 3
         table = (await command(place.home, "instance", "list")).stdout.decode().splitlines()
-        assert table[0].split() == ["NAME", "STATE", "EXIT", "AGE", "IMAGE"]
+        assert table[0].split() == ["NAME", "STATE", "WHY", "EXIT", "AGE", "IMAGE"]
         assert table[1].split()[:3] == [name, "stopped", "3"]
 
 

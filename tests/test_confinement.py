@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -15,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import ImageNotFound, InvalidRequest, Refusal, ResourcesUnavailable
-from engine.platform.argv import exec_argv, start_argv, stop_argv
+from engine.platform.argv import exec_argv, start_argv, stop_argv, variables
 from engine.platform.confinement import confine
 from engine.platform.host import Host, check_limits
 from engine.platform.quantities import read_cpu, read_gpu, read_memory
@@ -323,18 +321,6 @@ def test_numbers_as_python_reads_them(text: str) -> None:
 # The argument vectors
 
 
-def pflag_map(values: list[str]) -> dict[str, str]:
-    """Apptainer's own reading of its --env options (pflag's stringToString), as its source has it."""
-    found: dict[str, str] = {}
-    for value in values:
-        assert "=" in value
-        pairs: list[str] = (
-            [value.strip('"')] if value.count("=") == 1 else next(csv.reader(io.StringIO(value, newline="")))
-        )
-        found.update((name, text) for name, _, text in (pair.partition("=") for pair in pairs))
-    return found
-
-
 def request(**changes: Any) -> InstanceRequest:
     return InstanceRequest("name", Image("/images/box.sif"), **changes)
 
@@ -351,8 +337,9 @@ def test_each_variable_arrives_as_one(env: dict[str, str]) -> None:
     """Commas, quotes, equals signs and newlines in a value make no second variable and change nothing."""
     env = {name: value.replace("\r\n", "") for name, value in env.items()}
     asked = request(env=tuple(f"{name}={value}" for name, value in env.items()), command=("id",))
+    assert variables(asked) == {f"APPTAINERENV_{name}": value for name, value in env.items()}
     for argv in (start_argv("apptainer", asked), exec_argv("apptainer", asked)):
-        assert pflag_map(options(argv, "--env")) == env
+        assert "--env" not in argv
 
 
 @given(st.lists(values, min_size=1, max_size=5))
@@ -377,7 +364,7 @@ def test_the_whole_vector() -> None:
     asked = request(cpu=1500, memory=64 << 20, gpu="all", fakeroot=True, env=("A=1",), volumes=volumes)
     assert start_argv("/usr/bin/apptainer", asked) == [
         *("/usr/bin/apptainer", "instance", "start", "--containall", "--cleanenv", "--no-eval", "--fakeroot"),
-        *("--cpus", "1.500", "--memory", "67108864", "--nv", "--env", '"A=1","A=1"'),
+        *("--cpus", "1.500", "--memory", "67108864", "--nv"),
         *("--mount", 'type=bind,"source=/v/a b","destination=/data",ro'),
         *("--mount", 'type=bind,"source=/v/q""","destination=/q"'),
         *("--", "/images/box.sif", "name"),

@@ -10,15 +10,19 @@ INTERPRETER = Interpreter(CHART)
 DATA = {"now": 1.0, "deadline": 2.0}
 
 
-def test_the_states_are_these_six() -> None:
-    """Requested, starting, running, stopping, stopped, failed; the last two are ends."""
-    assert CHART.states == (NONE, "requested", "starting", "stopped", "failed", "running", "stopping")
+def test_the_states_are_these_seven() -> None:
+    """Requested, starting, queued, running, stopping, stopped, failed; the last two are ends."""
+    assert CHART.states == (NONE, "requested", "starting", "stopped", "failed", "queued", "stopping", "running")
     assert CHART.final == {"stopped", "failed"}
 
 
 def test_the_chart_is_ours() -> None:
     """The specification has no row of it, and the README says so of each."""
     assert all(row.ours for row in CHART.rows)
+
+
+BEFORE = ("requested", "starting", "queued")
+"""The states of a start that is yet to be answered."""
 
 
 def walk(*events: str) -> str:
@@ -35,6 +39,11 @@ def walk(*events: str) -> str:
         (("request", "begin", "confirm", "end"), "stopped"),
         (("request", "begin", "confirm", "stop", "end"), "stopped"),
         (("request", "begin", "fail"), "failed"),
+        (("request", "begin", "queue", "place", "confirm", "end"), "stopped"),
+        (("request", "begin", "queue", "fail"), "failed"),
+        (("request", "begin", "queue", "stop", "fail"), "failed"),
+        (("request", "begin", "queue", "place", "start_elapsed", "fail"), "failed"),
+        (("request", "begin", "confirm", "fail"), "failed"),
         (("request", "begin", "start_elapsed", "fail"), "failed"),
         (("request", "begin", "stop", "fail"), "failed"),
         (("request", "stop"), "stopped"),
@@ -52,9 +61,9 @@ def test_a_start_is_answered_once() -> None:
     told = {
         (row.state, row.event): [effect for effect in row.effects if effect in ("confirm_start", "refuse_start")]
         for row in CHART.rows
-        if row.state in ("requested", "starting") and row.target not in ("requested", "starting")
+        if row.state in BEFORE and row.target not in BEFORE
     }
-    assert len(told) == 6
+    assert len(told) == 8
     assert told.pop(("starting", "confirm")) == ["confirm_start"]
     assert all(effects == ["refuse_start"] for effects in told.values())
 
@@ -65,7 +74,7 @@ def test_every_end_is_reported() -> None:
 
 
 def test_no_state_is_waited_in_for_ever() -> None:
-    """A start and a stop have deadlines; only a running instance may take its time."""
+    """A start and a stop have deadlines; only a queued or a running instance may take its time."""
     assert {state: delay.event for state, delay in CHART.delays.items()} == {
         "requested": "start_elapsed",
         "starting": "start_elapsed",

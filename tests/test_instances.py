@@ -26,7 +26,7 @@ from engine.errors import (
 )
 from engine.instances import KEPT_COUNT, KEPT_SECONDS, Instances
 from engine.platform.lives import FETCHING_STARTS, LOCAL_STARTS
-from engine.platform.protocol import Entry, Started, StartFailed, Stream
+from engine.platform.protocol import Entry, Report, Started, StartFailed, Stream
 from engine.platform.request import InstanceFields, InstanceRequest
 from engine.records import Origin, Records
 from engine.runtime import Runtime
@@ -54,10 +54,13 @@ class TestPlatform:
     def admit(self, request: InstanceRequest) -> None:
         self.told.append(("admit", request.identity))
 
-    async def start(self, request: InstanceRequest) -> Started:
+    async def run(self) -> None:
+        self.told.append(("run", ""))
+
+    async def start(self, request: InstanceRequest, report: Report) -> Started:
         return await self._begin("start", request)
 
-    async def adopt(self, request: InstanceRequest) -> Started:
+    async def adopt(self, request: InstanceRequest, report: Report) -> Started:
         return await self._begin("adopt", request)
 
     async def _begin(self, how: str, request: InstanceRequest) -> Started:

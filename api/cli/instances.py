@@ -49,6 +49,9 @@ The command runs in the instance, its output goes to the instance's log, and its
 @click.option("--memory", metavar="SIZE", help="Memory at most: 512M or 2Gi.")
 @click.option("--gpu", metavar="N", help="GPUs: all, or a count.")
 @click.option("--fakeroot", is_flag=True, help="Be root inside, where the engine allows it.")
+@click.option("--partition", metavar="NAME", help="Slurm's partition, where the engine lets it be asked for.")
+@click.option("--account", metavar="NAME", help="Slurm's account, likewise.")
+@click.option("--time-limit", metavar="TIME", help="The job's time, likewise: 30m or 2h.")
 @json_option
 def start(image: str, command: tuple[str, ...], identity: str | None, as_json: bool, **asked: Any) -> None:
     """Start an instance of IMAGE, a .sif of the engine's image folders or docker://..., and COMMAND in it."""
@@ -58,6 +61,7 @@ def start(image: str, command: tuple[str, ...], identity: str | None, as_json: b
 
     from api.cli.host import Here
     from api.cli.printing import print_facts, print_json
+    from api.wire import printable
 
     name = identity or "hw-" + secrets.token_hex(5)
     fields = {"image": image, "identity": name, "command": command} | {
@@ -68,6 +72,10 @@ def start(image: str, command: tuple[str, ...], identity: str | None, as_json: b
     facts = msgspec.to_builtins(started)
     if as_json:
         print_json(facts)
+        return
+    if not started.pid:
+        click.echo(f"queued {started.identity}: {printable(started.message)}")
+        click.echo(f"it starts when it can; see: hatchway instance show {started.identity}", err=True)
         return
     click.echo(f"started {started.identity}")
     print_facts({key: facts[key] for key in ("img", "pid", "log_out_path", "log_err_path")})
@@ -120,11 +128,12 @@ def list_(as_json: bool) -> None:
         print_json(rows)
         return
     print_table(
-        ("NAME", "STATE", "EXIT", "AGE", "IMAGE"),
+        ("NAME", "STATE", "WHY", "EXIT", "AGE", "IMAGE"),
         [
             (
                 row.get("identity"),
                 row.get("state"),
+                _why(row),
                 "" if row.get("exit_code") is None else row["exit_code"],
                 span(time.time() - row.get("requested_at", 0)),
                 row.get("image"),
@@ -133,6 +142,12 @@ def list_(as_json: bool) -> None:
         ],
         "no instances",
     )
+
+
+def _why(row: dict[str, Any]) -> str:
+    """What it waits for, or what ended it."""
+    told = str(row.get("failure") or row.get("progress") or "")
+    return told.removeprefix("queued (").removesuffix(")") if row.get("state") == "queued" else told
 
 
 @instance.command(epilog="\b\nExample:\n  hatchway instance show web")

@@ -18,7 +18,7 @@ PAIRED = {
         Session,
     )
 }
-STARTED = {201: (Status, Name, Running)}
+STARTED = {201: (Status, Name, Running), 202: (Status, Name, Running)}
 LOG = {200: Media(TEXT, "What the instance wrote; followed, it comes as it is written.")}
 EVENTS = {
     200: Media("text/event-stream", "Server-sent events: records, and `gap` where some are lacking.", (Record, Gap))

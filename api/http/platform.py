@@ -40,6 +40,8 @@ async def start_instance(visit: Visit) -> Answer:
     except StartFailed as failed:
         items = [_status(failed.exit_code, failed.refusal.detail)]
         return problem_answer(failed.refusal, items=items)
+    if actor.facts.started is None:
+        return _still_queued(actor, visit.engine.instances.progress(actor))
     entry = actor.facts.started.entry
     shown = {name: getattr(entry, name) for name in ("img", "instance", "ip", "log_err_path", "log_out_path", "pid")}
     items = [
@@ -48,6 +50,18 @@ async def start_instance(visit: Visit) -> Answer:
         {"kind": "entity", "payload": shown},
     ]
     return json_answer(items, 201)
+
+
+def _still_queued(actor: Actor, progress: str | None) -> Answer:
+    """202: the same three items of one that has no process yet. What becomes of it, its own door tells."""
+    request = actor.facts.request
+    nowhere = {"ip": "", "log_err_path": "", "log_out_path": "", "pid": 0}
+    items = [
+        _status(0, f"job {actor.facts.job}: {progress or actor.state}"),
+        {"kind": "entity", "payload": actor.id},
+        {"kind": "entity", "payload": {"img": request.image.name, "instance": actor.id, **nowhere}},
+    ]
+    return json_answer(items, 202)
 
 
 def _status(code: int, message: str) -> dict[str, Any]:
@@ -154,6 +168,11 @@ def _described(actor: Actor, progress: str | None) -> Mapping[str, Any]:
         "memory": None if request.memory is None else str(request.memory),
         "gpu": None if request.gpu is None else str(request.gpu),
         "fakeroot": request.fakeroot,
+        "partition": request.partition,
+        "account": request.account,
+        "time_limit": request.time_limit,
+        "job": facts.job,
+        "node": facts.started.node or None if facts.started else None,
         "requested_at": int(facts.requested_at),
         "started_at": None if facts.started_at is None else int(facts.started_at),
         "ended_at": None if facts.ended_at is None else int(facts.ended_at),

@@ -139,8 +139,8 @@ class Instance(Shape):
     """An instance of this engine: its state, what was asked for, what the runtime says, how its command ended."""
 
     identity: str
-    state: Literal["requested", "starting", "running", "stopping", "stopped", "failed"]
-    progress: str | None
+    state: Literal["requested", "starting", "queued", "running", "stopping", "stopped", "failed"]
+    progress: Annotated[str | None, Meta(description="What a start is doing; of a queued one, Slurm's reason.")]
     owner: str
     image: str
     command: list[str]
@@ -150,6 +150,11 @@ class Instance(Shape):
     memory: str | None
     gpu: str | None
     fakeroot: bool
+    partition: str | None
+    account: str | None
+    time_limit: Annotated[int | None, Meta(description="Seconds.")]
+    job: Annotated[str | None, Meta(description="Slurm's number.")]
+    node: Annotated[str | None, Meta(description="Where it runs, if not on this host.")]
     requested_at: Epoch
     started_at: Epoch | None
     ended_at: Epoch | None

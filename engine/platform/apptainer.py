@@ -18,7 +18,7 @@ from engine.platform.calls import Calls
 from engine.platform.commands import Commands, exit_code
 from engine.platform.host import Host, check_limits, this_host
 from engine.platform.processes import Child
-from engine.platform.protocol import Started, StartFailed, Stream
+from engine.platform.protocol import Report, Started, StartFailed, Stream
 from engine.platform.request import InstanceRequest
 from engine.platform.words import progress_of, refusal_of
 
@@ -57,9 +57,12 @@ class Apptainer:
         _ = self._calls.program
         check_limits(request, self._host())
 
+    async def run(self) -> None:
+        """Nothing: each instance is minded by itself."""
+
     # Starting
 
-    async def start(self, request: InstanceRequest) -> Started:
+    async def start(self, request: InstanceRequest, report: Report | None = None) -> Started:
         identity = request.identity
         self.forget(identity)
         if identity in await self._calls.list():
@@ -89,11 +92,10 @@ class Apptainer:
         files.make_private_dir(folder)
         files.write_private(folder / _WORDS, b"")
         with open(folder / _WORDS, "ab") as words:
-            return Child(
-                argv.start_argv(self._calls.program, request, userns=self._userns), self._calls.env, stderr=words
-            )
+            start = argv.start_argv(self._calls.program, request, userns=self._userns)
+            return Child(start, self._calls.env | argv.variables(request), stderr=words)
 
-    async def adopt(self, request: InstanceRequest) -> Started:
+    async def adopt(self, request: InstanceRequest, report: Report | None = None) -> Started:
         for launcher in _launchers_of(request.identity):
             await processes.wait_gone(launcher, processes.since(launcher))
         refusal = refusal_of(self._words(request.identity))
@@ -111,7 +113,7 @@ class Apptainer:
         if request.command:
             run = argv.exec_argv(self._calls.program, request, userns=self._userns)
             stop = argv.stop_argv(self._calls.program, request.identity, STOP_SECONDS)
-            self._commands.ensure(self._folder / request.identity, started, run, stop)
+            self._commands.ensure(self._folder / request.identity, started, run, stop, argv.variables(request))
         return started
 
     async def undo(self, identity: str) -> None:

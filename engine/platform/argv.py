@@ -1,4 +1,4 @@
-"""A confined request as Apptainer's argument vectors: on this host, and in a Slurm job alike. Never a shell."""
+"""A confined request as what Apptainer is given: on this host, and in a Slurm job alike. Never a shell."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ def start_argv(program: str, request: InstanceRequest, *, userns: bool = False, 
         *(_limits(request) if limits else []),
         *(["--nv"] if request.gpu else []),
         *_plain_http(request),
-        *_env(request.env),
         *(option for volume in request.volumes for option in ("--mount", _mount(volume))),
         *("--", request.image.name, request.identity),
     ]
 
 
 def exec_argv(program: str, request: InstanceRequest, *, userns: bool = False) -> list[str]:
-    """Runs the request's command in the started instance; the variables of the start don't reach it by themselves."""
+    """Runs the request's command in the started instance; it wants the request's `variables` like the start."""
     return [
         *(program, "exec", *ISOLATION),
         *(["--userns"] if userns else []),
-        *_env(request.env),
         *("--", f"instance://{request.identity}", *request.command),
     ]
+
+
+def variables(request: InstanceRequest) -> dict[str, str]:
+    """The request's variables, for the environment of the runtime's call: its arguments everybody may read."""
+    pairs = (variable.split("=", 1) for variable in request.env)
+    return {f"APPTAINERENV_{name}": value for name, value in pairs}
 
 
 def stop_argv(program: str, identity: str, seconds: int) -> list[str]:
@@ -51,19 +55,6 @@ def _plain_http(request: InstanceRequest) -> list[str]:
     """A registry on this very host needs no TLS; any other has to have it."""
     host = (request.image.registry or "").partition(":")[0]
     return ["--no-https"] if host in ("localhost", "127.0.0.1") else []
-
-
-def _env(variables: tuple[str, ...]) -> list[str]:
-    return [part for variable in variables for part in ("--env", _variable(variable))]
-
-
-def _variable(variable: str) -> str:
-    """One variable as one CSV record, so that no comma or quote in it makes a second.
-
-    pflag reads CSV only where it counts two `=` or more, and else strips quotes: a lone one is said twice.
-    """
-    quoted = _csv(variable)
-    return f"{quoted},{quoted}" if variable.count("=") == 1 else quoted
 
 
 def _mount(volume: Volume) -> str:

@@ -25,14 +25,16 @@ class Commands:
         self._env = dict(env)
         self._children: dict[Path, Child] = {}
 
-    def ensure(self, folder: Path, started: Started, run: list[str], stop: list[str]) -> None:
+    def ensure(
+        self, folder: Path, started: Started, run: list[str], stop: list[str], variables: Mapping[str, str]
+    ) -> None:
         """Start the command's watcher, unless an engine before this one has."""
         if exit_code(folder) is not None or self._find(folder):
             return
         plan = {
             "exec": run,
             "stop": stop,
-            "env": self._env,
+            "env": {**self._env, **variables},
             "out": started.entry.log_out_path,
             "err": started.entry.log_err_path,
             "exit": str(folder / _EXIT),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,6 +15,7 @@ from engine.platform.images import read_image
 from engine.platform.quantities import read_cpu, read_gpu, read_memory
 from engine.platform.request import InstanceFields, InstanceRequest, Policy, Volume
 from engine.platform.volumes import read_volume
+from engine.settings import TABLE
 
 T = TypeVar("T")
 
@@ -23,6 +25,9 @@ MOST_ITEMS = 64
 MOST_VARIABLES = 256
 LONGEST_ITEM, LONGEST_VARIABLE = 8192, 32768
 """Bytes of one item of `command`, and of one of `env`: the kernel takes 128 KiB at most."""
+
+OF_SLURM = ("partition", "account", "time_limit")
+"""Fields that only a cluster has a use for."""
 
 _IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -49,6 +54,7 @@ def confine(fields: InstanceFields, policy: Policy) -> InstanceRequest:
     gpu = read("gpu", lambda: read_gpu(fields.gpu))
     volumes = read("volume", lambda: _volumes(fields.volume, policy))
     read("fakeroot", lambda: _fakeroot(fields.fakeroot, volumes or (), policy))
+    slurm = {name: read(name, partial(_of_slurm, name, fields, policy)) for name in OF_SLURM}
     image, absent = None, None
     try:
         image = read("image", lambda: read_image(fields.image, policy))
@@ -60,7 +66,10 @@ def confine(fields: InstanceFields, policy: Policy) -> InstanceRequest:
         raise absent
     assert identity is not None  # nothing was wrong with it
     assert image is not None
-    return InstanceRequest(identity, image, command or (), cpu, memory, gpu, env or (), volumes or (), fields.fakeroot)
+    request = InstanceRequest(
+        identity, image, command or (), cpu, memory, gpu, env or (), volumes or (), fields.fakeroot
+    )
+    return msgspec.structs.replace(request, **slurm)
 
 
 def _identity(text: str | msgspec.UnsetType) -> str:
@@ -127,3 +136,17 @@ def _fakeroot(wanted: bool, volumes: tuple[Volume, ...], policy: Policy) -> None
         raise ValueError("is off: the setting `allow_fakeroot` allows it")
     if wanted and any(volume.writable for volume in volumes):
         raise ValueError("does not go with a volume that may be written")
+
+
+def _of_slurm(name: str, fields: InstanceFields, policy: Policy) -> Any:
+    """What the request asks for if it may, else what the settings say; None where neither does."""
+    asked = getattr(fields, name)
+    if policy.slurm is None:
+        if asked:
+            raise ValueError("is for Slurm: this engine's setting `platform` is another")
+        return None
+    if not asked:
+        return getattr(policy.slurm, name)
+    if name not in policy.slurm.allow_request:
+        raise ValueError("may not be asked for: the setting `slurm.allow_request` allows it")
+    return TABLE[f"slurm.{name}"].kind.read(asked)

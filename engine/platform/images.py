@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from engine.errors import ImageNotFound
-from engine.platform.paths import overlap, resolve_under
+from engine.platform.paths import resolve_under
 from engine.platform.request import Image, Policy
 
 _TRANSPORTS = ("docker", "oras", "library")
@@ -54,7 +54,7 @@ def _local(text: str, policy: Policy) -> Image:
     candidates = [Path(text)] if text.startswith("/") else [Path(folder) / text for folder in policy.image_folders]
     for candidate in candidates:
         found = resolve_under(candidate, policy.image_folders)
-        if found and _is_image(found) and not overlap(found, policy.home.resolve()):
+        if found and _is_image(found) and not policy.closes(found):
             return Image(str(found))
     raise ImageNotFound(_ABSENT)
 

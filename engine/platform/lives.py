@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from engine.errors import Refusal, RuntimeUnavailable, StoreUnavailable
-from engine.platform.protocol import Platform, Started, StartFailed
+from engine.platform.protocol import Lost, Platform, Report, Started, StartFailed
 from engine.platform.request import InstanceRequest
 from engine.runtime import Actor, Data, Effect, Runtime
 from statecharts import instance
@@ -28,11 +28,17 @@ STORE_RETRY = 1.0
 GIVEN_UP = 137
 """The exit code of a start that was given up: 128 and SIGKILL's number."""
 
-Start = Callable[[InstanceRequest], Awaitable[Started]]
+QUEUE_HELD = 15.0
+"""Seconds that whoever asked for a start is held while it is queued, before being told so."""
+
+UNDO_RETRY = 5.0
+"""Seconds until a start that could not be undone is undone again."""
+
+Start = Callable[[InstanceRequest, Report], Awaitable[Started]]
 
 
 class InstanceFacts(msgspec.Struct, frozen=True):
-    """One instance. Times in epoch seconds; `exit_code` is its command's, `failure` why a start came to nothing."""
+    """One instance. Times in epoch seconds; `exit_code` is its command's, `failure` why it came to nothing."""
 
     request: InstanceRequest
     owner: str
@@ -42,6 +48,7 @@ class InstanceFacts(msgspec.Struct, frozen=True):
     ended_at: float | None = None
     exit_code: int | None = None
     failure: str | None = None
+    job: str | None = None
 
 
 class Waiter:
@@ -52,6 +59,8 @@ class Waiter:
         self._failed: StartFailed | None = None
 
     def answer(self, failed: StartFailed | None) -> None:
+        if self._done.is_set():
+            return
         self._failed = failed
         self._done.set()
 
@@ -79,6 +88,7 @@ class Lives:
             "queue_start": lambda actor, data: self._spawn(self._take_turn, actor),
             "call_runtime": lambda actor, data: self._call_runtime(actor, self._platform.start),
             "confirm_start": lambda actor, data: self._answer(actor, None),
+            "hold_answer": lambda actor, data: self._spawn(self._answer_later, actor),
             "refuse_start": self._refuse_start,
             "undo_start": lambda actor, data: self._calls[actor].cancel(),
             "watch_end": lambda actor, data: self._spawn(self._watch, actor),
@@ -90,6 +100,7 @@ class Lives:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take up what an engine before this one began, and go on for ever."""
         async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._platform.run)
             for actor in await self._runtime.restore("instance"):
                 self._resume(actor)
             task_status.started()
@@ -98,7 +109,7 @@ class Lives:
     def _resume(self, actor: Actor) -> None:
         if actor.state == "requested":
             self._spawn(self._take_turn, actor)
-        elif actor.state == "starting":
+        elif actor.state in ("starting", "queued"):
             self._call_runtime(actor, self._platform.adopt)
         elif actor.state in ("running", "stopping") and actor.facts.started:
             self._spawn(self._watch, actor)
@@ -130,7 +141,6 @@ class Lives:
 
     async def _call(self, actor: Actor, start: Start) -> None:
         """Whatever comes of it, the runtime has the instance and the chart says so, or neither."""
-        turns = self._turns(actor)
         try:
             failed: StartFailed | None = _given_up()
             with self._calls[actor]:
@@ -139,12 +149,16 @@ class Lives:
                 await self._undo(actor, failed)
         finally:
             del self._calls[actor]
-            if actor in turns.statistics().borrowers:
-                turns.release_on_behalf_of(actor)
+            self._end_turn(actor)
+
+    def _end_turn(self, actor: Actor) -> None:
+        turns = self._turns(actor)
+        if actor in turns.statistics().borrowers:
+            turns.release_on_behalf_of(actor)
 
     async def _try(self, actor: Actor, start: Start) -> StartFailed | None:
         try:
-            started = await start(actor.facts.request)
+            started = await start(actor.facts.request, _Progress(self, actor))
             await self._tell(actor, "confirm", {"started": started, "started_at": self._runtime.clock.wall()})
         except StartFailed as failed:
             return failed
@@ -158,18 +172,42 @@ class Lives:
         return None
 
     async def _undo(self, actor: Actor, failed: StartFailed) -> None:
+        while not await self._undone(actor, failed):  # noqa: ASYNC110 - it is tried again, not waited for
+            await trio.sleep(UNDO_RETRY)
+
+    async def _undone(self, actor: Actor, failed: StartFailed) -> bool:
+        again = False
         with trio.CancelScope(shield=True):
             try:
                 await self._platform.undo(actor.id)
             except Refusal as refused:
                 log.warning("instance_not_undone", instance=actor.id, why=refused.detail)
-            changes = self._ended(actor, failure=failed.refusal.detail)
-            await self._tell(actor, "fail", changes, failed=failed, cause=failed.refusal.code)
+                again = refused.retry_after is not None
+            if not again:
+                changes = self._ended(actor, failure=failed.refusal.detail)
+                await self._tell(actor, "fail", changes, failed=failed, cause=failed.refusal.cause)
+        return not again
 
     def _answer(self, actor: Actor, failed: StartFailed | None) -> None:
         waiter = self.waiters.get(actor.id)
         if waiter:
             waiter.answer(failed)
+
+    async def _answer_later(self, actor: Actor) -> None:
+        await trio.sleep(QUEUE_HELD)
+        if actor.state == "queued":
+            self._answer(actor, None)
+
+    async def queued(self, actor: Actor, job: str) -> None:
+        """It is the scheduler's: others may have its turn."""
+        if actor.state == "starting" and actor.facts.job is None:
+            await self._tell(actor, "queue", {"job": job})
+        self._end_turn(actor)
+
+    async def placed(self, actor: Actor) -> None:
+        """It has left the queue."""
+        if actor.state == "queued":
+            await self._tell(actor, "place")
 
     def _refuse_start(self, actor: Actor, data: Data) -> None:
         self._answer(actor, data.get("failed") or _given_up())
@@ -177,7 +215,14 @@ class Lives:
     # Ending
 
     async def _watch(self, actor: Actor) -> None:
-        code = await self._platform.wait_ended(actor.facts.request, actor.facts.started)
+        try:
+            code = await self._platform.wait_ended(actor.facts.request, actor.facts.started)
+        except Lost as lost:
+            if actor.state != "stopping":
+                changes = self._ended(actor, exit_code=lost.exit_code, failure=lost.why)
+                await self._tell(actor, "fail", changes, cause=lost.cause)
+                return
+            code = lost.exit_code  # it was told to end, and that is how it did
         await self._tell(actor, "end", self._ended(actor, exit_code=code))
 
     async def _end(self, actor: Actor, by: Callable[[InstanceRequest, Started], Awaitable[None]]) -> None:
@@ -200,6 +245,19 @@ class Lives:
                 await trio.sleep(STORE_RETRY)
             else:
                 return
+
+
+class _Progress:
+    """One start's way through a queue, told to the chart."""
+
+    def __init__(self, lives: Lives, actor: Actor) -> None:
+        self._lives, self._actor = lives, actor
+
+    async def queued(self, job: str) -> None:
+        await self._lives.queued(self._actor, job)
+
+    async def placed(self) -> None:
+        await self._lives.placed(self._actor)
 
 
 async def _mind(task: Callable[..., Awaitable[None]], actor: Actor, *arguments: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from engine.settings import Settings
+from engine.platform.paths import overlap
+from engine.settings import Settings, SlurmSettings
 
 
 def _told(**schema: Any) -> msgspec.Meta:
@@ -16,7 +17,10 @@ def _told(**schema: Any) -> msgspec.Meta:
 
 
 class InstanceFields(msgspec.Struct, forbid_unknown_fields=True):
-    """The body as it comes. An empty `cpu`, `memory` or `gpu` is no limit; an absent `identity` is drawn."""
+    """The body as it comes. An empty `cpu`, `memory` or `gpu` is no limit; an absent `identity` is drawn.
+
+    `partition`, `account` and `time_limit` are for Slurm, where its settings let them be asked for.
+    """
 
     image: Annotated[str, _told(examples=["/srv/images/tool.sif", "docker://alpine:3.20"])]
     identity: Annotated[str, _told(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")] | msgspec.UnsetType = msgspec.UNSET
@@ -27,6 +31,9 @@ class InstanceFields(msgspec.Struct, forbid_unknown_fields=True):
     env: Annotated[list[Annotated[str, _told(pattern="^[A-Za-z_][A-Za-z0-9_]*=")]], _told(maxItems=256)] = []
     volume: Annotated[list[Annotated[str, _told(pattern="^/[^:]*:/[^:]*(:r[ow])?$")]], _told(maxItems=64)] = []
     fakeroot: bool = False
+    partition: Annotated[str, _told(pattern="^(|[A-Za-z0-9_][A-Za-z0-9_.,-]{0,254})$")] = ""
+    account: Annotated[str, _told(pattern="^(|[A-Za-z0-9_][A-Za-z0-9_.,-]{0,254})$")] = ""
+    time_limit: Annotated[str, _told(pattern="^(|[0-9]+[mh]|[0-9]+m[0-9]+s)$", examples=["30m", "2h"])] = ""
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -48,7 +55,7 @@ class InstanceRequest(msgspec.Struct, frozen=True):
     """A request that keeps every rule; only `confine` makes one.
 
     `cpu` in thousandths of a processor, `memory` in bytes, `gpu` a count or `all`; None is no limit. `env` holds
-    `NAME=value`.
+    `NAME=value`. `partition`, `account` and `time_limit` (seconds) are Slurm's; None is its own choice.
     """
 
     identity: str
@@ -60,17 +67,30 @@ class InstanceRequest(msgspec.Struct, frozen=True):
     env: tuple[str, ...] = ()
     volumes: tuple[Volume, ...] = ()
     fakeroot: bool = False
+    partition: str | None = None
+    account: str | None = None
+    time_limit: int | None = None
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Where images and volumes may come from. `home` is the engine's folder, out of reach of every container."""
+    """Where images and volumes may come from. `home` is the engine's folder, out of reach of every container.
+
+    `slurm` is what jobs are given and what of it may be asked for; None where the platform is no cluster.
+    """
 
     home: Path
     image_folders: tuple[str, ...] = ()
     registries: tuple[str, ...] = ()
     volume_roots: tuple[str, ...] = ()
     allow_fakeroot: bool = False
+    slurm: SlurmSettings | None = None
 
     @classmethod
     def of(cls, home: Path, settings: Settings) -> Policy:
-        return cls(home, settings.image_folders, settings.registries, settings.volume_roots, settings.allow_fakeroot)
+        roots = (settings.image_folders, settings.registries, settings.volume_roots)
+        return cls(home, *roots, settings.allow_fakeroot, settings.slurm if settings.platform == "slurm" else None)
+
+    def closes(self, path: Path) -> bool:
+        """Whether a resolved path is, is in, or holds a folder of the engine's own."""
+        own = [self.home] + ([self.slurm.folder] if self.slurm and self.slurm.folder else [])
+        return any(overlap(path, folder.resolve()) for folder in own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from pathlib import Path
 
-from engine.platform.paths import overlap, resolve_under
+from engine.platform.paths import resolve_under
 from engine.platform.request import Policy, Volume
 
 _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/run", "/etc")))
@@ -26,7 +26,7 @@ def _source(text: str, policy: Policy) -> str:
     found = resolve_under(Path(text), policy.volume_roots)
     if found is None:
         raise ValueError("source must exist under one of the setting `volume_roots`")
-    if overlap(found, policy.home.resolve()) or any(found.is_relative_to(folder) for folder in _SYSTEM):
+    if policy.closes(found) or any(found.is_relative_to(folder) for folder in _SYSTEM):
         raise ValueError("source must exist under one of the setting `volume_roots`")
     if any(ord(letter) < 0x20 for letter in str(found)):
         raise ValueError("source must not be behind a link to a name with control characters")

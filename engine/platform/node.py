@@ -1,0 +1,179 @@
+"""Runs one instance in one Slurm job, on the job's node. A program of its own, standard library only, Python 3.9 on.
+
+Reads its plan from the folder that it is given, where it leaves what the engine looks for: the runtime's words, its
+entry once the instance runs, or the exit code of a start that failed. It ends when all of the instance has.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+PLAN, WORDS, STARTED, FAILED, ENDED = "plan.json", "start.log", "started.json", "failed", "ended"
+"""Names in the folder: what to do; what the runtime said; its entry; its exit code if it failed; that all is over."""
+
+CLEARED_WITHIN = 5.0
+"""Seconds that what belongs to an ended instance has to go too, before it is killed."""
+
+_DEATH_SIGNAL, _SUBREAPER = 1, 36
+"""Of prctl(2)."""
+
+Plan = dict[str, Any]
+
+
+def main() -> int:
+    folder = sys.argv[1]
+    with open(os.path.join(folder, PLAN), encoding="utf-8") as file:
+        plan: Plan = json.load(file)
+    # Whatever the runtime detaches stays a child of this job's: Slurm's process tree has it, and its end is seen.
+    _prctl(_SUBREAPER, 1)
+    guard = os.getpid()
+    if os.fork():
+        return _guard()
+    _prctl(_DEATH_SIGNAL, signal.SIGTERM)
+    _prctl(_SUBREAPER, 1)
+    return run(folder, plan) if os.getppid() == guard else 1
+
+
+def _guard() -> int:
+    """Outlives whoever runs the instance, even one that is killed outright, and lets nothing stay behind."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    code = os.waitstatus_to_exitcode(os.wait()[1])
+    _clear(0 if code == 0 else CLEARED_WITHIN)
+    return code if code >= 0 else 128 - code
+
+
+def run(folder: str, plan: Plan) -> int:
+    """0 where the instance ran and ended, else the runtime's exit code."""
+    env = {**allotted(os.environ), **plan["env"]}
+    program = shutil.which("apptainer", path=env["PATH"]) or "apptainer"
+    for name in ("start", "list", "exec", "stop"):
+        plan[name][:1] = [program] * len(plan[name][:1])
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+    with open(os.path.join(folder, WORDS), "ab") as words:
+        code = _call(plan["start"], env, words).returncode
+    entry = _listed(plan, env) if code == 0 else None
+    if entry is None:
+        _write(folder, FAILED, str(code))
+        _clear(0)
+        return code or 1
+    watcher = _watcher(folder, plan, env, entry) if plan["exec"] else None
+    node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+    _write(folder, STARTED, json.dumps({"entry": entry, "node": node}))
+    _wait(plan, env, entry["pid"], watcher, told)
+    _clear(CLEARED_WITHIN)
+    _write(folder, ENDED, "")
+    return 0
+
+
+def allotted(environ: Any) -> dict[str, str]:
+    """What Slurm sets for this job and the instance has to know: which GPUs are its own, where its scratch is."""
+    found = {name: environ[name] for name in ("TMPDIR",) if name in environ}
+    gpus = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    return {**found, **{f"APPTAINERENV_{name}": environ[name] for name in gpus if name in environ}}
+
+
+def _listed(plan: Plan, env: dict[str, str]) -> Any:
+    """The runtime's own entry, None if the instance was gone before it had started."""
+    with suppress(ValueError, KeyError):
+        for entry in json.loads(_call(plan["list"], env, None).stdout)["instances"]:
+            if entry["instance"] == plan["identity"]:
+                return entry
+    return None
+
+
+def _watcher(folder: str, plan: Plan, env: dict[str, str], entry: Any) -> int:
+    """The pid of the command's watcher, the same program as on one host."""
+    told = {"exec": plan["exec"], "stop": plan["stop"], "env": env, "pid": entry["pid"]}
+    told["ticks"] = (_stat(entry["pid"]) or [""] * 20)[19]
+    told.update(out=entry["logOutPath"], err=entry["logErrPath"], exit=os.path.join(folder, "exit"))
+    argv = [sys.executable, "-I", "-S", os.path.join(folder, "watcher.py"), folder]
+    popen = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/")  # noqa: S603
+    assert popen.stdin
+    popen.stdin.write(json.dumps(told).encode())
+    popen.stdin.close()
+    popen.returncode = 0  # its end is waited for with that of all the others
+    return popen.pid
+
+
+def _call(argv: list[str], env: dict[str, str], out: Any) -> Any:
+    """An argument vector of the plan's, no shell; both outputs to `out`, or kept where that is None."""
+    out = subprocess.PIPE if out is None else out
+    return subprocess.run(argv, env=env, cwd="/", stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False)  # noqa: S603
+
+
+def _wait(plan: Plan, env: dict[str, str], pid: int, watcher: int | None, told: list[int]) -> None:
+    """Returns when the instance is over, or its command's watcher is; told to end, it stops the instance."""
+    stopped = False
+    while _lives(pid) and (watcher is None or _lives(watcher)):
+        if told and not stopped:
+            stopped = True
+            _call(plan["stop"], env, sys.stderr)
+        _reap()
+        time.sleep(0.2)
+    if _lives(pid):
+        _call(plan["stop"], env, sys.stderr)
+
+
+def _stat(pid: Any) -> list[str]:
+    """The fields of /proc/PID/stat after the program's name; none where there is no such process."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+    return []
+
+
+def _lives(pid: int) -> bool:
+    return _stat(pid)[:1] not in ([], ["Z"], ["X"])
+
+
+def _reap() -> bool:
+    """Take the ends of children; whether there is any left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _clear(seconds: float) -> None:
+    """Wait for what the job started, kill what stays: all of it is ours or becomes so, since we are the subreaper."""
+    until = time.monotonic() + seconds
+    while _reap():
+        if time.monotonic() >= until:
+            for child in _children():
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def _children() -> list[int]:
+    own = str(os.getpid())
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _stat(name)[1:2] == [own]]
+
+
+def _write(folder: str, name: str, text: str) -> None:
+    """Whole or not at all: the engine may look at any moment, from another host."""
+    path = os.path.join(folder, name)
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    os.write(fd, text.encode())
+    os.fsync(fd)
+    os.close(fd)
+    os.rename(path + ".new", path)
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

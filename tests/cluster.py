@@ -1,0 +1,189 @@
+"""A real Slurm of one node, all of it the calling user's: munged, slurmctld, slurmd, in a folder of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NODE_CPUS, NODE_MEMORY = 4, 4000
+"""What the node says it has; memory in MiB."""
+
+CONF = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+MpiDefault=none
+ReturnToService=2
+KillWait=5
+MessageTimeout=5
+MailProg=/bin/true
+EnforcePartLimits=ALL
+MaxJobCount={most_jobs}
+MinJobAge={forgets}
+SchedulerParameters=sched_interval=2
+SlurmdParameters=config_overrides
+DefMemPerNode=64
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} State=UNKNOWN
+PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
+PartitionName=short Nodes={host} MaxTime=60 State=UP
+"""
+
+
+class Cluster:
+    """Running daemons. `conf` is what SLURM_CONF has to name."""
+
+    def __init__(self, folder: Path, *, most_jobs: int = 1000, forgets: int = 300) -> None:
+        self.folder, self.conf, self.host = folder, folder / "slurm.conf", socket.gethostname().partition(".")[0]
+        for name in ("state", "spool", "munge"):
+            (folder / name).mkdir()
+        (folder / "munge").chmod(0o711)  # munged wants its clients to reach the socket
+        (folder / "munge.key").touch(mode=0o600)
+        (folder / "munge.key").write_bytes(secrets.token_bytes(128))
+        self.conf.write_text(
+            CONF.format(
+                folder=folder,
+                host=self.host,
+                ports=_free_ports(2),
+                user=_user(),
+                cpus=NODE_CPUS,
+                memory=NODE_MEMORY,
+                most_jobs=most_jobs,
+                forgets=forgets,
+            )
+        )
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def up(self) -> None:
+        """Start what does not run, and wait until the node takes jobs."""
+        place = {"key-file": "munge.key", "socket": "munge/socket", "pid-file": "munge.pid", "log-file": "munge.log"}
+        options = [f"--{name}={self.folder / path}" for name, path in place.items()]
+        self._start("munged", "-F", *options, f"--seed-file={self.folder}/munge.seed", "--num-threads=2")
+        self.until(lambda: (self.folder / "munge" / "socket").exists())
+        self.start_controller()
+        self._start("slurmd", "-D", "-f", str(self.conf), "-N", self.host)
+        self.until(lambda: "idle" in self.say("sinfo", "--noheader", "--format=%t", check=False))
+
+    def start_controller(self) -> None:
+        """slurmctld, with the state that the one before it saved."""
+        self._start("slurmctld", "-D", "-f", str(self.conf))
+        self.until(lambda: "UP" in self.say("scontrol", "ping", check=False))
+
+    def stop_controller(self) -> None:
+        """slurmctld ends in order; jobs run on."""
+        self._stop("slurmctld")
+
+    def down(self) -> None:
+        """End every daemon, jobs first."""
+        if "slurmctld" in self._daemons:
+            self.say("scancel", "--full", f"--user={_user()}", check=False)
+        for name in reversed(list(self._daemons)):
+            self._stop(name)
+
+    def _start(self, name: str, *arguments: str) -> None:
+        program = shutil.which(name, path=PATH)
+        assert program, name
+        with open(self.folder / f"{name}.out", "ab") as out:
+            self._daemons[name] = subprocess.Popen(
+                [program, *arguments], env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+
+    def _stop(self, name: str) -> None:
+        daemon = self._daemons.pop(name)
+        daemon.terminate()
+        try:
+            daemon.wait(20)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"PATH": PATH, "HOME": str(self.folder), "SLURM_CONF": str(self.conf)}
+
+    def say(self, *command: str, check: bool = True) -> str:
+        """What one of Slurm's programs says."""
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0 or not check, (command, done.stdout, done.stderr)
+        return done.stdout
+
+    def jobs(self) -> dict[str, Any]:
+        """The latest job of each name, as squeue has it."""
+        return {job["name"]: job for job in json.loads(self.say("squeue", "--json"))["jobs"]}
+
+    def drain(self) -> None:
+        """No job starts until `resume`; those that run go on."""
+        self.say("scontrol", "update", f"NodeName={self.host}", "State=DRAIN", "Reason=test")
+
+    def resume(self) -> None:
+        self.say("scontrol", "update", f"NodeName={self.host}", "State=RESUME", check=False)
+
+    def until(self, true: Callable[[], bool], seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < end, self.logs()
+            time.sleep(0.05)
+
+    def logs(self) -> str:
+        """What the daemons said, the end of it."""
+        return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in self._logs())
+
+    def _logs(self) -> list[Path]:
+        return [*self.folder.glob("*.log"), *self.folder.glob("*.out")]
+
+
+@contextmanager
+def running_cluster(**settings: int) -> Iterator[Cluster]:
+    """A cluster, in a folder with a short name: a socket's path has room for 107 bytes."""
+    folder = Path(tempfile.mkdtemp(prefix="hatchway-slurm-"))
+    folder.chmod(0o755)
+    cluster = Cluster(folder, **settings)
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+        with suppress(OSError):
+            shutil.rmtree(folder)
+
+
+def _user() -> str:
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+def _free_ports(count: int) -> list[int]:
+    taken = [socket.socket() for _ in range(count)]
+    for one in taken:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in taken]
+    for one in taken:
+        one.close()
+    return ports
