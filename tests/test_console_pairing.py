@@ -47,6 +47,33 @@ def test_a_rejected_code_is_told_in_the_engine_s_words(visitor: Visitor, host: H
     assert visitor.kept(page) == NOTHING
 
 
+SLOW_DATABASE = """
+const open = IDBFactory.prototype.open;
+IDBFactory.prototype.open = function (...given) {
+  const request = open.apply(this, given);
+  for (const name of ["success", "error"]) {
+    const later = (call) => (event) => {
+      event.preventDefault();
+      setTimeout(() => { call(event); setTimeout(() => { document.documentElement.dataset.looked = ""; }); }, 300);
+    };
+    Object.defineProperty(request, `on${name}`, { set: (call) => request.addEventListener(name, later(call)) });
+  }
+  return request;
+};
+"""
+"""The browser's database takes its time; the page says `looked` once it has answered the page."""
+
+
+def test_what_is_chosen_while_the_page_still_looks_stays_chosen(visitor: Visitor) -> None:
+    """That a key is remembered is found out later than the page is there: it changes nothing chosen since."""
+    visitor.context.add_init_script(SLOW_DATABASE)
+    page = visitor.open()
+    page.check("input[value=pair]", force=True)
+    page.locator("html[data-looked]").wait_for(state="attached")
+    expect(page.locator("input[value=pair]")).to_be_checked()
+    expect(page.locator("#pair-form")).to_be_visible()
+
+
 def test_a_wrong_code_and_one_that_can_be_none_are_told_apart(visitor: Visitor) -> None:
     """What can't be a code is never sent; a wrong one gets the contract's message and stays to be corrected."""
     page = visitor.open()

@@ -40,7 +40,7 @@ export async function refresh() {
   note(byId("key-refusal"), "");
   if (!isSecureContext || chosen) return;
   const found = await vault.remembered();
-  if (found) choose({ ...found, remembered: true });
+  if (found && !chosen) choose({ ...found, remembered: true });
 }
 
 /** Lets go of the key. */

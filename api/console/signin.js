@@ -18,8 +18,8 @@ export function start(show) {
 export async function enter({ notice = "", code = null } = {}) {
   note(byId("signin-notice"), notice);
   if (code !== null) pairForm.prefill(code);
+  choose(code === null && isSecureContext ? "key" : "pair"); // before anything is waited for: a person may choose since
   await keyForm.refresh();
-  choose(code === null && isSecureContext ? "key" : "pair");
 }
 
 /** Takes everything out of the forms; a pairing under way is given up. */
