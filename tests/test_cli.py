@@ -15,9 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from api.cli import cli
+from api.cli.failures import MENDED
 from api.cli.groups import LazyGroup
 from api.cli.host import load_stored, store_token
 from api.flows import StoredToken
+from engine.errors import Refusal
 from engine.settings import TABLE
 from tests.command import process, run
 from tests.fakes import ROOT
@@ -94,7 +96,41 @@ def test_a_mistyped_command_is_usage_and_names_the_nearest() -> None:
     assert "'register'" in run("key", "registr", code=2).stderr
 
 
-# Colour, completion
+def test_the_way_out_of_a_refusal_is_a_command() -> None:
+    """Each hint ends in a line to type, of a command that exists, for a code that the engine has."""
+    known = {" ".join(path) for path, _ in every_command()}
+    causes = {"ambiguous", "no_key_file", "unknown_key"}
+    assert set(MENDED) <= {kind.code for kind in Refusal.__subclasses__()} | causes
+    for hint in MENDED.values():
+        assert hint.rpartition(": hatchway ")[2] in known, hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("config", "get", "prt"), ["unknown setting 'prt'; the nearest known one is 'port'", "hatchway config list"]),
+        (("key", "unregister", "x"), ["no authorized key has the identity or comment 'x'", "hatchway key list"]),
+        (
+            ("login", "--url", "http://127.0.0.1:1", "--key", "x.pem"),
+            ["x.pem: no such key file", "hatchway key generate"],
+        ),
+        (("engine", "status"), ["no engine runs on", "hatchway engine start"]),
+    ],
+)
+def test_a_refusal_ends_with_the_command_that_leads_on(arguments: tuple[str, ...], words: list[str]) -> None:
+    """What happened first, and what to type last."""
+    said = run(*arguments, code=1).stderr
+    assert words[0] in said
+    assert said.rstrip().endswith(words[1])
+
+
+@pytest.mark.parametrize("path", [path for path, command in every_command() if isinstance(command, click.Group)])
+def test_no_summary_is_cut(path: tuple[str, ...]) -> None:
+    """The list of commands says what each does in words that fit into 80 columns."""
+    assert "..." not in run(*path, "--help").stdout.partition("Commands:")[2].partition("Example")[0]
+
+
+# Colour
 
 
 def test_no_colour_off_a_terminal() -> None:

@@ -14,7 +14,7 @@ def _complete_chart(context: click.Context, parameter: click.Parameter, begun: s
 
 @click.group(epilog="\b\nExample:\n  hatchway chart show pairing")
 def chart() -> None:
-    """The states and transitions of pairings, sessions and instances."""
+    """The charts of pairings, sessions and instances."""
 
 
 @chart.command(

@@ -81,7 +81,10 @@ def set_(name: str, value: str) -> None:
 @config.command("unset", epilog="\b\nExample:\n  hatchway config unset connection-token")
 @name_argument
 def unset(name: str) -> None:
-    """Take setting NAME out of config.toml; `connection-token` forgets the stored token."""
+    """Take setting NAME out of config.toml.
+
+    The name connection-token forgets the stored token.
+    """
     from engine.config_file import unset_value
     from engine.settings import home_folder
 
@@ -100,7 +103,7 @@ def unset(name: str) -> None:
 @config.command("list", epilog="\b\nExample:\n  hatchway config list --json")
 @json_option
 def list_(as_json: bool) -> None:
-    """Show every setting: value, where it comes from, when a change takes effect."""
+    """Show every setting, and where its value comes from."""
     from api.cli.printing import print_json, print_table
     from engine.settings import TABLE, home_folder, show
 

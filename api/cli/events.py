@@ -29,7 +29,7 @@ Examples:
 @click.option("--since", help="Only the last while: 90s, 30m, 2h, 7d.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as they are, one JSON object a line.")
 def events(follow: bool, chart: str | None, since: str | None, as_json: bool) -> None:
-    """Show what happened: every transition, refusal and failed sign-in."""
+    """Show what happened: transitions and refusals."""
     import msgspec
 
     from engine.files import check_private_dir

@@ -17,6 +17,21 @@ RECIPE = (
 """The contract's cure for a dead token, where the command could not heal it by itself."""
 
 
+MENDED = {
+    "ambiguous": "see which keys there are: hatchway key list",
+    "image_not_found": "see where images may come from, on the engine's host: hatchway config list",
+    "instance_not_found": "see which instances there are: hatchway instance list",
+    "invalid_signature": "see which keys are registered, on the engine's host: hatchway key list",
+    "module_not_licensed": "see what the license grants, on the engine's host: hatchway license info",
+    "no_key_file": "make a key: hatchway key generate",
+    "not_found": "see which sessions there are: hatchway session list",
+    "permission_denied": "see what you may do: hatchway engine ping",
+    "setting_refused": "see the settings and what they are: hatchway config list",
+    "unknown_key": "see which keys there are: hatchway key list",
+}
+"""A refusal's code, or its cause where that says more, and the command that leads on."""
+
+
 class Failed(click.ClickException):
     """Exit code 1: refused or failed."""
 
@@ -41,7 +56,7 @@ def failure_of(fault: BaseException) -> tuple[str, tuple[str, ...]] | None:
     if isinstance(fault, ClientFault):
         return fault.detail, _ways_out(fault)
     if isinstance(fault, Refusal):
-        return printable(fault.detail), ()
+        return printable(fault.detail), _mended(fault.cause, fault.code)
     if isinstance(fault, OSError):
         where = f"{fault.filename}: " if fault.filename else ""
         return printable(f"{where}{fault.strerror or fault}"), ()
@@ -61,12 +76,15 @@ def _ways_out(fault: ClientFault) -> tuple[str, ...]:
     return ()
 
 
+def _mended(*words: str) -> tuple[str, ...]:
+    return tuple(MENDED[word] for word in words if word in MENDED)[:1]
+
+
 def _hints(refused: Refused) -> tuple[str, ...]:
     hints = [refused.skew_hint] if refused.skew_hint else []
     if refused.code == "invalid_token":
         hints.extend(RECIPE)
-    if refused.code == "invalid_signature":
-        hints.append("see which keys are registered, on the engine's host: hatchway key list")
+    hints.extend(_mended(refused.code))
     if refused.retry_after is not None:
         hints.append(f"try again in {refused.retry_after} s")
     return tuple(hints)

@@ -136,7 +136,7 @@ def ask_for_key(path: Path) -> PrivateKey:
     try:
         return read_key(path)
     except FileNotFoundError:
-        raise KeyRefused(f"{path}: no such key file") from None
+        raise KeyRefused(f"{path}: no such key file", cause="no_key_file") from None
     except PassphraseWanted:
         if not sys.stdin.isatty():
             raise

@@ -54,7 +54,10 @@ The command runs in the instance, its output goes to the instance's log, and its
 @click.option("--time-limit", metavar="TIME", help="The job's time, likewise: 30m or 2h.")
 @json_option
 def start(image: str, command: tuple[str, ...], identity: str | None, as_json: bool, **asked: Any) -> None:
-    """Start an instance of IMAGE, a .sif of the engine's image folders or docker://..., and COMMAND in it."""
+    """Start an instance of IMAGE, and COMMAND in it.
+
+    IMAGE is a .sif of the engine's image folders, or docker://... of a registry that it lists.
+    """
     import secrets
 
     import msgspec
@@ -154,7 +157,7 @@ def _why(row: dict[str, Any]) -> str:
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:
-    """Show one instance: its state, what was asked for, how its command ended."""
+    """Show an instance: what was asked for, and how it ended."""
     from api.cli.host import Here
 
     with Here().client() as client:

@@ -69,7 +69,10 @@ def list_(as_json: bool) -> None:
 @click.argument("name", default="rsa")
 @json_option
 def generate(name: str, as_json: bool) -> None:
-    """Write NAME.pem (private) and NAME.pub (public), RSA-3072, into the current folder. Default NAME: rsa."""
+    """Make an RSA-3072 key, here.
+
+    NAME.pem is the private half, NAME.pub the public one; without NAME they are rsa.pem and rsa.pub.
+    """
     from api.cli.busy import busy
     from api.cli.printing import print_json
     from engine.errors import KeyRefused
@@ -115,7 +118,10 @@ Examples:
 @click.option("--comment", default="", help="A name for the key; `key unregister` takes it too.")
 @json_option
 def register(public_key_file: str, permissions: tuple[str, ...] | None, comment: str, as_json: bool) -> None:
-    """Authorize a public key (SPKI or PKCS#1 PEM, or an OpenSSH line), or change what it may do."""
+    """Authorize a public key, or change what it may do.
+
+    The file holds one key: SPKI or PKCS#1 PEM, or an OpenSSH line.
+    """
     from api.cli.printing import print_json
     from engine.files import read_small
     from engine.trust.keys import read_public_key

@@ -31,7 +31,7 @@ Examples:
 @click.option("--workers", type=click.IntRange(1, 256), help="Door processes that share the port. Default 1: none.")
 @click.option("--insecure-http", is_flag=True, default=None, help="Plain HTTP on an address others reach.")
 def start(**flags: Any) -> None:
-    """Run the engine in the foreground, until Ctrl-C or `hatchway engine stop`."""
+    """Run the engine, until Ctrl-C or `hatchway engine stop`."""
     from api.lean import loading
     from engine.settings import Settings, check_listening, home_folder, load_settings
 
@@ -114,7 +114,10 @@ def _shown(name: str, value: Any) -> object:
 
 @click.command(epilog="\b\nExample:\n  hatchway config set max_instances 8 && hatchway engine reload")
 def reload() -> None:
-    """Have the running engine take up settings, keys, license and certificate anew, as SIGHUP does."""
+    """Have the running engine read its settings anew.
+
+    Keys, license and certificate too; SIGHUP does the same.
+    """
     from api.cli.operator import ask
     from engine.settings import home_folder
 

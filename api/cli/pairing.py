@@ -56,7 +56,7 @@ Examples:
 @click.option("--qr", is_flag=True, help="Print the console's address as a QR code too.")
 @json_option
 def pair(permissions: tuple[str, ...] | None, lifetime: str | None, qr: bool, as_json: bool) -> None:
-    """Let a console or a remote command sign in by a code, once you have said yes to it here."""
+    """Let somebody sign in by a code, once you say yes here."""
     from engine.durations import lifetime as lifetime_of
     from engine.settings import home_folder
 

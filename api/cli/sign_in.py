@@ -85,7 +85,7 @@ Examples:
 @accept_option
 @json_option
 def pair(code: str, url: str | None, accept_certificate: bool, as_json: bool) -> None:
-    """Sign in by a pairing CODE that `hatchway engine pair` printed, and store the token."""
+    """Sign in by a pairing CODE, and store the token."""
     from api.cli.host import Here
     from api.client import Accepted
 
