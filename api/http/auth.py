@@ -56,7 +56,9 @@ def challenge(visit: Visit) -> Answer:
 
 
 def _identity(query: bytes) -> str | None:
-    values = [value for name, _, value in (part.partition(b"=") for part in query.split(b"&")) if name == b"identity"]
+    if not query:
+        return None
+    values = [query[9:]] if query.startswith(b"identity=") and b"&" not in query else _identities(query)
     if not values:
         return None
     # A fingerprint holds `+`, which many clients send bare: a space can only have been one.
@@ -64,6 +66,10 @@ def _identity(query: bytes) -> str | None:
     if len(values) > 1 or not _IDENTITY.fullmatch(text):
         raise InvalidRequest({"identity": "must be one key identity, such as SHA256:... from `hatchway key list`"})
     return text
+
+
+def _identities(query: bytes) -> list[bytes]:
+    return [value for name, _, value in (part.partition(b"=") for part in query.split(b"&")) if name == b"identity"]
 
 
 async def verify(visit: Visit) -> Answer:

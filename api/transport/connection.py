@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 import trio
@@ -45,6 +44,7 @@ class Connection(TCPServer):
         self.busy = False
         self._late = False
         self._apps, self._reading = Apps(), trio.CancelScope()
+        self._ended = False
         self._begun = False
         self._known: tuple[bytes, Plain | None] = (b"", None)
         self._pause: trio.CancelScope | None = None
@@ -115,7 +115,7 @@ class Connection(TCPServer):
         """Answer what the lane takes, all in one write; gives the rest, untouched."""
         answers: list[bytes] = []
         begin = 0
-        while begin < len(data) and not (self.context.stopping or self._reading.cancel_called):
+        while begin < len(data) and not (self.context.stopping or self._ended):
             if answers:  # pipelined: the others want their turn
                 self._update(busy=True)
                 await trio.lowlevel.checkpoint()
@@ -129,7 +129,7 @@ class Connection(TCPServer):
         if answers:
             await self._write(b"".join(answers) if len(answers) > 1 else answers[0])
             self._update(busy=False)
-        return b"" if self._reading.cancel_called else data[begin:]
+        return b"" if self._ended else data[begin:]
 
     def _recognise(self, data: bytes, begin: int) -> Plain | None:
         """As `recognise`; a client that asks the same again and again (inspect, by a proxy) is read once."""
@@ -144,8 +144,8 @@ class Connection(TCPServer):
         """The lane's answer as bytes, None if it leaves the request to the app. Its error is a 500 and the end."""
         date = self.config.response_headers("h11")[0]
         try:
-            reply = lane(LaneRequest(*plain[:4], self.protocol.client, self.protocol.server, self.secure))
-            if isinstance(reply, Awaitable):
+            reply: Any = lane(LaneRequest(*plain[:4], self.protocol.client, self.protocol.server, self.secure))
+            if reply is not None and not hasattr(reply, "status"):
                 self._update(busy=True)
                 reply = await reply
             return None if reply is None else encode(reply, date, closing=self.context.stopping)
@@ -243,6 +243,7 @@ class Connection(TCPServer):
 
     def end(self) -> None:
         """Read no more and close."""
+        self._ended = True
         self._reading.cancel()
 
     def cancel(self) -> None:

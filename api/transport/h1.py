@@ -70,10 +70,12 @@ class H1(H11Protocol):
         self.paused = False
         """Bytes of a next request have come; they wait for the present answer."""
         self._out = b""
+        self._fresh = True
 
     async def handle(self, event: Event) -> None:
         """Bytes from the client, none at its end; or Closed, after which nothing more is read."""
         if isinstance(event, RawData):
+            self._fresh = False
             self.connection.receive_data(event.data)
             if not self.paused:
                 await self.resume()
@@ -83,12 +85,7 @@ class H1(H11Protocol):
     @property
     def fresh(self) -> bool:
         """Nothing is being read or answered: the next byte is a request's first."""
-        return (
-            self.stream is None
-            and self.connection.their_state is h11.IDLE
-            and self.connection.our_state is h11.IDLE
-            and not self.connection.trailing_data[0]
-        )
+        return self._fresh
 
     @property
     def full(self) -> bool:
@@ -209,6 +206,7 @@ class H1(H11Protocol):
         if states == (h11.DONE, h11.DONE) and not self.context.stopping:
             self.connection.start_next_cycle()
             self.paused = False
+            self._fresh = not self.connection.trailing_data[0]
             await self.send(Updated(idle=True))
         else:
             await self.send(Closed())
