@@ -20,10 +20,11 @@ from api.http.call import JSON, NO_STORE, NOSNIFF
 from api.http.front import Message, Receive, Scope, Send
 from api.transport.apps import LEFT, Inbox
 from api.transport.lane import LaneAnswer, LaneRequest
+from api.workers import hot
 from api.workers.behind import Behind
 from api.workers.desk import Desk
 from api.workers.door import make_front
-from api.workers.hot import KEPT, Hot
+from api.workers.hot import Hot
 from api.workers.messages import Ask, Configure, Frames, ToEngine, Told, frame
 from api.workers.relay import Relay
 from api.workers.tally import Tally
@@ -219,13 +220,14 @@ async def test_keys_that_are_refused_have_nothing_kept(door: Asked) -> None:
     assert [await door.inspect("a") for _ in range(3)] == [True] * 3
 
 
-async def test_little_is_kept(door: Asked) -> None:
+async def test_little_is_kept(door: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood of tokens pushes the oldest out, and no more is held."""
-    for number in range(KEPT + 10):
+    monkeypatch.setattr(hot, "KEPT", 100)
+    for number in range(110):
         await door.inspect(f"{number}")
-    assert len(door.hot._kept) == KEPT
+    assert len(door.hot._kept) == 100
     assert await door.inspect("0")
-    assert not await door.inspect(f"{KEPT + 9}")
+    assert not await door.inspect("109")
 
 
 async def test_what_a_door_does_not_see_through_is_left_alone(door: Asked) -> None:

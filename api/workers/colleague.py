@@ -6,7 +6,6 @@ import socket
 from collections.abc import Awaitable
 from typing import Any
 
-import msgspec
 import structlog
 import trio
 
@@ -63,8 +62,8 @@ class Colleague:
     async def _listen(self) -> None:
         try:
             await self.channel.read()
-        except msgspec.DecodeError:
-            log.exception("door_not_understood", pid=self.pid)
+        except Exception:
+            log.exception("door_not_understood", pid=self.pid)  # it is ended, and started anew; the engine goes on
 
     def _hear(self, message: ToEngine) -> None:
         self._engine.keys.look_anew()
@@ -88,8 +87,10 @@ class Colleague:
             log.exception("lane_failed")
         if isinstance(reply, Awaitable):
             self._nursery.start_soon(self._answer_later, ask, reply)
-        else:
+        elif reply is None or reply.status != 200:
             self._tell(ask, reply)
+        else:
+            self._tell(ask, reply, *self._kept_by(ask.request))
 
     async def _answer_later(self, ask: Ask, waiting: Awaitable[Any]) -> None:
         reply: Any = None
@@ -99,12 +100,8 @@ class Colleague:
             log.exception("lane_failed")
         self._tell(ask, reply)
 
-    def _tell(self, ask: Ask, reply: Any) -> None:
-        if reply is None:
-            self.channel.post(Told(ask.number, None))
-            return
-        answer = LaneAnswer(reply.status, reply.headers, reply.body)
-        mark, until = self._kept_by(ask.request) if answer.status == 200 else (None, 0.0)
+    def _tell(self, ask: Ask, reply: Any, mark: Mark | None = None, until: float = 0.0) -> None:
+        answer = None if reply is None else LaneAnswer(reply.status, reply.headers, reply.body)
         self.channel.post(Told(ask.number, answer, mark, until))
 
     def _kept_by(self, request: LaneRequest) -> tuple[Mark | None, float]:

@@ -51,7 +51,7 @@ class Crew:
             self.validity.hold_until()
         engine.records.sinks.append(self.validity.take)
         self._colleagues: list[Colleague] = []
-        self._up = False
+        self._up = self._stopping = False
 
     @property
     def pids(self) -> list[int]:
@@ -78,6 +78,7 @@ class Crew:
                     self._up = True
                     task_status.started(list(self._front.bound))
                     await shutdown.wait()
+                    self._stopping = True
                     _close(sockets)  # nobody waits in a queue that nobody looks at
                     for colleague in self._colleagues:
                         colleague.channel.post(Stop())
@@ -111,38 +112,50 @@ class Crew:
             async with trio.open_nursery() as nursery:
                 taken_up = trio.Event()
                 nursery.start_soon(_tell_ready, taken_up, ready, task_status)
-                code = await self._run_one(sockets, taken_up)
+                end = await self._run_one(sockets, taken_up)
                 nursery.cancel_scope.cancel()
             if not self._up and not ready.is_set():
-                raise EngineUnavailable(f"a door process ended with code {code} before it was ready: the log says why")
+                raise EngineUnavailable(f"a door process was not ready before its end ({end}): the log says why")
             if shutdown.is_set():
                 return
             pause = PAUSE if trio.current_time() - began > STEADY else pause
-            self._engine.records.notice("engine", self._engine.identity, "door_ended", f"exit code {code}")
+            self._engine.records.notice("engine", self._engine.identity, "door_ended", end)
             with trio.move_on_after(pause):
                 await shutdown.wait()
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _run_one(self, sockets: Sequence[socket.socket], taken_up: trio.Event) -> int:
-        colleague = await self._start_one(sockets)
-        self._colleagues.append(colleague)
+    async def _run_one(self, sockets: Sequence[socket.socket], taken_up: trio.Event) -> str:
+        """A door from start to end; how it ended."""
         try:
-            return await colleague.live(self._configuration(), taken_up)
+            colleague = await self._start_one(sockets)
+        except OSError as error:  # the host has no more processes or memory to give now
+            return f"not started: {error.strerror}"
+        self._colleagues.append(colleague)
+        if self._stopping:  # the others have been told
+            colleague.channel.post(Stop())
+        try:
+            return f"exit code {await colleague.live(self._configuration(), taken_up)}"
         finally:
             self._colleagues.remove(colleague)
 
     async def _start_one(self, sockets: Sequence[socket.socket]) -> Colleague:
         ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = await self._spawn(theirs, sockets)
+            except BaseException:
+                ours.close()
+                raise
+        return Colleague(self._engine, self._lane, self.validity, process, ours)
+
+    async def _spawn(self, channel: socket.socket, sockets: Sequence[socket.socket]) -> trio.Process:
         words = validity.readable(self._words)
         try:
-            kept = (theirs.fileno(), words, *(sock.fileno() for sock in sockets))
-            process = await trio.lowlevel.open_process(
-                [sys.executable, "-P", "-c", _PROGRAM, *map(str, kept)], stdin=subprocess.DEVNULL, pass_fds=kept
-            )
+            kept = (channel.fileno(), words, *(sock.fileno() for sock in sockets))
+            program = [sys.executable, "-P", "-c", _PROGRAM, *map(str, kept)]
+            return await trio.lowlevel.open_process(program, stdin=subprocess.DEVNULL, pass_fds=kept)
         finally:
-            theirs.close()
             os.close(words)
-        return Colleague(self._engine, self._lane, self.validity, process, ours)
 
 
 async def _tell_ready(taken_up: trio.Event, ready: trio.Event, task_status: trio.TaskStatus[None]) -> None:
