@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from engine import files
 from engine.clock import Clock, SystemClock, counted_turns
 from engine.errors import EngineUnavailable, KeyRefused, Refusal
+from engine.fleet.fleet import Fleet, open_fleet
 from engine.instances import Instances, is_live
 from engine.journal import FileJournal
 from engine.logs import log_record
@@ -28,9 +30,10 @@ from engine.platform.slurm import Slurm
 from engine.records import Records
 from engine.runtime import Runtime
 from engine.sessions import Sessions
-from engine.settings import Settings, reload
+from engine.settings import Settings, keys_folder, reload
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Store
+from engine.store.redis_address import is_redis
 from engine.store.sqlite import SQLiteStore
 from engine.trust import keys as trust_keys
 from engine.trust.authorized_keys import AuthorizedKeys
@@ -38,7 +41,7 @@ from engine.trust.challenges import Challenges
 from engine.trust.keys import PublicKey
 from engine.trust.license import License, load_license
 from engine.trust.permissions import MASTER
-from engine.trust.tokens import Tokens
+from engine.trust.tokens import Tokens, key_id
 from engine.validity import Validity
 
 log = structlog.get_logger(__name__)
@@ -61,24 +64,34 @@ class Engine:
         store: Store,
         codes: Store,
         identity: str,
+        fleet: Fleet | None = None,
+        own: Store | None = None,
     ) -> None:
-        self.home, self.clock, self.store, self.identity = home, clock, store, identity
+        self.home, self.clock, self.store, self.identity, self.fleet = home, clock, store, identity, fleet
         self._load = load
         self.settings = load()
         self.started_at = clock.wall()
-        self.keys = AuthorizedKeys(home / "authorized_keys")
+        self.keys_in = keys_folder(home, self.settings)
+        self.keys = AuthorizedKeys(self.keys_in / "authorized_keys")
         self.own_key = load_own_key(home, self.keys)
         self.keys.entries()  # raises FileRefused where others may read or write it: no engine starts on that
         self.journal = FileJournal(home / "log", clock)
         self.records = Records(clock, self.journal, log_record, last_seq=self.journal.last_seq)
         self.runtime = Runtime(clock, self.records)
         self.license = self._load_license()
-        self.tokens = Tokens(clock, identity, *_token_keys(home))
+        self.tokens = Tokens(clock, identity, *_token_keys(self.keys_in))
         self.sessions = Sessions(
-            self.runtime, store, self.keys, self.tokens, Challenges(clock), lambda: self.settings, lambda: self.own_key
+            self.runtime,
+            store,
+            self.keys,
+            self.tokens,
+            Challenges(clock, shared=fleet.lease if fleet else None),
+            lambda: self.settings,
+            lambda: self.own_key,
+            fleet,
         )
         self.pairings = Pairings(self.runtime, codes, lambda: self.settings, self.sessions.start)
-        self.instances = Instances(self.runtime, store, self._platform(), lambda: self.settings, home)
+        self.instances = Instances(self.runtime, own or store, self._platform(), lambda: self.settings, home)
         self.metrics = Metrics(self.runtime, store, self.journal, self.started_at)
         self.validity: Validity | None = None
         """What door processes go by, where there are any. On a shared store they keep no answer for longer than whoever
@@ -98,7 +111,9 @@ class Engine:
         return load_license(self.home / "license.jwt", self.settings.vendor_key, self.clock)
 
     async def start(self) -> None:
-        """Take up the sessions of the engine before, and end those whose key is gone."""
+        """Take up the sessions that the store holds, and end those whose key is gone."""
+        if self.fleet is not None:
+            await self.fleet.check_token_key(self.tokens.key_ids())
         await self.runtime.restore("session")
         self.metrics.count()
         self.orphans_ended = await self.sessions.end_orphans()
@@ -106,6 +121,8 @@ class Engine:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fire the delays, mind the instances and watch authorized_keys, for ever."""
         async with trio.open_nursery() as nursery:
+            if self.fleet is not None:
+                nursery.start_soon(self.fleet.run, self.runtime)
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self.journal.run)
             nursery.start_soon(self._watch_keys)
@@ -126,9 +143,21 @@ class Engine:
         seen = self.keys.version()
         while True:
             await trio.sleep(KEYS_WATCHED)
+            self._follow_token_keys()
             if self.keys.version() != seen:
                 seen = self.keys.version()
                 await self._end_orphans()
+
+    def _follow_token_keys(self) -> None:
+        """In a common folder another engine's operator may have rotated the token key."""
+        if self.keys_in == self.home:
+            return
+        try:
+            key, old = _token_keys(self.keys_in)
+            if key_id(key.public_key()) != self.tokens.key_ids()[0]:
+                self.tokens.use(key, old)
+        except (Refusal, OSError) as fault:
+            log.warning("token_key_not_read", why=str(fault))
 
     async def _end_orphans(self) -> None:
         try:
@@ -144,7 +173,11 @@ class Engine:
         self.journal.reopen()
         # Everything is read before anything is taken up: what can't be read leaves all as it was.
         settings, waiting = reload(self.settings, self._load())
-        own_key, token_keys, license_ = load_own_key(self.home, self.keys), _token_keys(self.home), self._load_license()
+        own_key, token_keys, license_ = (
+            load_own_key(self.home, self.keys),
+            _token_keys(self.keys_in),
+            self._load_license(),
+        )
         also(settings)
         self.settings, self.own_key, self.license = settings, own_key, license_
         self.tokens.use(*token_keys)
@@ -194,7 +227,10 @@ def _token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | None]
         key = trust_keys.read_token_key(files.read_private(path))
     except FileNotFoundError:
         key = trust_keys.generate_token_key()
-        files.write_private(path, trust_keys.token_key_pem(key), overwrite=False)
+        try:
+            files.write_private(path, trust_keys.token_key_pem(key), overwrite=False)
+        except FileExistsError:  # another engine of the fleet, with which the folder is shared, was first
+            key = trust_keys.read_token_key(files.read_private(path))
     try:
         fresh = time.time() - old.stat().st_mtime < OLD_KEY_KEPT
         return key, _public_token_key(files.read_private(old)) if fresh else None
@@ -224,11 +260,12 @@ async def open_engine(
 
     `inline` keeps the store's writes in this thread, for tests in virtual time. Without `run` no delay fires. `store`
     and `codes` stand in for the database and for the memory of pairing codes; who brings a store closes it.
-    Raises EngineUnavailable where another engine holds the folder, FileRefused where the folder isn't private.
+    Raises EngineUnavailable where another engine holds the folder, or the fleet's store can't be used; FileRefused
+    where the folder isn't private.
     """
     clock = clock or SystemClock()
     os.umask(0o077)
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         files.make_private_dir(home)
         try:
             stack.enter_context(files.locked(home / "engine.lock", wait=False))
@@ -237,7 +274,11 @@ async def open_engine(
         if store is None:
             store = database = SQLiteStore(_database(home), clock, inline=inline)
             stack.callback(database.close)
-        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), await store.identity())
+        own, fleet, wanted = store, None, load().store
+        if is_redis(wanted):
+            fleet = await stack.enter_async_context(open_fleet(wanted, clock, socket.gethostname()))
+            store = fleet.store
+        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), await store.identity(), fleet, own)
         stack.callback(engine.journal.close)
         engine.keys.turns = stack.enter_context(counted_turns())
         stack.callback(setattr, engine.keys, "turns", None)

@@ -163,13 +163,12 @@ class Pairings:
         Raises PairingCodeRefused (one answer for all causes), TooManyRequests.
         """
         address = origin.address or ""
-        self._wrong.check(address)
-        self._wrong.count(address)  # before the comparison, so that a burst of tries finds no gap
+        await self._wrong.take(address)  # before the comparison, so that a burst of tries finds no gap
         code = normalise(text)
         name = self._find(code)
         if name is None:
             raise await self._refusal(code, address, origin)
-        self._wrong.uncount(address)
+        await self._wrong.give_back(address)
         claim = Claim(name, origin)
         shown = {"address": peer, "forwarded": forwarded, "agent": printable(agent)}
         match = f"{secrets.randbelow(100):02d}"
@@ -201,7 +200,7 @@ class Pairings:
         now = self._clock.elapsed()
         self._recent = {known: until for known, until in self._recent.items() if until > now}
         if code in self._recent:
-            self._wrong.uncount(address)
+            await self._wrong.give_back(address)
             cause = "used_code"
         else:
             cause = "wrong_code"

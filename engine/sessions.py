@@ -20,7 +20,7 @@ from engine.trust import permissions
 from engine.trust.authorized_keys import AuthorizedKeys, Entry
 from engine.trust.challenges import ANY, Challenge, Challenges, decode_signature
 from engine.trust.keys import PublicKey
-from engine.trust.limits import FailureLimit
+from engine.trust.limits import Shared, limit_of
 from engine.trust.signers import signer_of
 from engine.trust.tokens import Tokens
 from statecharts import session
@@ -29,6 +29,9 @@ from statecharts.interpreter import EventRefused
 log = structlog.get_logger(__name__)
 
 Method = Literal["key", "pairing"]
+
+UNKNOWN = -1
+"""No actor's version: the store is asked for it."""
 
 
 class SessionFacts(msgspec.Struct, frozen=True, gc=False):
@@ -73,11 +76,13 @@ class Sessions:
         challenges: Challenges,
         settings: Callable[[], Settings],
         own_key: Callable[[], PublicKey],
+        mirror: Shared | None = None,
     ) -> None:
         self._runtime, self._keys, self._tokens, self._challenges = runtime, keys, tokens, challenges
         self._settings, self._own_key = settings, own_key
         self._clock: Clock = runtime.clock
-        self._failures = FailureLimit(self._clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
+        self._mirror = mirror
+        self._failures = limit_of(mirror, self._clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
         runtime.register(
             session.CHART,
             facts=SessionFacts,
@@ -109,8 +114,7 @@ class Sessions:
             return await self._start_by_key(challenge, key, lifetime, origin)
         except SignatureRefused as refused:
             self._runtime.records.refusal("session", "-", "start", refused.cause, origin)
-            self._failures.check(origin.address or "")
-            self._failures.count(origin.address or "")
+            await self._failures.take(origin.address or "")
             raise
 
     async def admit(self, challenge: Challenge, identity: str, lifetime: int, origin: Origin) -> SignedIn:
@@ -176,8 +180,11 @@ class Sessions:
     # Use
 
     def holder(self, token: str) -> Holder:
-        """Whose good token this is, looked at anew on every call. Raises TokenRefused."""
+        """Whose good token this is, looked at anew on every call. Raises TokenRefused; StoreUnavailable where the
+        store is shared and this engine may have missed what others did."""
         payload = self._tokens.read(token)
+        if self._mirror is not None:
+            self._mirror.check_fresh()
         actor = self._runtime.peek("session", payload.sid)
         if actor is None or actor.state != "active":
             raise TokenRefused("ended")
@@ -200,6 +207,28 @@ class Sessions:
             return facts.permissions
         entry = self._keys.find(facts.identity)
         return None if entry is None else permissions.cut(facts.permissions, entry.permissions)
+
+    async def look_again(self, token: str) -> None:
+        """Ask the shared store itself what became of the session: another engine made or renewed it just now, perhaps.
+
+        Raises TokenRefused, StoreUnavailable.
+        """
+        assert self._mirror is not None
+        name = self._tokens.read(token).sid
+        await self._mirror.wait_fresh()
+        await self._runtime.absorb("session", {name: UNKNOWN})
+
+    async def started_elsewhere(self, name: str) -> SignedIn:
+        """A first token of a session that another engine started. Raises TokenRefused where it is none, or ended."""
+        await self._runtime.absorb("session", {name: UNKNOWN})
+        actor = self._runtime.peek("session", name)
+        if actor is None or actor.state != "active":
+            raise TokenRefused("ended")
+        return self._issue_token(actor, {})
+
+    def name_of(self, token: str) -> str:
+        """The session that a token is of."""
+        return self._tokens.read(token).sid
 
     async def settle(self, token: str) -> None:
         """End for good what `holder` refused for its clock or its key, so that no later clock or key revives it."""

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from engine.durations import InvalidDuration, parse_duration
+from engine.store.redis_address import read_address
 
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
@@ -97,6 +98,33 @@ def choice(*names: str) -> Kind:
         if raw not in names:
             raise ValueError(f"one of {', '.join(names)} is wanted")
         return str(raw)
+
+    return Kind(read)
+
+
+def _store(raw: object) -> str:
+    value = _text(raw)
+    if value == "sqlite":
+        return value
+    try:
+        return read_address(value).url
+    except ValueError as fault:
+        raise ValueError(f"sqlite, or {fault}") from None
+
+
+def store() -> Kind:
+    """`sqlite`, or the address of a fleet's Redis or Valkey."""
+    return Kind(_store)
+
+
+def folder_or(*names: str) -> Kind:
+    """One of `names`, or an absolute folder."""
+
+    def read(raw: object) -> str:
+        try:
+            return str(raw) if raw in names else folder(raw)
+        except ValueError:
+            raise ValueError(f"{', '.join(names)} or a path from / or ~ is wanted") from None
 
     return Kind(read)
 

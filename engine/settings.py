@@ -138,7 +138,8 @@ class Settings(msgspec.Struct, frozen=True):
     )
     metrics_open: Annotated[bool, _r(kinds.boolean(), "/metrics without a token from anywhere")] = False
     vendor_key: Annotated[str | None, _s(kinds.lines(), "the license vendor's public key, PEM or its path")] = None
-    store: Annotated[str, _s(kinds.choice("sqlite"), "where sessions are kept")] = "sqlite"
+    store: Annotated[str, _s(kinds.store(), "where sessions are kept: sqlite, or a fleet's redis://")] = "sqlite"
+    keys: Annotated[str, _s(kinds.folder_or("home"), "folder of authorized_keys and token key")] = "home"
     platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
     slurm: SlurmSettings = SlurmSettings()
     log: Log = Log()
@@ -148,6 +149,11 @@ class Settings(msgspec.Struct, frozen=True):
     key: Annotated[
         Path | None, Setting(AT_ONCE, kinds.path(), "private key the command signs in with; unset: the engine's own")
     ] = None
+
+
+def keys_folder(home: Path, settings: Settings) -> Path:
+    """Where authorized_keys and the token key lie: the engine's folder, or the one that a fleet has in common."""
+    return home if settings.keys == "home" else Path(settings.keys)
 
 
 def _rows(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[Setting]:

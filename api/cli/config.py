@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def get(name: str, as_json: bool) -> None:
         shown = value or ""
     else:
         value = _value(home, name)
-        shown = show(name, value)
+        shown = _masked(show(name, value))
     if as_json:
         print_json({"name": name, "value": None if value is None else shown})
     elif value is None:
@@ -109,13 +110,18 @@ def list_(as_json: bool) -> None:
 
     home = home_folder()
     values, sources = _values(home)
-    shown = {name: show(name, values[name]) for name in TABLE}
+    shown = {name: _masked(show(name, values[name])) for name in TABLE}
     rows = [(name, shown[name], sources[name], row.effect) for name, row in TABLE.items()]
     rows.append((TOKEN, "set" if _token_is_set(home) else "", "file" if _token_is_set(home) else "default", "at once"))
     if as_json:
         print_json([dict(zip(("name", "value", "source", "effect"), row, strict=True)) for row in rows])
     else:
         print_table(("SETTING", "VALUE", "FROM", "TAKES EFFECT"), rows, "")
+
+
+def _masked(text: str) -> str:
+    """An address without the password in it."""
+    return re.sub(r"(?<=://)[^/@]*@", "***@", text)
 
 
 def _values(home: Path) -> tuple[dict[str, Any], dict[str, str]]:

@@ -31,10 +31,17 @@ def key() -> None:
 
 
 def _authorized() -> AuthorizedKeys:
-    from engine.settings import home_folder
     from engine.trust.authorized_keys import AuthorizedKeys
 
-    return AuthorizedKeys(home_folder() / "authorized_keys")
+    return AuthorizedKeys(_folder() / "authorized_keys")
+
+
+def _folder() -> Path:
+    """Where authorized_keys and the token key lie."""
+    from engine.settings import home_folder, keys_folder, load_settings
+
+    home = home_folder()
+    return keys_folder(home, load_settings(home, os.environ, {}))
 
 
 @key.command("list", epilog="\b\nExample:\n  hatchway key list --json")
@@ -186,7 +193,7 @@ def rotate_engine(as_json: bool) -> None:
     from engine.settings import home_folder
     from engine.trust.rotation import rotate_engine_key
 
-    old, new = rotate_engine_key(home_folder())
+    old, new = rotate_engine_key(home_folder(), _folder())
     ended = _tell_engine(removed=(old,), added=(new,), reload=True)
     if as_json:
         print_json({"old": old, "identity": new, "sessions_ended": ended})
@@ -199,10 +206,9 @@ def rotate_engine(as_json: bool) -> None:
 def rotate_token(force: bool) -> None:
     """Replace the key that signs tokens. Tokens of the old one stay good until their own end."""
     from engine.clock import SystemClock
-    from engine.settings import home_folder
     from engine.trust.rotation import rotate_token_key
 
-    rotate_token_key(home_folder(), SystemClock(), force=force)
+    rotate_token_key(_folder(), SystemClock(), force=force)
     _tell_engine(removed=(), reload=True)
     click.echo("new token key; the old one verifies its tokens until the last of them has ended")
 

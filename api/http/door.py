@@ -71,10 +71,22 @@ def respond(engine: Engine, door: Door, call: Call) -> Answer | Awaitable[Answer
     try:
         result = door.serve(_admit(engine, door, call))
     except Refusal as refused:
+        if engine.fleet is not None and door.access != "open" and refused.cause in STALE:
+            return _finish(engine, call, _look_again(engine, door, call))
         return _refuse(engine, call, refused)
     except Exception:
         return _fault(call)
     return result if isinstance(result, Answer) else _finish(engine, call, result)
+
+
+STALE = frozenset({"stale", "ended", "expired"})
+"""Why a token may be refused that is good: this engine has not heard yet what another one did."""
+
+
+async def _look_again(engine: Engine, door: Door, call: Call) -> Answer:
+    await engine.sessions.look_again(bearer(call))
+    result = door.serve(_admit(engine, door, call))
+    return result if isinstance(result, Answer) else await result
 
 
 async def _finish(engine: Engine, call: Call, waiting: Awaitable[Answer]) -> Answer:

@@ -13,9 +13,12 @@ def healthz(visit: Visit) -> Answer:
 
 
 def readyz(visit: Visit) -> Answer:
-    """The engine takes calls and is not stopping. A store that fails is told by the calls that need it."""
+    """The engine takes calls, is not stopping, and in a fleet knows what the others did. Else a store that fails is
+    told by the calls that need it."""
     if visit.engine.stopping.is_set():
         raise StoreUnavailable("the engine is stopping", retry_after=5)
+    if visit.engine.fleet is not None:
+        visit.engine.fleet.check_fresh()
     return json_answer({"status": "ready"})
 
 

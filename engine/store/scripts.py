@@ -115,3 +115,17 @@ for place = 1, #codes, 2 do
 end
 return {'wrong'}
 """)
+
+SEND = _script("""
+-- KEYS: inbox. ARGV: kind, pairing, body. What nobody reads goes after a minute.
+redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', 'kind', ARGV[1], 'pairing', ARGV[2], 'body', ARGV[3])
+if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], 60000) end
+return 0
+""")
+
+PUBLISH = _script("""
+-- KEYS: codes, recent. ARGV: digest, run, pairing, ms in which the code is no guess.
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. '|' .. ARGV[3] .. '|0')
+redis.call('SET', KEYS[2], '1', 'PX', ARGV[4])
+return 0
+""")

@@ -8,7 +8,7 @@ from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.clock import Clock
 from engine.errors import SignatureRefused
@@ -18,6 +18,9 @@ PREFIX = "hatchway-auth-v1"
 
 LIFETIME = 60
 """Seconds a nonce may be answered; told as `1m0s`."""
+
+SLACK = 2.0
+"""Seconds by which engines that share a store may read its clock differently."""
 
 ANY = "any"
 """Stands for the identity in a nonce that any registered key may answer."""
@@ -64,38 +67,68 @@ def decode_signature(text: str) -> bytes:
     return data
 
 
-class Challenges:
-    """Makes and recognises nonces under one MAC key. A flood of them costs no memory."""
+class Source(Protocol):
+    """Time and MAC keys that several engines share."""
 
-    def __init__(self, clock: Clock, mac_key: bytes | None = None) -> None:
-        self._clock = clock
+    def now(self) -> float:
+        """Seconds that all of them count alike, give or take `SLACK`."""
+
+    def mac_key(self, issued: float) -> bytes | None:
+        """The key of nonces made at that time, None where there is none."""
+
+
+class _Own:
+    """One engine's time and key: both end with it."""
+
+    def __init__(self, clock: Clock, mac_key: bytes) -> None:
+        self.now = clock.elapsed
+        self._mac_key = mac_key
+
+    def mac_key(self, issued: float) -> bytes:
+        return self._mac_key
+
+
+class Challenges:
+    """Makes and recognises nonces under MAC keys of its own, or a fleet's. A flood of them costs no memory."""
+
+    def __init__(self, clock: Clock, mac_key: bytes | None = None, *, shared: Source | None = None) -> None:
         self.mac_key = mac_key or secrets.token_bytes(32)
-        """Told to nobody but the engine's own door processes."""
+        """Told to nobody but the engine's own door processes; a fleet's are in its store."""
+        self._source: Source = shared or _Own(clock, self.mac_key)
+        self._slack = SLACK if shared else 0.0
 
     def issue(self, host: str, identity: str = ANY) -> str:
         """A fresh nonce that names the host as dialled and who may answer. ASCII, about 200 characters."""
-        issued = int(self._clock.elapsed() * 1000).to_bytes(8, "big")
+        now = self._source.now()
+        issued = int(now * 1000).to_bytes(8, "big")
         drawn = encode(secrets.token_bytes(32))
         text = f"{PREFIX}.{_spelled(host)}.{encode(identity.encode())}.{drawn}.{encode(issued)}"
-        return f"{text}.{self._mac(text.encode())}"
+        return f"{text}.{_mac(self._source.mac_key(now) or b'', text.encode())}"
 
     def read(self, nonce: str) -> Challenge:
         """The challenge behind a nonce of ours that is still fresh. Raises SignatureRefused for any other string."""
         text, _, mac = nonce.rpartition(".")
         data = text.encode("utf-8", "surrogatepass")
-        if not hmac.compare_digest(mac.encode("utf-8", "surrogatepass"), self._mac(data).encode()):
+        try:
+            _, _, identity, _, issued = text.split(".")
+            time = decode(issued)[:8]
+        except (ValueError, Base64Error):
+            raise SignatureRefused("foreign_nonce") from None
+        moment = int.from_bytes(time, "big") / 1000
+        key = self._source.mac_key(moment)
+        ours = hmac.compare_digest(mac.encode("utf-8", "surrogatepass"), _mac(key or b"", data).encode())
+        if not ours or key is None:
             raise SignatureRefused("foreign_nonce")
-        _, _, identity, _, issued = text.split(".")
-        time = decode(issued)
-        age = self._clock.elapsed() - int.from_bytes(time, "big") / 1000
-        if not 0 <= age <= LIFETIME:
+        age = self._source.now() - moment
+        if not -self._slack <= age <= LIFETIME:
             raise SignatureRefused("old_nonce")
         # The time comes first, so that the store's used set grows at its end and not all over.
         digest = time + sha256(data).digest()
-        return Challenge(decode(identity).decode(), digest, LIFETIME - age + 1)
+        return Challenge(decode(identity).decode(), digest, LIFETIME - age + 1 + self._slack)
 
-    def _mac(self, text: bytes) -> str:
-        return encode(hmac.digest(self.mac_key, text, "sha256"))
+
+def _mac(key: bytes, text: bytes) -> str:
+    return encode(hmac.digest(key, text, "sha256"))
 
 
 @lru_cache(maxsize=64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 from engine.clock import Clock
 from engine.errors import TooManyRequests
@@ -29,6 +30,39 @@ def source_of(address: str) -> str:
     return str(parsed)
 
 
+def too_many(what: str, seconds: int) -> TooManyRequests:
+    """The refusal of a source that is to wait."""
+    return TooManyRequests(f"too many {what} from this address: wait {seconds} s", retry_after=seconds)
+
+
+class Limit(Protocol):
+    """What one engine counts in memory, and a fleet in its store."""
+
+    async def take(self, address: str) -> None:
+        """Count a failure. Raises TooManyRequests where there were too many before it."""
+
+    async def give_back(self, address: str) -> None:
+        """The try counted last was none."""
+
+
+class Shared(Protocol):
+    """What a service needs of the fleet where it is one engine's of several."""
+
+    def limit(self, most: Callable[[], int], what: str) -> Limit:
+        """A count that the whole fleet shares."""
+
+    def check_fresh(self) -> None:
+        """Raises StoreUnavailable where this engine may not know what the others did."""
+
+    async def wait_fresh(self) -> None:
+        """Until it knows. Raises StoreUnavailable where that takes long."""
+
+
+def limit_of(shared: Shared | None, clock: Clock, most: Callable[[], int], what: str) -> Limit:
+    """A limit of one engine, or of its fleet."""
+    return shared.limit(most, what) if shared is not None else FailureLimit(clock, most, what)
+
+
 class FailureLimit:
     """At most `limit()` failures a minute from one source. Successes never count."""
 
@@ -42,8 +76,7 @@ class FailureLimit:
         since, count = self._failures.get(source, (now, 0))
         wait = since + WINDOW - now
         if count >= self._limit() and wait > 0:
-            seconds = math.ceil(wait)
-            raise TooManyRequests(f"too many {self._what} from this address: wait {seconds} s", retry_after=seconds)
+            raise too_many(self._what, math.ceil(wait))
 
     def count(self, address: str) -> None:
         """One more failure of this source."""
@@ -63,3 +96,12 @@ class FailureLimit:
             self._failures[source] = (since, count - 1)
         else:
             self._failures.pop(source, None)
+
+    async def take(self, address: str) -> None:
+        """`check` and `count`, with nothing between them."""
+        self.check(address)
+        self.count(address)
+
+    async def give_back(self, address: str) -> None:
+        """`uncount`."""
+        self.uncount(address)

@@ -58,6 +58,10 @@ class Tokens:
             self._keys[key_id(old)] = old
         self._verified.clear()
 
+    def key_ids(self) -> tuple[str, ...]:
+        """The `kid` of each key that verifies, the signing one first."""
+        return tuple(self._keys)
+
     def issue(self, subject: str, session: str, permissions: tuple[str, ...], expires_at: int) -> str:
         """A signed token for a session (RFC 7515, 7.1; 8037, 3.1); `expires_at` in epoch seconds.
 

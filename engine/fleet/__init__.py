@@ -1,0 +1,1 @@
+"""Several engines over one store: leases, messages, a mirror kept whole, codes claimed elsewhere."""

@@ -1,0 +1,206 @@
+"""What one engine is in its fleet: its lease, its mirror's freshness, its messages to the others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from math import inf
+
+import structlog
+import trio
+
+from engine.clock import Clock
+from engine.errors import EngineUnavailable, Refusal, StoreUnavailable
+from engine.fleet.follower import Follower
+from engine.fleet.lease import Lease, inbox
+from engine.fleet.limits import FleetLimit
+from engine.runtime import Runtime
+from engine.store.redis import PREFIX, RedisStore
+from engine.store.redis_address import read_address
+from engine.store.redis_link import RedisLink
+from engine.store.scripts import SEND
+from engine.trust.limits import Limit
+
+log = structlog.get_logger(__name__)
+
+FRESH = 0.75
+"""Seconds since the mirror was known to be whole, within which a session is answered from it."""
+
+PATIENCE = 1.0
+"""Seconds that an answer waits at most for the mirror to be known whole."""
+
+CONNECTING = 5.0
+"""Seconds that a start waits for the store."""
+
+SENDING = 3.0
+"""Seconds in which a message is sent again; after that its engine counts as gone anyhow."""
+
+RENEWED, RENEWED_REPLICATED = 1.0, 0.25
+"""Seconds between two renewals of the lease; with a Sentinel each proves that a replica still follows this primary."""
+
+Handler = Callable[[str, bytes], Awaitable[None]]
+"""Takes the message's pairing and body."""
+
+
+class Fleet:
+    """One engine's side of the fleet. Use `open_fleet`."""
+
+    def __init__(self, link: RedisLink, clock: Clock, name: str) -> None:
+        self.link, self.store, self._clock = link, RedisStore(link), clock
+        self.lease = Lease(link, clock, name)
+        self.handlers: dict[str, Handler] = {}
+        self.on_tick: list[Callable[[], None]] = []
+        """Called after each renewal of the lease."""
+        self._follower: Follower | None = None
+        self._read, self._inbox = trio.open_memory_channel[tuple[str, str, bytes]](inf)
+        self._queued, self._queue = trio.open_memory_channel[tuple[str, str, str, bytes]](inf)
+
+    async def run(self, runtime: Runtime) -> None:
+        """Keep lease and mirror, read and send messages, for ever."""
+        follower = Follower(self.link, self.store, self._clock, runtime, inbox(self.lease.run), self._take)
+        self._follower = follower
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._renew)
+            nursery.start_soon(follower.run)
+            nursery.start_soon(self._handle)
+            nursery.start_soon(self._send)
+
+    async def check_token_key(self, own: tuple[str, ...]) -> None:
+        """Raises EngineUnavailable where the fleet's live engines sign tokens with a key that is none of `own`.
+
+        Their tokens would be refused here, and ours there.
+        """
+        key = PREFIX + "token-key"
+        agreed = (await self.store.agree(key, own[0].encode())).decode()
+        if agreed not in own and await self._others():
+            raise EngineUnavailable(
+                "the other engines of this fleet sign tokens with another key than this one's token-key.pem: give all"
+                " of them one folder of keys (the setting `keys`), or this engine a copy of theirs"
+            )
+        if agreed != own[0]:
+            await self.link.call(lambda client: client.set(key, own[0]))
+
+    async def _others(self) -> list[str]:
+        """The live engines of the fleet but this one."""
+        runs = await self.link.call(lambda client: client.hkeys(f"{PREFIX}engines"))
+        others = [run.decode() for run in runs if run.decode() != self.lease.run]
+        return [run for run in others if await self._is_alive(run)]
+
+    async def _is_alive(self, run: str) -> bool:
+        return bool(await self.link.call(lambda client: client.exists([f"{PREFIX}engine:{run}"])))
+
+    # Freshness
+
+    @property
+    def confirmed_at(self) -> float:
+        """When the mirror was last known to be whole, in elapsed seconds."""
+        if self._follower is None:
+            return -inf
+        proven = self.lease.renewed_at if self.link.replicated else inf
+        return min(self._follower.confirmed_at, proven)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether a session may be answered from memory: an end that is older than a second is known."""
+        return self._clock.elapsed() - self.confirmed_at < FRESH
+
+    def check_fresh(self) -> None:
+        """Raises StoreUnavailable unless the mirror is fresh."""
+        if not self.fresh:
+            raise StoreUnavailable(
+                f"the fleet's store can't be reached ({self.link.why}); try again", cause="stale", retry_after=2
+            )
+
+    async def wait_fresh(self) -> None:
+        """Until the mirror is fresh; StoreUnavailable if it is not soon."""
+        with trio.move_on_after(PATIENCE):
+            while not self.fresh and self._follower is not None:
+                if self.link.replicated:
+                    await trio.sleep(0.02)
+                else:
+                    await self._follower.wait_confirmed()
+        self.check_fresh()
+
+    def limit(self, most: Callable[[], int], what: str) -> Limit:
+        """A count in the store."""
+        return FleetLimit(self.link, most, what)
+
+    # The lease
+
+    async def _renew(self) -> None:
+        pause = RENEWED_REPLICATED if self.link.replicated else RENEWED
+        while True:
+            try:
+                await self.lease.refresh()
+            except StoreUnavailable as lost:
+                log.warning("lease_not_renewed", why=lost.detail)
+            except Exception:
+                log.exception("lease_not_renewed")
+            for tick in self.on_tick:
+                tick()
+            await trio.sleep(pause)
+
+    # Messages
+
+    def post(self, run: str, kind: str, pairing: str, body: bytes = b"") -> None:
+        """Send a message to another engine, in order, and as soon as can be."""
+        self._queued.send_nowait((run, kind, pairing, body))
+
+    async def _send(self) -> None:
+        async for run, kind, pairing, body in self._queue:
+            until = self._clock.elapsed() + SENDING
+            while True:
+                try:
+                    await self.link.script(SEND, [inbox(run)], [kind, pairing, body])
+                    break
+                except StoreUnavailable as lost:
+                    if self._clock.elapsed() >= until:
+                        log.warning("message_lost", kind=kind, why=lost.detail)
+                        break
+                    await trio.sleep(0.1)
+
+    def _take(self, kind: str, pairing: str, body: bytes) -> None:
+        self._read.send_nowait((kind, pairing, body))
+
+    async def _handle(self) -> None:
+        async for kind, pairing, body in self._inbox:
+            try:
+                if kind in self.handlers:
+                    await self.handlers[kind](pairing, body)
+            except Refusal as refused:
+                log.warning("message_refused", kind=kind, why=refused.detail)
+            except Exception:
+                log.exception("message_not_handled", kind=kind)
+
+
+@asynccontextmanager
+async def open_fleet(url: str, clock: Clock, name: str) -> AsyncIterator[Fleet]:
+    """A place in the fleet behind `url`, until left. Raises EngineUnavailable where its store can't be used."""
+    address = read_address(url)
+    link = RedisLink(address)
+    async with trio.open_nursery() as nursery:
+        fleet = Fleet(link, clock, name)
+        nursery.start_soon(link.run)
+        connected = await _connect(fleet)
+        if connected:
+            try:
+                yield fleet
+            finally:
+                with trio.move_on_after(1) as leaving:
+                    leaving.shield = True
+                    await fleet.lease.give_up()
+        nursery.cancel_scope.cancel()
+    if not connected:
+        raise EngineUnavailable(f"the store {address.shown} can't be used: {link.why}")
+
+
+async def _connect(fleet: Fleet) -> bool:
+    until = trio.current_time() + CONNECTING
+    while trio.current_time() < until:
+        try:
+            await fleet.lease.refresh()
+        except StoreUnavailable:
+            await trio.sleep(0.05)
+        else:
+            return True
+    return False

@@ -1,0 +1,105 @@
+"""Keeps one engine's mirror of the store whole: a message tells that an actor moved, the stored value is the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
+from typing import Any
+
+import structlog
+import trio
+
+from engine.clock import Clock
+from engine.errors import StoreUnavailable
+from engine.runtime import Runtime
+from engine.store.redis import CHANGES, COUNTER, RedisStore
+from engine.store.redis_link import RedisLink
+
+log = structlog.get_logger(__name__)
+
+CHARTS = ("session",)
+"""Charts whose actors the whole fleet has."""
+
+BLOCK_MS = 200
+COUNT = 500
+BATCH = 200
+
+Deliver = Callable[[str, str, bytes], None]
+"""Takes one message of the inbox: kind, pairing, body. Must not wait."""
+
+Ask = Callable[..., Awaitable[Any]]
+
+
+class Follower:
+    """Reads the changes and one inbox. `confirmed_at` is a time, in elapsed seconds, at which the mirror was whole."""
+
+    def __init__(
+        self, link: RedisLink, store: RedisStore, clock: Clock, runtime: Runtime, inbox: str, deliver: Deliver
+    ) -> None:
+        self._link, self._store, self._clock, self._runtime = link, store, clock, runtime
+        self._inbox, self._inbox_at, self._deliver = inbox, b"0-0", deliver
+        self.confirmed_at = -inf
+        self._confirmed = trio.Event()
+
+    async def run(self) -> None:
+        """For ever. Whenever the connection was lost, everything is compared anew: messages may have been missed."""
+        whole = True
+        while True:
+            try:
+                async with self._link.one_connection() as ask:
+                    at, number = await self._compare(ask)
+                    while True:
+                        at, number = await self._read(ask, at, number)
+                        if not whole:
+                            whole = True
+                            log.info("store_followed_again")
+            except StoreUnavailable as lost:
+                if whole:
+                    whole = False
+                    log.warning("store_not_followed", why=lost.detail)
+            except Exception:
+                log.exception("store_not_followed")
+            await trio.sleep(0.05)
+
+    async def wait_confirmed(self) -> None:
+        """Until the mirror is known to have been whole at some later time."""
+        await self._confirmed.wait()
+
+    async def _compare(self, ask: Ask) -> tuple[bytes, int]:
+        last = await ask(b"XREVRANGE", CHANGES.encode(), b"+", b"-", b"COUNT", b"1")
+        number = int(await ask(b"GET", COUNTER.encode()) or 0) if not last else int(_fields(last[0][1])[b"n"])
+        for chart in CHARTS:
+            held = {actor.id: actor.version for actor in self._runtime.actors(chart)}
+            stored = {name: value.version for name, value in await self._store.live(chart)}
+            moved = {name: stored.get(name, 0) for name in held | stored if held.get(name) != stored.get(name)}
+            names = list(moved)
+            for start in range(0, len(names), BATCH):
+                await self._runtime.absorb(chart, {name: moved[name] for name in names[start : start + BATCH]})
+        return last[0][0] if last else b"0-0", number
+
+    async def _read(self, ask: Ask, at: bytes, number: int) -> tuple[bytes, int]:
+        sent = self._clock.elapsed()
+        streams = (CHANGES.encode(), self._inbox.encode(), at, self._inbox_at)
+        reply = await ask(b"XREAD", b"COUNT", COUNT, b"BLOCK", BLOCK_MS, b"STREAMS", *streams)
+        read: Mapping[bytes, Sequence[Any]] = dict(reply or {})
+        changes = read.get(CHANGES.encode(), ())
+        moved: dict[str, dict[str, int]] = {}
+        for _, entry in changes:
+            fields, number = _fields(entry), number + 1
+            if int(fields[b"n"]) != number:
+                raise StoreUnavailable("messages are missing", cause="gap")
+            moved.setdefault(fields[b"c"].decode(), {})[fields[b"a"].decode()] = int(fields[b"v"])
+        for chart, versions in moved.items():
+            await self._runtime.absorb(chart, versions)
+        for message, entry in read.get(self._inbox.encode(), ()):
+            fields, self._inbox_at = _fields(entry), message
+            self._deliver(fields[b"kind"].decode(), fields[b"pairing"].decode(), fields[b"body"])
+        if len(changes) < COUNT:
+            self.confirmed_at = sent
+            confirmed, self._confirmed = self._confirmed, trio.Event()
+            confirmed.set()
+        return changes[-1][0] if changes else at, number
+
+
+def _fields(entry: Any) -> dict[bytes, bytes]:
+    return dict(entry) if isinstance(entry, dict) else dict(zip(entry[::2], entry[1::2], strict=True))

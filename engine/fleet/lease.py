@@ -1,0 +1,72 @@
+"""One engine's lease on its place in the fleet, and what comes with each renewal: the store's time, the MAC keys."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from contextlib import suppress
+from math import inf
+
+from engine.clock import Clock
+from engine.errors import StoreUnavailable
+from engine.store.redis import PREFIX
+from engine.store.redis_link import RedisLink
+from engine.store.scripts import LEASE
+
+SECONDS = 3.0
+"""How long an engine that is heard of no more counts as alive: its codes and claims end with it."""
+
+EPOCH = 3600
+"""Seconds of the store's time in which nonces are made under one MAC key."""
+
+
+class Lease:
+    """`run` names this process, and no other ever. `refresh` is to be called about once a second."""
+
+    def __init__(self, link: RedisLink, clock: Clock, name: str) -> None:
+        self.run, self.name = secrets.token_hex(8), name
+        self._link, self._clock = link, clock
+        self._offset = 0.0
+        self._mac_keys: dict[int, bytes] = {}
+        self.renewed_at = -inf
+        """When the last renewal that was answered was sent, in elapsed seconds."""
+        self.watched: Counter[str] = Counter()
+        """Other engines that something here waits for."""
+        self.dead: frozenset[str] = frozenset()
+        self.identity: str | None = None
+
+    async def refresh(self) -> None:
+        """Raises StoreUnavailable."""
+        watched, sent = sorted(self.watched), self._clock.elapsed()
+        fresh = (secrets.token_bytes(32), secrets.token_bytes(32))
+        keys = (f"{PREFIX}engine:{self.run}", inbox(self.run), f"{PREFIX}engines")
+        args = (self.run, self.name, int(SECONDS * 1000), EPOCH, *fresh, *watched)
+        answer = await self._link.script(LEASE, keys, args, durable=True)
+        seconds, micros, epoch = (int(value) for value in answer[:3])
+        self._offset = seconds + micros / 1e6 - (sent + self._clock.elapsed()) / 2
+        self._mac_keys = {epoch + ahead: answer[4 + ahead] for ahead in (-1, 0, 1) if answer[4 + ahead]}
+        self.identity = answer[6].decode()
+        self.dead = frozenset(run for run, alive in zip(watched, answer[7:], strict=True) if not alive)
+        self.renewed_at = sent
+
+    async def give_up(self) -> None:
+        """The engine stops: nobody is to wait for it. What can't be told runs out."""
+        with suppress(StoreUnavailable):
+            await self._link.call(lambda client: client.delete([f"{PREFIX}engine:{self.run}", inbox(self.run)]))
+            await self._link.call(lambda client: client.hdel(f"{PREFIX}engines", [self.run]))
+
+    def now(self) -> float:
+        """The store's time, in epoch seconds."""
+        return self._clock.elapsed() + self._offset
+
+    def mac_key(self, issued: float) -> bytes | None:
+        """The key of nonces made at that time. Raises StoreUnavailable where the keys of now are not known."""
+        epoch = int(issued) // EPOCH
+        if epoch not in self._mac_keys and epoch == int(self.now()) // EPOCH:
+            raise StoreUnavailable("the fleet's store can't be reached; try again", retry_after=2)
+        return self._mac_keys.get(epoch)
+
+
+def inbox(run: str) -> str:
+    """The stream of messages to one engine."""
+    return f"{PREFIX}inbox:{run}"

@@ -1,0 +1,127 @@
+"""Several engines over one real Redis: sessions and their ends are everybody's, nonces and codes are used once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import effort, key, signed
+from tests.fleet import Relay, client, fleet, inspect, post
+from tests.processes import EngineProcess, sign_in
+from tests.redis_server import RedisServer, until
+
+pytestmark = [pytest.mark.redis, pytest.mark.process]
+
+ROUNDS = int(10 * effort())
+
+
+class Three:
+    """Three engines; the first one's way to the store can be cut."""
+
+    def __init__(self, redis: RedisServer, relay: Relay, engines: list[EngineProcess]) -> None:
+        self.redis, self.relay, self.engines = redis, relay, engines
+        self.a, self.b, self.c = engines
+
+    def session(self, at: EngineProcess) -> dict[str, object]:
+        with closing(client(at)) as http:
+            return sign_in(http)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+    folder = tmp_path_factory.mktemp("fleet")
+    redis = RedisServer(folder / "redis").start()
+    relay = Relay(redis.port)
+    try:
+        with fleet(folder, relay.url, redis.url, redis.url) as engines:
+            yield Three(redis, relay, engines)
+    finally:
+        relay.close()
+        redis.close()
+
+
+def test_a_session_is_everybodys(three: Three) -> None:
+    """Signed in at one engine, good at once at each; renewed at another, the new token is good everywhere."""
+    for place in range(ROUNDS):
+        here, there = three.engines[place % 3], three.engines[(place + 1) % 3]
+        session = three.session(here)
+        assert [inspect(engine, session) for engine in three.engines] == [200, 200, 200]
+        renewed = post(there, "/api/auth/renew/", session).json()
+        assert [inspect(engine, renewed) for engine in three.engines] == [200, 200, 200]
+
+
+def test_a_logout_is_known_within_a_second(three: Three) -> None:
+    """Logged out at one engine, refused at the others a second later at the latest; mostly at once."""
+    for place in range(ROUNDS):
+        session = three.session(three.engines[place % 3])
+        assert inspect(three.a, session) == 200
+        assert post(three.engines[(place + 1) % 3], "/api/auth/logout/", session).status_code == 204
+        ended = time.monotonic()
+        until(lambda session=session: inspect(three.a, session) == 401, 1.0, what="the refusal")  # type: ignore[misc]
+        assert time.monotonic() - ended < 1
+        assert inspect(three.b, session) == 401
+
+
+def test_a_logout_in_a_gap(three: Three) -> None:
+    """While an engine's way to the store is cut, it answers nobody from memory; back, it knows what it missed."""
+    for _ in range(max(ROUNDS // 5, 2)):
+        ends, stays = three.session(three.b), three.session(three.b)
+        assert inspect(three.a, ends) == 200
+        three.relay.cut()
+        assert post(three.b, "/api/auth/logout/", ends).status_code == 204
+        ended = time.monotonic()
+        while time.monotonic() - ended < 1:
+            time.sleep(0.05)
+        for session in (ends, stays):
+            with closing(client(three.a)) as http:
+                answer = http.get("/api/auth/inspect/", headers={"Authorization": f"Bearer {session['token']}"})
+            assert answer.status_code == 503
+            assert answer.json()["code"] == "store_unavailable"
+            assert int(answer.headers["retry-after"]) > 0
+        with closing(client(three.a)) as http:
+            assert http.get("/readyz").status_code == 503
+            assert http.get("/healthz").status_code == 200
+        three.relay.mend()
+        until(lambda: inspect(three.a, stays) == 200, what="recovery")  # noqa: B023 - called here
+        assert inspect(three.a, ends) == 401
+
+
+def test_a_nonce_is_used_once_anywhere(three: Three) -> None:
+    """A challenge of one engine is answered at another; a second answer is refused at each."""
+    for place in range(ROUNDS):
+        here, there = three.engines[place % 3], three.engines[(place + 2) % 3]
+        with closing(client(here)) as http:
+            nonce = http.get("/api/auth/challenge/", headers={"Host": f"127.0.0.1:{here.port}"}).json()["nonce"]
+        body = signed(nonce, key())
+        with closing(client(there)) as http:
+            assert http.post("/api/auth/verify/", json=body).status_code == 200
+        for engine in three.engines:
+            with closing(client(engine)) as http:
+                assert http.post("/api/auth/verify/", json=body).status_code == 401
+
+
+def test_another_token_key_is_refused_at_start(three: Three, tmp_path: Path) -> None:
+    """An engine whose tokens the others would refuse does not join, and says what to do."""
+    lone = EngineProcess(tmp_path / "lone", HATCHWAY_STORE=three.redis.url)
+    try:
+        lone.begin()
+        assert lone.process.wait(30) == 1
+        assert "setting `keys`" in lone.log()
+    finally:
+        lone.close()
+
+
+def test_without_its_store_no_engine_starts(tmp_path: Path) -> None:
+    """The refusal names the address, without a password in it."""
+    lone = EngineProcess(tmp_path / "lone", HATCHWAY_STORE="redis://me:secret@127.0.0.1:9/0")
+    try:
+        lone.begin()
+        assert lone.process.wait(30) == 1
+        assert "redis://127.0.0.1:9/0" in lone.log()
+        assert "secret" not in lone.log()
+    finally:
+        lone.close()
