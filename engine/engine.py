@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from engine import files
 from engine.clock import Clock, SystemClock, counted_turns
 from engine.errors import EngineUnavailable, KeyRefused, Refusal
+from engine.fleet.codes import Codes
 from engine.fleet.fleet import Fleet, open_fleet
 from engine.instances import Instances, is_live
 from engine.journal import FileJournal
@@ -90,7 +91,12 @@ class Engine:
             lambda: self.own_key,
             fleet,
         )
-        self.pairings = Pairings(self.runtime, codes, lambda: self.settings, self.sessions.start)
+        self.pairings = Pairings(self.runtime, codes, lambda: self.settings, self.sessions.start, fleet)
+        if fleet is not None:
+            most = lambda: self.settings.limits.wrong_codes_total  # noqa: E731
+            self.pairings.elsewhere = Codes(
+                fleet, self.pairings, most, self.sessions.started_elsewhere, self.sessions.name_of
+            )
         self.instances = Instances(self.runtime, own or store, self._platform(), lambda: self.settings, home)
         self.metrics = Metrics(self.runtime, store, self.journal, self.started_at)
         self.validity: Validity | None = None

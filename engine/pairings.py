@@ -5,21 +5,23 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 import trio
 
+from engine.claims import MESSAGES, Claim, Elsewhere, Issued, Terminal
 from engine.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
 from engine.records import NOBODY, Origin
 from engine.runtime import Actor, Data, Runtime
-from engine.sessions import SignedIn
 from engine.settings import Settings
 from engine.store.protocol import Store
 from engine.trust.codes import new_code, normalise, printable
-from engine.trust.limits import FailureLimit
+from engine.trust.limits import Shared, limit_of
 from statecharts import pairing
 from statecharts.interpreter import EventRefused
+
+__all__ = ["Claim", "Issued", "Pairings", "Terminal"]
 
 OUT_AT_ONCE = 4
 """Codes that may be out, one for each terminal."""
@@ -31,55 +33,12 @@ LEAVING = 5.0
 """Seconds that a console's leaving waits at most for the end of a sign-in that is being stored."""
 
 
-class Terminal(Protocol):
-    """Where a code was printed: told what happens to it. Must not wait."""
-
-    def __call__(self, event: str, **details: Any) -> None: ...
-
-
 class PairingFacts(msgspec.Struct, frozen=True, gc=False):
     """What a pairing is for. `lifetime` in seconds; `match` is the number both sides show, once claimed."""
 
     permissions: tuple[str, ...]
     lifetime: int
     match: str = ""
-
-
-class Issued(NamedTuple):
-    """A code fresh from the press."""
-
-    id: str
-    code: str
-    expires_in: float
-
-
-class Claim:
-    """A console that waits for the operator. `wait_answer` returns the session, or raises the refusal."""
-
-    def __init__(self, pairing_id: str, origin: Origin) -> None:
-        self.id, self.origin = pairing_id, origin
-        self.match = ""
-        self._answered = trio.Event()
-        self.result: SignedIn | Refusal | None = None
-
-    @property
-    def answered(self) -> bool:
-        return self._answered.is_set()
-
-    def answer(self, result: SignedIn | Refusal) -> None:
-        self.result = result
-        self._answered.set()
-
-    async def wait_answered(self) -> None:
-        await self._answered.wait()
-
-    async def wait_answer(self) -> SignedIn:
-        """Raises PairingCodeRefused (rejected, withdrawn), PairingExpired, StoreUnavailable."""
-        await self._answered.wait()
-        if isinstance(self.result, Refusal):
-            raise self.result
-        assert self.result is not None
-        return self.result
 
 
 class _Live:
@@ -99,12 +58,20 @@ Start = Callable[..., Any]
 class Pairings:
     """Issues codes, takes claims and answers. The service keeps the codes; the chart's actors never hold one."""
 
-    def __init__(self, runtime: Runtime, store: Store, settings: Callable[[], Settings], start_session: Start) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        settings: Callable[[], Settings],
+        start_session: Start,
+        shared: Shared | None = None,
+    ) -> None:
+        self.elsewhere: Elsewhere | None = None
         self._runtime, self._settings, self._start_session = runtime, settings, start_session
         self._clock = runtime.clock
         self._live: dict[str, _Live] = {}
         self._recent: dict[str, float] = {}
-        self._wrong = FailureLimit(self._clock, lambda: settings().limits.wrong_codes, "wrong pairing codes")
+        self._wrong = limit_of(shared, self._clock, lambda: settings().limits.wrong_codes, "wrong pairing codes")
         runtime.register(
             pairing.CHART,
             facts=PairingFacts,
@@ -136,6 +103,13 @@ class Pairings:
         except BaseException:
             del self._live[name]
             raise
+        if self.elsewhere is not None:
+            try:
+                await self.elsewhere.publish(name, code)
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await self.withdraw(name, NOBODY)
+                raise
         return Issued(name, code, pairing.CLAIM_WINDOW)
 
     async def answer(self, name: str, approved: bool, origin: Origin) -> None:
@@ -154,6 +128,8 @@ class Pairings:
         """No code works any more: both sides are told."""
         for name in list(self._live):
             await self.withdraw(name, NOBODY, cause)
+        if self.elsewhere is not None:
+            self.elsewhere.stop()
 
     # The console's side
 
@@ -165,26 +141,51 @@ class Pairings:
         address = origin.address or ""
         await self._wrong.take(address)  # before the comparison, so that a burst of tries finds no gap
         code = normalise(text)
+        shown = {"address": peer, "forwarded": forwarded, "agent": printable(agent)}
         name = self._find(code)
+        if name is None and self.elsewhere is not None:
+            return await self._claim_elsewhere(self.elsewhere, code, shown, address, origin)
         if name is None:
             raise await self._refusal(code, address, origin)
         await self._wrong.give_back(address)
         claim = Claim(name, origin)
-        shown = {"address": peer, "forwarded": forwarded, "agent": printable(agent)}
-        match = f"{secrets.randbelow(100):02d}"
+        await self.take(claim, shown)
+        return claim
+
+    async def _claim_elsewhere(
+        self, elsewhere: Elsewhere, code: str, shown: dict[str, str | None], address: str, origin: Origin
+    ) -> Claim:
+        try:
+            claim = await elsewhere.claim(code, shown, origin)
+        except PairingCodeRefused as refused:
+            if refused.cause != "wrong_code":
+                await self._wrong.give_back(address)
+            self._runtime.records.refusal("pairing", "-", "claim", refused.cause, origin)
+            raise
+        await self._wrong.give_back(address)
+        return claim
+
+    async def take(self, claim: Claim, shown: dict[str, str | None]) -> None:
+        """A claim of a code that was printed here. Raises PairingCodeRefused."""
+        changes = {"match": f"{secrets.randbelow(100):02d}"}
         try:
             await self._runtime.send(
-                "pairing", name, "claim", origin=origin, changes={"match": match}, claim=claim, shown=shown
+                "pairing", claim.id, "claim", origin=claim.origin, changes=changes, claim=claim, shown=shown
             )
         except EventRefused as refused:
             raise PairingCodeRefused(refused.cause) from None
-        return claim
+
+    async def go(self, claim: Claim) -> None:
+        """The console of a claim of our code is gone; nothing happens where the claim is over."""
+        if claim.id in self._live:
+            await self._quietly(claim.id, "leave", claim.origin, "console_hung_up")
 
     async def leave(self, claim: Claim) -> None:
         """The console hung up: its claim is void. It has its answer when this returns: a `y` that came first may have
         been on its way to the store, and the session is the caller's to end."""
-        if claim.id in self._live:
-            await self._quietly(claim.id, "leave", claim.origin, "console_hung_up")
+        await self.go(claim)
+        if self.elsewhere is not None:
+            self.elsewhere.leave(claim)
         with trio.move_on_after(LEAVING):
             await claim.wait_answered()
 
@@ -209,14 +210,20 @@ class Pairings:
         return PairingCodeRefused(cause)
 
     async def _count_guess(self, origin: Origin) -> None:
-        limit = self._settings().limits.wrong_codes_total
         for name, live in list(self._live.items()):
-            live.wrong += 1
-            if live.wrong == 1 or live.wrong == limit // 2:
-                live.terminal("wrong_codes", count=live.wrong)
-            if live.wrong >= limit:
-                live.terminal("wrong_codes", count=live.wrong)
-                await self._quietly(name, "withdraw", origin, "too_many_wrong_codes")
+            await self.wrong_code(name, live.wrong + 1, origin)
+
+    async def wrong_code(self, name: str, count: int, origin: Origin = NOBODY) -> None:
+        """The code of this pairing was out for `count` wrong tries."""
+        live, limit = self._live.get(name), self._settings().limits.wrong_codes_total
+        if live is None:
+            return
+        live.wrong = count
+        if count == 1 or count == limit // 2:
+            live.terminal("wrong_codes", count=count)
+        if count >= limit:
+            live.terminal("wrong_codes", count=count)
+            await self._quietly(name, "withdraw", origin, "too_many_wrong_codes")
 
     async def _quietly(self, name: str, event: str, origin: Origin, cause: str) -> None:
         with suppress(EventRefused):  # something else ended it first
@@ -244,6 +251,8 @@ class Pairings:
     def _consume_code(self, actor: Actor, data: Data) -> None:
         live = self._live.pop(actor.id)
         self._recent[live.code] = self._clock.elapsed() + REMEMBERED
+        if self.elsewhere is not None:
+            self.elsewhere.retire(live.code)
         data["live"] = live
         if actor.state != "approved":  # an approval is told when the session is there
             late = actor.state == "expired" and live.claim is not None
@@ -281,16 +290,3 @@ class Pairings:
         live: _Live = data["live"]
         if live.claim is not None:
             live.claim.answer(PairingExpired())
-
-
-MESSAGES = {
-    "approved": "approved: the console is signed in",
-    "rejected": "rejected: the console was refused",
-    "expired": "pairing expired",
-    "expired_on_approval": "pairing expired on approval",
-    "withdrawn": "withdrawn: the code no longer works",
-    "left": "the console went away before the answer: the code no longer works",
-    "engine_stopped": "withdrawn: the engine was stopped",
-    "too_many_wrong_codes": "withdrawn: too many wrong codes were tried; run the command again for a new one",
-}
-"""What the terminal prints when a pairing ends."""

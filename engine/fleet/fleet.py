@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from math import inf
+from typing import Any
 
 import structlog
 import trio
@@ -42,6 +43,12 @@ Handler = Callable[[str, bytes], Awaitable[None]]
 """Takes the message's pairing and body."""
 
 
+Task = Callable[[], Awaitable[Any]]
+
+LEAVING = 1.0
+"""Seconds that a stopping engine takes at most to tell the others."""
+
+
 class Fleet:
     """One engine's side of the fleet. Use `open_fleet`."""
 
@@ -53,7 +60,7 @@ class Fleet:
         """Called after each renewal of the lease."""
         self._follower: Follower | None = None
         self._read, self._inbox = trio.open_memory_channel[tuple[str, str, bytes]](inf)
-        self._queued, self._queue = trio.open_memory_channel[tuple[str, str, str, bytes]](inf)
+        self._queued, self._queue = trio.open_memory_channel[Task](inf)
 
     async def run(self, runtime: Runtime) -> None:
         """Keep lease and mirror, read and send messages, for ever."""
@@ -144,20 +151,40 @@ class Fleet:
 
     def post(self, run: str, kind: str, pairing: str, body: bytes = b"") -> None:
         """Send a message to another engine, in order, and as soon as can be."""
-        self._queued.send_nowait((run, kind, pairing, body))
+        self.later(lambda: self.link.script(SEND, [inbox(run)], [kind, pairing, body]))
+
+    def later(self, task: Task) -> None:
+        """Have the store told something, after what it is to be told already."""
+        self._queued.send_nowait(task)
 
     async def _send(self) -> None:
-        async for run, kind, pairing, body in self._queue:
-            until = self._clock.elapsed() + SENDING
-            while True:
-                try:
-                    await self.link.script(SEND, [inbox(run)], [kind, pairing, body])
-                    break
-                except StoreUnavailable as lost:
-                    if self._clock.elapsed() >= until:
-                        log.warning("message_lost", kind=kind, why=lost.detail)
-                        break
-                    await trio.sleep(0.1)
+        async for task in self._queue:
+            await self._insist(task, SENDING)
+
+    async def _insist(self, task: Task, seconds: float) -> None:
+        until = self._clock.elapsed() + seconds
+        while True:
+            try:
+                await task()
+            except StoreUnavailable as lost:
+                if self._clock.elapsed() >= until:
+                    log.warning("store_not_told", why=lost.detail)
+                    return
+                await trio.sleep(0.1)
+            except Exception:
+                log.exception("store_not_told")
+                return
+            else:
+                return
+
+    async def leave(self) -> None:
+        """Tell what is still to be told, and give the lease up, in about a second."""
+        with trio.move_on_after(LEAVING) as scope:
+            scope.shield = True
+            with suppress(trio.WouldBlock):
+                while True:
+                    await self._insist(self._queue.receive_nowait(), 0)
+            await self.lease.give_up()
 
     def _take(self, kind: str, pairing: str, body: bytes) -> None:
         self._read.send_nowait((kind, pairing, body))
@@ -186,9 +213,7 @@ async def open_fleet(url: str, clock: Clock, name: str) -> AsyncIterator[Fleet]:
             try:
                 yield fleet
             finally:
-                with trio.move_on_after(1) as leaving:
-                    leaving.shield = True
-                    await fleet.lease.give_up()
+                await fleet.leave()
         nursery.cancel_scope.cancel()
     if not connected:
         raise EngineUnavailable(f"the store {address.shown} can't be used: {link.why}")

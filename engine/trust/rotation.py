@@ -18,8 +18,8 @@ from statecharts.session import LONGEST_LIFETIME
 def rotate_engine_key(home: Path, keys_in: Path | None = None) -> tuple[str, str]:
     """Replace private-key.pem; returns the old and the new identity. The running engine must then be told.
 
-    `keys_in` is the folder of authorized_keys where it isn't `home`. Raises EngineUnavailable where there is no key yet.
-    In this order a crash never leaves the engine without its key.
+    `keys_in` is the folder of authorized_keys where it isn't `home`. Raises EngineUnavailable where there is no key
+    yet. In this order a crash never leaves the engine without its key.
     """
     path, authorized = home / "private-key.pem", AuthorizedKeys((keys_in or home) / "authorized_keys")
     files.make_private_dir(home)
