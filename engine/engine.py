@@ -43,7 +43,6 @@ from engine.trust.keys import PublicKey
 from engine.trust.license import License, load_license
 from engine.trust.permissions import MASTER
 from engine.trust.tokens import Tokens, key_id
-from engine.validity import Validity
 
 log = structlog.get_logger(__name__)
 
@@ -99,9 +98,6 @@ class Engine:
             )
         self.instances = Instances(self.runtime, own or store, self._platform(), lambda: self.settings, home)
         self.metrics = Metrics(self.runtime, store, self.journal, self.started_at)
-        self.validity: Validity | None = None
-        """What door processes go by, where there are any. On a shared store they keep no answer for longer than whoever
-        hears of the other engines' steps has it hold (`hold_until`)."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
 

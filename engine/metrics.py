@@ -72,6 +72,7 @@ class Metrics:
         self._by_door: dict[tuple[str, str, int], Series] = {}
         self._claimed: dict[str, float] = {}
         runtime.records.sinks.append(self.take)
+        runtime.on_moved.append(self._move)
         runtime.timers.observe = self._lateness.observe
         runtime.observe_commit = lambda chart, seconds: self._commits.labels(chart).observe(seconds)
 
@@ -104,6 +105,11 @@ class Metrics:
                 self._time_pairing(record)
         elif record.kind == "refusal":
             self._refusals.labels(record.chart, record.cause).inc()
+
+    def _move(self, chart: str, actor: str, source: str, target: str | None) -> None:
+        """Another engine of the fleet did it, and has it in its own records."""
+        self._count(chart, source, -1)
+        self._count(chart, target, 1)
 
     def _count(self, chart: str, state: str | None, change: int) -> None:
         if (chart, state) in self._counts:

@@ -14,6 +14,10 @@ LATE = (2.0, 10.0)
 """Seconds by which a delay of an actor that another engine moved fires later: that engine sweeps it, while it lives."""
 
 
+Moved = Callable[[str, str, str, str | None], None]
+"""Takes chart, actor, the state it was in here, and the one it is in now, None for gone."""
+
+
 class Mirror:
     """Every live actor of every chart, with its delay armed. In a shared store the stored value is the truth."""
 
@@ -21,6 +25,8 @@ class Mirror:
         self.timers = timers
         self._kinds: dict[str, Kind] = {}
         self._turns = Turns()
+        self.on_moved: list[Moved] = []
+        """Told of each actor that another engine has moved."""
         self.observe_moved: Callable[[str, str], None] | None = None
         """Told the chart and the name of each actor that moved elsewhere."""
 
@@ -66,15 +72,21 @@ class Mirror:
         if self.observe_moved is not None:
             self.observe_moved(kind.name, name)
         if stored is None:
-            kind.actors.pop(name, None)
+            if kind.actors.pop(name, None) is not None:
+                self._tell_moved(kind, actor, None)
             self.timers.disarm(actor)
             return None
         if stored.version != actor.version or actor.facts is None:
+            self._tell_moved(kind, actor, stored.state)
             actor.state, actor.version, actor.facts = stored.state, stored.version, stored.facts
             actor.deadline = stored.deadline
             self._arm(kind, actor, late=random.uniform(*LATE))  # noqa: S311 - no secret
         kind.actors[name] = actor
         return actor
+
+    def _tell_moved(self, kind: Kind, actor: Actor, state: str | None) -> None:
+        for told in self.on_moved:
+            told(kind.name, actor.id, actor.state, state)
 
     def _arm(self, kind: Kind, actor: Actor, late: float = 0.0) -> None:
         timing = kind.timings.get(actor.state)

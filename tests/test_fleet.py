@@ -125,3 +125,25 @@ def test_without_its_store_no_engine_starts(tmp_path: Path) -> None:
         assert "secret" not in lone.log()
     finally:
         lone.close()
+
+
+def test_door_processes_forget_with_the_fleet(tmp_path: Path) -> None:
+    """Behind door processes too, a logout elsewhere is known within a second, and a gap in messages hides none."""
+    redis = RedisServer(tmp_path / "redis").start()
+    relay = Relay(redis.port)
+    try:
+        with fleet(tmp_path, relay.url, redis.url, HATCHWAY_WORKERS="2") as (a, b):
+            for cut in (False, True) * 3:
+                with closing(client(b)) as http:
+                    session = sign_in(http)
+                assert [inspect(a, session) for _ in range(6)] == [200] * 6
+                if cut:
+                    relay.cut()
+                assert post(b, "/api/auth/logout/", session).status_code == 204
+                time.sleep(1)  # the promise is about what is answered from then on
+                assert {inspect(a, session) for _ in range(6)} == ({503} if cut else {401})
+                relay.mend()
+                until(lambda session=session: inspect(a, session) == 401, what="recovery")  # type: ignore[misc]
+    finally:
+        relay.close()
+        redis.close()

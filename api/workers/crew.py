@@ -45,10 +45,11 @@ class Crew:
         self._engine, self._front, self._lane, self._count = engine, front, lane, count
         self._words = validity.create()
         self.validity = validity.Validity(self._words, write=True)
-        if (
-            not engine.store.shared
-        ):  # else whoever hears of the other engines' steps says how long this may be relied on
+        if engine.fleet is None:
             self.validity.hold_until()
+        else:
+            engine.fleet.hold_until = self.validity.hold_until
+            engine.runtime.on_moved.append(lambda chart, actor, *states: self.validity.take_moved(chart, actor))
         engine.records.sinks.append(self.validity.take)
         self._colleagues: list[Colleague] = []
         self._up = self._stopping = False

@@ -26,6 +26,7 @@ from api.workers.relay import Relay
 from engine.clock import counted_turns
 from engine.errors import Refusal
 from engine.logs import set_up_logs, use_log_settings
+from engine.settings import from_plain, keys_folder
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.validity import Validity
 
@@ -81,7 +82,7 @@ class DoorProcess:
     def _configure(self, told: Configure) -> None:
         home = Path(told.home)
         if self._desk is None:
-            keys = AuthorizedKeys(home / "authorized_keys")
+            keys = AuthorizedKeys(keys_folder(home, from_plain(told.settings)) / "authorized_keys")
             keys.turns = self._turns
             self._desk = Desk(self._validity, keys, self._channel.post)
             self._desk.configure(told)

@@ -58,6 +58,8 @@ class Fleet:
         self.handlers: dict[str, Handler] = {}
         self.on_tick: list[Callable[[], None]] = []
         """Called after each renewal of the lease."""
+        self.hold_until: Callable[[float], None] = lambda elapsed: None
+        """Told until when an answer from memory may be given again, whenever that is later than before."""
         self._follower: Follower | None = None
         self._read, self._inbox = trio.open_memory_channel[tuple[str, str, bytes]](inf)
         self._queued, self._queue = trio.open_memory_channel[Task](inf)
@@ -66,6 +68,7 @@ class Fleet:
         """Keep lease and mirror, read and send messages, for ever."""
         follower = Follower(self.link, self.store, self._clock, runtime, inbox(self.lease.run), self._take)
         self._follower = follower
+        follower.on_confirmed = self._tell_fresh
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew)
             nursery.start_soon(follower.run)
@@ -117,6 +120,9 @@ class Fleet:
             raise StoreUnavailable(
                 f"the fleet's store can't be reached ({self.link.why}); try again", cause="stale", retry_after=2
             )
+
+    def _tell_fresh(self) -> None:
+        self.hold_until(self.confirmed_at + FRESH)
 
     async def wait_fresh(self) -> None:
         """Until the mirror is fresh; StoreUnavailable if it is not soon."""

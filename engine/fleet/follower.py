@@ -39,6 +39,7 @@ class Follower:
         self._link, self._store, self._clock, self._runtime = link, store, clock, runtime
         self._inbox, self._inbox_at, self._deliver = inbox, b"0-0", deliver
         self.confirmed_at = -inf
+        self.on_confirmed: Callable[[], None] = lambda: None
         self._confirmed = trio.Event()
 
     async def run(self) -> None:
@@ -98,6 +99,7 @@ class Follower:
             self.confirmed_at = sent
             confirmed, self._confirmed = self._confirmed, trio.Event()
             confirmed.set()
+            self.on_confirmed()
         return changes[-1][0] if changes else at, number
 
 
