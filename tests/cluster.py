@@ -92,9 +92,11 @@ class Cluster:
         self._start("slurmd", "-D", "-f", str(self.conf), "-N", self.host)
         self.until(lambda: "idle" in self.say("sinfo", "--noheader", "--format=%t", check=False))
 
-    def start_controller(self) -> None:
-        """slurmctld, with the state that the one before it saved."""
-        self._start("slurmctld", "-D", "-f", str(self.conf))
+    def start_controller(self, *options: str) -> None:
+        """slurmctld, unless it runs, with the state that the one before it saved."""
+        if "slurmctld" in self._daemons:
+            return
+        self._start("slurmctld", "-D", "-f", str(self.conf), *options)
         self.until(lambda: "UP" in self.say("scontrol", "ping", check=False))
 
     def stop_controller(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +24,7 @@ from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.permissions import FIVE, MASTER
 from tests.cluster import NODE_MEMORY, Cluster, running_cluster
 from tests.containers import LONG, Place, living, new_name, place
-from tests.fakes import Browser, key, sign_in
+from tests.fakes import ROOT, Browser, key, sign_in
 from tests.test_instance_doors import Doors
 
 __all__ = ["place"]
@@ -241,3 +243,88 @@ async def test_ends_from_outside(place: Place, at_cluster: Cluster) -> None:
         with trio.fail_after(20):
             while living():
                 await trio.sleep(0.1)
+
+
+async def test_the_controller_is_away(place: Place, at_cluster: Cluster) -> None:
+    """A start is refused with a later try, what runs is still told as running, and a stop is done once it is back."""
+    async with doors(place) as at:
+        name = new_name()
+        await at.start(identity=name, command=["sleep", LONG])
+        at_cluster.stop_controller()
+        try:
+            refused = await at.start(identity=new_name())
+            assert (refused.status, refused.json()["code"]) == (503, "runtime_unavailable")
+            assert "retry-after" in refused.headers
+            assert (await at.show(name))["state"] == "running"
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(at.ask, "DELETE", f"{name}/")
+                await at.until("stopping", name)
+                at_cluster.start_controller()
+        finally:
+            at_cluster.start_controller()
+        assert (await at.show(name))["state"] == "stopped"
+        assert not living()
+
+
+async def test_slurm_forgets(place: Place, at_cluster: Cluster) -> None:
+    """It keeps ended jobs for minutes only: an exit code is found all the same; an instance that it dropped is lost."""
+    name, dropped = new_name(), new_name()
+    async with doors(place) as at:
+        await at.start(identity=name, command=["sh", "-c", "sleep 1; exit 4"])
+        await at.start(identity=dropped)
+    at_cluster.until(lambda: at_cluster.jobs()[name]["job_state"] == "COMPLETED")
+    at_cluster.stop_controller()
+    at_cluster.start_controller("-c")
+    assert name not in at_cluster.jobs()
+    async with doors(place) as at:
+        assert (await at.until("stopped", name))["exit_code"] == 4
+        assert "no longer knows" in (await at.until("failed", dropped))["failure"]
+    at_cluster.until(lambda: not living())
+
+
+ENGINE = """
+import sys
+from pathlib import Path
+import trio
+from engine.engine import open_engine
+from engine.platform.request import InstanceFields
+from engine.records import Origin
+from engine.settings import Settings
+
+async def main(home, images, name):
+    settings = Settings(platform="slurm", image_folders=(images,))
+    async with open_engine(Path(home), lambda: settings) as engine, trio.open_nursery() as nursery:
+        fields = InstanceFields("box.sif", identity=name, command=["sleep", "%s"])
+        nursery.start_soon(engine.instances.start, fields, Origin("me"))
+        while True:
+            actor = engine.runtime.peek("instance", name)
+            print(actor and actor.state, flush=True)
+            await trio.sleep(0.005)
+
+trio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.1])
+async def test_an_engine_killed_while_it_submits(place: Place, at_cluster: Cluster, moment: float) -> None:
+    """Before, amidst or after sbatch: the next engine finds the job by its mark and runs it, or none is left."""
+    async with doors(place):
+        pass
+    name = new_name()
+    arguments = [sys.executable, "-c", ENGINE % LONG, str(place.home), str(place.images), name]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=ROOT) as engine:
+        assert engine.stdout is not None
+        for line in engine.stdout:
+            if line.strip() in ("starting", "queued"):
+                break
+        await trio.sleep(moment)
+        engine.kill()
+    async with doors(place) as at:
+        with trio.fail_after(60):
+            while (shown := await at.show(name))["state"] not in ("running", "failed"):
+                await trio.sleep(0.1)
+        job = at_cluster.jobs().get(name)
+        assert (shown["state"] == "running") == (job is not None and job["job_state"] == "RUNNING")
+        assert shown["state"] == "failed" or shown["job"] == str(job and job["job_id"])
+        await at.ask("DELETE", f"{name}/")
+        assert not living()

@@ -40,8 +40,9 @@ _ENDS = {
     "REVOKED": ("job_cancelled", "the job was revoked"),
     "TIMEOUT": ("job_timed_out", "the job's time limit ended"),
 }
+_CUT_OFF = ("imed out", "Zero Bytes", "sleeping and retrying")
 _AWAY = (
-    *("contact slurm controller", "imed out", "Zero Bytes", "Connection refused", "standby", "temporarily"),
+    *("contact slurm controller", "Connection refused", "standby", "temporarily"),
     *("uthentication", "configuration source"),
 )
 
@@ -72,6 +73,13 @@ class Job(msgspec.Struct, frozen=True):
     def end(self) -> tuple[str, str] | None:
         """Why Slurm ended it, for programs and for people; None where it ended by itself."""
         return next((_ENDS[state] for state in sorted(self.states) if state in _ENDS), None)
+
+
+class Unsure(RuntimeUnavailable):
+    """Slurm was asked for a job and did not answer: there may be one all the same."""
+
+    def __init__(self) -> None:
+        super().__init__("Slurm does not take jobs at the moment", cause="job_unsure", retry_after=30)
 
 
 class _Answer(msgspec.Struct):
@@ -188,7 +196,7 @@ class Jobs:
     # Asking
 
     async def submit(self, key: str, options: list[str], script: Path, words: Path) -> str:
-        """The new job's number. Raises ResourcesUnavailable with Slurm's reason, RuntimeUnavailable."""
+        """The new job's number. Raises ResourcesUnavailable with Slurm's reason, RuntimeUnavailable, Unsure."""
         argv = [self.program("sbatch"), "--parsable", f"--comment={_MARK}{key}", *options, str(script)]
         with words.open("wb") as file:
             done = await self._run(argv, file)
@@ -196,7 +204,7 @@ class Jobs:
         number = done.stdout.decode(errors="replace").strip().partition(";")[0] if done else ""
         if done is None or done.returncode or not number.isdecimal():
             log.warning("job_not_taken", words=told[-2000:])
-            raise refusal_of(told if done else "timed out: " + told)
+            raise refusal_of(told) if done and done.returncode and not _unsure(told) else Unsure()
         self.hurry()
         return number
 
@@ -227,6 +235,10 @@ class Jobs:
 
 def _text(path: Path) -> str:
     return path.read_text(errors="replace")
+
+
+def _unsure(words: str) -> bool:
+    return any(phrase in words for phrase in _CUT_OFF)
 
 
 def _submits(process: Process, key: str) -> bool:

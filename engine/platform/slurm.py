@@ -19,7 +19,7 @@ from engine.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
 from engine.platform import argv, node, watcher
 from engine.platform.calls import PATH, Calls
 from engine.platform.commands import exit_code
-from engine.platform.jobs import Job, Jobs
+from engine.platform.jobs import Job, Jobs, Unsure
 from engine.platform.protocol import Entry, Lost, Report, Started, StartFailed, Stream
 from engine.platform.request import InstanceRequest
 from engine.platform.words import progress_of, refusal_of
@@ -87,6 +87,8 @@ class Slurm:
         try:
             job = await self._jobs.submit(key, _options(request, folder), script, folder / _SUBMITTED)
         except Refusal as refused:
+            if not isinstance(refused, Unsure):
+                self.forget(request.identity)  # there is no job: nothing is to be undone
             raise StartFailed(refused, 1) from None
         await report.queued(job)
         return await self._follow(request, key, report)

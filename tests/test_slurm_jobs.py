@@ -1,0 +1,180 @@
+"""What Slurm's programs say, as the engine takes it: one question for all jobs, odd answers, reasons of refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from engine.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
+from engine.platform.jobs import Job, Jobs, refusal_of
+
+ME = "me"
+
+
+class Programs(Jobs):
+    """Jobs that asks a script of the test's own, which prints the file `answer` and counts in `asked`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__({"PATH": "/usr/bin:/bin"}, ME)
+        self.folder = folder
+        script = folder / "script"
+        script.write_text(f"#!/bin/sh\necho >> {folder}/asked\ncat {folder}/answer\nexit $(cat {folder}/code)\n")
+        script.chmod(0o700)
+        self.answers({})
+
+    def program(self, name: str) -> str:
+        return str(self.folder / "script")
+
+    def answers(self, jobs: dict[str, Any] | bytes, code: int = 0, errors: tuple[str, ...] = ()) -> None:
+        (self.folder / "code").write_text(str(code))
+        if isinstance(jobs, bytes):
+            (self.folder / "answer").write_bytes(jobs)
+            return
+        rows = [{"job_id": place, **job} for place, job in enumerate(jobs.values(), 1)]
+        for row, key in zip(rows, jobs, strict=True):
+            row.setdefault("comment", f"hatchway:{key}")
+            row.setdefault("user_name", ME)
+        (self.folder / "answer").write_text(json.dumps({"meta": {}, "errors": errors, "jobs": rows}))
+
+    @property
+    def asked(self) -> int:
+        return len((self.folder / "asked").read_text().splitlines())
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Programs:
+    return Programs(tmp_path)
+
+
+async def test_one_question_for_all_jobs(jobs: Programs) -> None:
+    """Fifty wait, each for its own job; what is asked of Slurm does not grow with them."""
+    jobs.answers({str(number): {"job_state": "PENDING"} for number in range(50)})
+    ended = []
+
+    async def wait(key: str) -> None:
+        job = await jobs.wait(key, lambda job: job is not None and job.ended)
+        ended.append(job)
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(jobs.run)
+            async with trio.open_nursery() as waiting:
+                for number in range(50):
+                    waiting.start_soon(wait, str(number))
+                await jobs.look()
+                jobs.answers({str(number): {"job_state": "COMPLETED"} for number in range(50)})
+            nursery.cancel_scope.cancel()
+    assert len(ended) == 50
+    assert jobs.asked < 10
+
+
+GARBAGE = [b"", b"{", b"slurm_load_jobs error", b'{"jobs": [{"job_id": "x"}]}', b'{"jobs": null}', b"\xff\xfe", b"[]"]
+
+
+@pytest.mark.parametrize("answer", GARBAGE)
+async def test_an_odd_answer_is_none(jobs: Programs, answer: bytes) -> None:
+    """Garbage tells nothing of any job: whoever waits goes on waiting, until there is an answer."""
+    jobs.answers(answer)
+    await no_answer_then_one(jobs)
+
+
+@pytest.mark.parametrize("more", [{"code": 1}, {"errors": ("slurm_load_jobs",)}])
+async def test_an_empty_list_with_an_error_is_none(jobs: Programs, more: dict[str, Any]) -> None:
+    """squeue prints no jobs, and ends well, where it could not ask: no instance is given up for that."""
+    jobs.answers({}, **more)
+    await no_answer_then_one(jobs)
+
+
+async def no_answer_then_one(jobs: Programs) -> None:
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(jobs.run)
+            with trio.move_on_after(1) as waited:
+                await jobs.look()
+            assert waited.cancelled_caught
+            jobs.answers({"a": {"job_state": "RUNNING"}})
+            assert list(await jobs.look()) == ["a"]
+            nursery.cancel_scope.cancel()
+
+
+async def test_whose_jobs_are_ours(jobs: Programs) -> None:
+    """Only our user's, with our mark; of two with one key the one that lives."""
+    jobs.answers(
+        {
+            "a": {"job_state": "RUNNING"},
+            "b": {"job_state": "RUNNING", "user_name": "somebody"},
+            "c": {"job_state": "RUNNING", "comment": "their own"},
+            "d": {"job_state": "RUNNING", "comment": None},
+            "e": {"job_state": ["CANCELLED"], "comment": "hatchway:a"},
+        }
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(jobs.run)
+        seen = await jobs.look()
+        assert {key: job.job_id for key, job in seen.items()} == {"a": 1}
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("state", "waits", "ended", "cause"),
+    [
+        ("PENDING", True, False, None),
+        (["PENDING"], True, False, None),
+        (["RUNNING", "CONFIGURING"], True, False, None),
+        ("RUNNING", False, False, None),
+        ("SUSPENDED", False, False, None),
+        ("COMPLETING", False, False, None),
+        (["COMPLETED", "COMPLETING"], False, False, None),
+        ("COMPLETED", False, True, None),
+        ("CANCELLED", False, True, "job_cancelled"),
+        ("FAILED", False, True, "job_failed"),
+        ("TIMEOUT", False, True, "job_timed_out"),
+        (["OUT_OF_MEMORY"], False, True, "job_out_of_memory"),
+        ("NODE_FAIL", False, True, "job_node_failed"),
+        ("PREEMPTED", False, True, "job_preempted"),
+        ("DEADLINE", False, True, "job_deadline"),
+    ],
+)
+def test_what_each_state_means(state: str | list[str], waits: bool, ended: bool, cause: str | None) -> None:
+    """One word in Slurm 22.05, a list in later ones; each end but its own has a cause."""
+    job = Job(1, state)
+    assert (job.waits, job.ended) == (waits, ended)
+    assert (job.end[0] if job.end else None) == cause
+
+
+TAKEN = "sbatch: error: "
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "told"),
+    [
+        (
+            f"{TAKEN}Memory specification can not be satisfied\n"
+            f"{TAKEN}Batch job submission failed: Requested node configuration is not available\n",
+            ResourcesUnavailable,
+            "Slurm refused it: Memory specification can not be satisfied; Requested node configuration is not avail",
+        ),
+        (
+            f"{TAKEN}Batch job submission failed: Unable to contact slurm controller (connect failure)",
+            RuntimeUnavailable,
+            "",
+        ),
+        (
+            f"{TAKEN}Unable to open file /home/me/job.sh",
+            ResourcesUnavailable,
+            "Slurm refused it: the log of the engine",
+        ),
+        ("sbatch: fatal: Could not establish a configuration source", RuntimeUnavailable, ""),
+    ],
+)
+def test_why_a_job_is_refused(words: str, kind: type[Refusal], told: str) -> None:
+    """Slurm's own reason, without a path of the host; where it can't be reached, that a later try may do."""
+    refusal = refusal_of(words)
+    assert type(refusal) is kind
+    assert refusal.detail.startswith(told)
+    assert "/" not in refusal.detail
+    assert (refusal.retry_after is None) == (kind is ResourcesUnavailable)
