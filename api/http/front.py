@@ -144,6 +144,8 @@ class Front:
         if int(length) > most:
             raise BodyTooLarge(f"the body is larger than {most} bytes")
         parts: list[bytes] = []
+        if not _has_body(scope):
+            return await _drain(receive, parts, most)
         with trio.move_on_after(limits.body_seconds):
             return await _drain(receive, parts, most)
         raise RequestTimeout(f"the body did not come within {limits.body_seconds} s")
@@ -153,6 +155,13 @@ async def _close(stream: Any) -> None:
     """A stream whose client left before Quart began it is closed by nobody else."""
     if hasattr(stream, "aclose"):
         await stream.aclose()
+
+
+def _has_body(scope: Scope) -> bool:
+    """Whether there may be a body to wait for: on HTTP/1 a length or an encoding says so (RFC 9112, 6.3)."""
+    if not scope["http_version"].startswith("1"):
+        return True
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
 
 
 async def _drain(receive: Receive, parts: list[bytes], most: int) -> bytes:
