@@ -16,6 +16,7 @@ from api.http.app import make_app
 from engine.engine import Engine
 from engine.records import NOBODY
 from engine.trust.permissions import FIVE
+from tests.bench.load import latency
 from tests.bench.results import Promise, Results, at
 from tests.bench.startup import COMMAND, seconds_of
 from tests.bench.steps import actor_bytes, isolated, step_and_trigger, timers
@@ -128,3 +129,21 @@ def test_results_are_sound_json() -> None:
 def test_a_share_of_a_hundred() -> None:
     """The 99th percentile of a hundred is not the worst of them."""
     assert (at(0.99, range(1, 101)), at(0.5, range(1, 101)), at(0.5, [7])) == (99, 50, 7)
+
+
+WRK = """\
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency     7.62ms    1.10ms  23.14ms   87.50%
+    Req/Sec     4.20k   310.11     4.71k    72.99%
+  Latency Distribution
+     50%    7.48ms
+     75%    8.01ms
+     90%    8.77ms
+     99%    1.20s
+  12601 requests in 3.00s, 4.00MB read
+"""
+
+
+def test_wrk_is_read_as_it_writes() -> None:
+    """A latency is the one of the distribution, whatever percentage stands at the end of another line."""
+    assert (latency(50, WRK), latency(99, WRK)) == (0.00748, 1.2)

@@ -83,10 +83,15 @@ def wrk(
     return Told(
         float(_find(r"Requests/sec:\s+([\d.]+)", done)),
         count / spent if spent else 0.0,
-        _seconds(_find(r"50%\s+(\S+)", done)),
-        _seconds(_find(r"99%\s+(\S+)", done)),
+        latency(50, done),
+        latency(99, done),
         errors,
     )
+
+
+def latency(percent: int, told: str) -> float:
+    """Seconds that so many of a hundred took, from the table of wrk's latencies: other lines end in a percentage too."""
+    return _seconds(_find(rf"(?m)^ +{percent}% +(\S+)$", told))
 
 
 def _form_script(body: str) -> str:
