@@ -146,4 +146,4 @@ WRK = """\
 
 def test_wrk_is_read_as_it_writes() -> None:
     """A latency is the one of the distribution, whatever percentage stands at the end of another line."""
-    assert (latency(50, WRK), latency(99, WRK)) == (0.00748, 1.2)
+    assert (latency(50, WRK), latency(99, WRK)) == pytest.approx((0.00748, 1.2))

@@ -90,7 +90,7 @@ def wrk(
 
 
 def latency(percent: int, told: str) -> float:
-    """Seconds that so many of a hundred took, from the table of wrk's latencies: other lines end in a percentage too."""
+    """Seconds that so many of a hundred took, from the table of latencies: other lines end in a percentage too."""
     return _seconds(_find(rf"(?m)^ +{percent}% +(\S+)$", told))
 
 
