@@ -48,6 +48,7 @@ class Doors:
         self.lane = HotDoors(engine, self.app, DOORS)
         self._limits_of, self._limits = engine.settings, limits_of(engine.settings)
         self.tls = Tls(engine.home, engine.settings) if wanted(engine.settings) else None
+        engine.certificate = self.tls.fingerprint if self.tls else None
         self.systemd = Notifier()
         self.crew = self._crew(engine.settings.workers) if engine.settings.workers > 1 else None
 
@@ -119,6 +120,7 @@ class Doors:
     def _take_certificate(self, settings: Settings) -> None:
         if self.tls is not None:
             self.tls.reload(settings)
+            self.engine.certificate = self.tls.fingerprint
 
 
 @asynccontextmanager

@@ -98,6 +98,8 @@ class Engine:
             )
         self.instances = Instances(self.runtime, own or store, self._platform(), lambda: self.settings, home)
         self.metrics = Metrics(self.runtime, store, self.journal, self.started_at)
+        self.certificate: str | None = None
+        """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
 

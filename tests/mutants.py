@@ -46,14 +46,14 @@ TESTS = {
     "engine/trust/permissions.py": ("permissions", "authorized_keys", "sessions", "pairings"),
     "engine/trust/codes.py": ("codes", "pairings"),
     "engine/trust/keys.py": ("keys", "key_files", "key_lines", "signatures"),
-    "engine/trust/authorized_keys.py": ("authorized_keys", "hand_edits", "key_lines", "sessions"),
+    "engine/trust/authorized_keys.py": ("authorized_keys", "key_lines"),
     "engine/trust/license.py": ("license",),
     "engine/trust/rotation.py": ("tokens", "cli_keys", "sessions"),
     "engine/trust/key_files.py": ("key_files", "keys"),
     "engine/trust/key_lines.py": ("key_lines", "authorized_keys"),
     "engine/trust/weak_keys.py": ("keys",),
     "engine/runtime.py": ("runtime", "sessions", "pairings", "instances"),
-    "engine/sessions.py": ("sessions", "hand_edits"),
+    "engine/sessions.py": ("sessions",),
     "engine/pairings.py": ("pairings", "security_pairing", "interleavings"),
 }
 """File, and its tests, the quickest first."""

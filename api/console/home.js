@@ -2,6 +2,7 @@
 
 import { countdown, now, spell, when } from "./clock.js";
 import { announce, byId, el } from "./dom.js";
+import { call } from "./http.js";
 import * as instances from "./instances.js";
 import * as live from "./live.js";
 import { allows } from "./permissions.js";
@@ -35,6 +36,7 @@ export function enter(session) {
       ),
     );
   if (allows("MASTER")) live.enter();
+  if (location.protocol === "https:") showCertificate();
   timer = setInterval(tick, 250);
 }
 
@@ -53,6 +55,12 @@ function tell(session) {
     ...fact("Permissions", el("ul", { class: "chips" }, session.permissions.map(chip))),
   );
   tick();
+}
+
+/** To be compared with what the engine printed at its start: behind a proxy the browser shows the proxy's instead. */
+async function showCertificate() {
+  const { certificate } = await call("GET", "/readyz").catch(() => ({}));
+  byId("certificate").textContent = certificate ? `The engine's certificate: SHA-256 ${certificate}` : "";
 }
 
 export function leave() {

@@ -197,9 +197,10 @@ class Alive(Shape):
 
 
 class Ready(Shape):
-    """Sign-ins can be served."""
+    """Sign-ins can be served. `certificate` is the SHA-256 fingerprint of the engine's own, None without TLS."""
 
     status: Literal["ready"]
+    certificate: str | None
 
 
 class Spot(Shape):
