@@ -217,11 +217,11 @@ def load_own_key(home: Path, keys: AuthorizedKeys) -> PublicKey:
     return made.public
 
 
-def make_own_key(home: Path) -> None:
+def make_own_key(home: Path, settings: Settings) -> None:
     """Make the engine's own key ahead of its first start, unless another engine is at it. Raises FileRefused."""
     files.make_private_dir(home)
     with suppress(files.LockHeld), files.locked(home / "engine.lock", wait=False):
-        load_own_key(home, AuthorizedKeys(home / "authorized_keys"))
+        load_own_key(home, AuthorizedKeys(keys_folder(home, settings) / "authorized_keys"))
 
 
 def _token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | None]:

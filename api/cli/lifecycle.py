@@ -43,7 +43,7 @@ def start(**flags: Any) -> None:
         check_listening(settings)
         return settings
 
-    load()
+    settings = load()
     with loading():
         import trio
 
@@ -53,7 +53,7 @@ def start(**flags: Any) -> None:
 
     if not (home / "private-key.pem").exists():
         with busy("making the engine's own key, once"):
-            make_own_key(home)
+            make_own_key(home, settings)
     trio.run(run_engine, home, load)
 
 
