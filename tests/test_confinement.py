@@ -18,6 +18,7 @@ from engine.platform.confinement import confine
 from engine.platform.host import Host, check_limits
 from engine.platform.quantities import read_cpu, read_gpu, read_memory
 from engine.platform.request import Image, InstanceFields, InstanceRequest, Policy, Volume
+from engine.settings import SlurmSettings
 
 BODIES = json.loads((Path(__file__).parent / "data" / "own" / "instance_bodies.json").read_text())["cases"]
 
@@ -208,6 +209,45 @@ def test_no_volume_reaches_the_engines_folder(place: Place, root: str) -> None:
         with pytest.raises(InvalidRequest) as refused:
             place.confine(policy, volume=[f"{source}:/mnt"])
         assert "volume_roots" in refused.value.errors["volume"]
+
+
+def test_no_volume_reaches_the_folder_of_jobs(place: Place, tmp_path: Path) -> None:
+    """Whoever could write there could run what they like as the engine's user."""
+    shared = tmp_path / "shared"
+    (shared / "job").mkdir(parents=True)
+    policy = place.policy(volume_roots=("/",), slurm=SlurmSettings(folder=shared))
+    for source in (shared, shared / "job", tmp_path):
+        with pytest.raises(InvalidRequest) as refused:
+            place.confine(policy, volume=[f"{source}:/mnt"])
+        assert "volume_roots" in refused.value.errors["volume"]
+
+
+OURS = SlurmSettings(partition="main", time_limit=3600, allow_request=("partition", "time_limit"))
+
+
+def test_what_of_a_job_may_be_asked_for(place: Place) -> None:
+    """The request's own where the settings allow it, else theirs; nothing where the platform is no cluster."""
+    policy = place.policy(slurm=OURS)
+    found = place.confine(policy, partition="gpu,main", time_limit="30m")
+    assert (found.partition, found.account, found.time_limit) == ("gpu,main", None, 1800)
+    found = place.confine(policy, partition="")
+    assert (found.partition, found.account, found.time_limit) == ("main", None, 3600)
+    assert place.confine().partition is None
+    for asked, field in ((policy, "account"), (place.policy(), "partition")):
+        with pytest.raises(InvalidRequest) as refused:
+            place.confine(asked, **{field: "x"})
+        assert list(refused.value.errors) == [field]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("partition", "-x"), ("partition", "a b"), ("partition", "a\nb"), ("time_limit", "0m"), ("time_limit", "1-00:00")],
+)
+def test_what_is_no_partition_or_time(place: Place, field: str, value: str) -> None:
+    """Refused by the field's name before Slurm is asked."""
+    with pytest.raises(InvalidRequest) as refused:
+        place.confine(place.policy(slurm=OURS), **{field: value})
+    assert list(refused.value.errors) == [field]
 
 
 @pytest.mark.parametrize("source", ["/proc", "/proc/self/root", "/sys", "/dev", "/dev/shm", "/run", "/etc", "/var/run"])

@@ -25,8 +25,8 @@ from engine.errors import (
     TooManyInstances,
 )
 from engine.instances import KEPT_COUNT, KEPT_SECONDS, Instances
-from engine.platform.lives import FETCHING_STARTS, LOCAL_STARTS
-from engine.platform.protocol import Entry, Report, Started, StartFailed, Stream
+from engine.platform.lives import FETCHING_STARTS, LOCAL_STARTS, QUEUE_HELD
+from engine.platform.protocol import Entry, Lost, Report, Started, StartFailed, Stream
 from engine.platform.request import InstanceFields, InstanceRequest
 from engine.records import Origin, Records
 from engine.runtime import Runtime
@@ -50,6 +50,9 @@ class TestPlatform:
         self.told: list[tuple[str, str]] = []
         self.running: dict[str, trio.Event] = {}
         self.code: int | None = 0
+        self.queue: trio.Event | None = None
+        self.lost: Lost | None = None
+        self.away = 0
 
     def admit(self, request: InstanceRequest) -> None:
         self.told.append(("admit", request.identity))
@@ -58,13 +61,17 @@ class TestPlatform:
         self.told.append(("run", ""))
 
     async def start(self, request: InstanceRequest, report: Report) -> Started:
-        return await self._begin("start", request)
+        return await self._begin("start", request, report)
 
     async def adopt(self, request: InstanceRequest, report: Report) -> Started:
-        return await self._begin("adopt", request)
+        return await self._begin("adopt", request, report)
 
-    async def _begin(self, how: str, request: InstanceRequest) -> Started:
+    async def _begin(self, how: str, request: InstanceRequest, report: Report) -> Started:
         self.told.append((how, request.identity))
+        if self.queue is not None:
+            await report.queued("7")
+            await self.queue.wait()
+            await report.placed()
         await trio.sleep(self.takes)
         if self.fails:
             raise self.fails
@@ -74,11 +81,16 @@ class TestPlatform:
     async def undo(self, identity: str) -> None:
         await trio.sleep(0.5)
         self.told.append(("undo", identity))
+        if self.away:
+            self.away -= 1
+            raise RuntimeUnavailable("not now", retry_after=30)
         self.running.pop(identity, None)
 
     async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
         self.told.append(("watch", request.identity))
         await self.running.setdefault(request.identity, trio.Event()).wait()
+        if self.lost:
+            raise self.lost
         return self.code
 
     async def stop(self, request: InstanceRequest, started: Started) -> None:
@@ -407,3 +419,81 @@ async def test_no_more_ended_ones_than_so_many(autojump_clock: MockClock) -> Non
         shown = [actor.id for actor in here.instances.shown()]
         assert (len(shown), shown[0]) == (KEPT_COUNT, "n3")
         assert len(await here.store.live("instance")) <= KEPT_COUNT + 1
+
+
+# A platform that has a queue
+
+
+async def test_whoever_asks_is_told_that_it_is_queued(autojump_clock: MockClock) -> None:
+    """A start that queues is answered after a while; it runs when its turn comes, whoever has left."""
+    platform = TestPlatform()
+    platform.queue = trio.Event()
+    async with service(platform) as here:
+        begun = trio.current_time()
+        actor = await here.start()
+        assert (actor.state, actor.facts.job, actor.facts.started) == ("queued", "7", None)
+        assert trio.current_time() - begun == pytest.approx(QUEUE_HELD, abs=0.1)
+        assert here.instances.progress(actor) == "fetching image"
+        await trio.sleep(86_400)
+        assert here.state() == "queued"
+        platform.queue.set()
+        await until_state(here, "running")
+        assert platform.words("start") == 1
+
+
+async def test_who_queues_takes_no_turn(autojump_clock: MockClock) -> None:
+    """However many are queued, others are submitted too."""
+    platform = TestPlatform()
+    platform.queue = trio.Event()
+    async with service(platform) as here, trio.open_nursery() as nursery:
+        for number in range(FETCHING_STARTS * 3):
+            nursery.start_soon(here.start, str(number))
+        await trio.sleep(1)
+        assert Counter(actor.state for actor in here.instances.shown()) == {"queued": FETCHING_STARTS * 3}
+        platform.queue.set()
+
+
+async def test_a_queued_start_is_stopped(autojump_clock: MockClock) -> None:
+    """It is undone, as often as that takes, and whoever waits is refused at once."""
+    platform = TestPlatform()
+    platform.queue, platform.away = trio.Event(), 2
+    async with service(platform) as here, trio.open_nursery() as nursery:
+
+        async def refused() -> None:
+            with pytest.raises(StartFailed):
+                await here.start()
+            assert here.state() == "stopping"
+
+        nursery.start_soon(refused)
+        await trio.sleep(1)
+        assert here.state() == "queued"
+        assert (await here.instances.stop("one", ORIGIN)).state == "failed"
+        assert platform.words("undo") == 3
+
+
+async def test_queued_over_a_restart(autojump_clock: MockClock) -> None:
+    """The next engine takes the queued start up, and no row is taken twice for what it is told again."""
+    platform, store = TestPlatform(), MemoryStore(TrioClock())
+    platform.queue = trio.Event()
+    async with service(platform, store) as here:
+        await here.start()
+    async with service(platform, store) as here:
+        await trio.sleep(1)
+        assert (here.state(), platform.words("adopt")) == ("queued", 1)
+        platform.queue.set()
+        await until_state(here, "running")
+
+
+async def test_what_its_platform_ended(autojump_clock: MockClock) -> None:
+    """It has failed, and why is kept; where it was told to stop, it has stopped, however that came about."""
+    platform = TestPlatform()
+    platform.lost = Lost("job_timed_out", "the time limit ended", 143)
+    async with service(platform) as here:
+        await here.start()
+        platform.running["one"].set()
+        await until_state(here, "failed")
+        facts = here.instances.show("one").facts
+        assert (facts.failure, facts.exit_code) == ("the time limit ended", 143)
+        await here.start("two")
+        ended = await here.instances.stop("two", ORIGIN)
+        assert (ended.state, ended.facts.failure, ended.facts.exit_code) == ("stopped", None, 143)
