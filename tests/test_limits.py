@@ -51,6 +51,18 @@ def test_so_many_then_a_wait_that_is_told(setup: Setup) -> None:
     assert shut(setup.limit, "192.0.2.1") == 0, "a new minute counts anew"
 
 
+def test_a_failure_at_the_very_end_of_a_minute(setup: Setup) -> None:
+    """It is the first of a new one: the window holds its beginning, not its end."""
+    for _ in range(2):
+        setup.limit.count("192.0.2.1")
+    setup.clock.now += limits.WINDOW
+    setup.limit.count("192.0.2.1")
+    for _ in range(2):
+        assert shut(setup.limit, "192.0.2.1") == 0
+        setup.limit.count("192.0.2.1")
+    assert shut(setup.limit, "192.0.2.1") == 60
+
+
 def test_a_new_minute_allows_as_many(setup: Setup) -> None:
     """Not one failure more than the first."""
     setup.limit.count("192.0.2.1")
