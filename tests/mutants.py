@@ -53,7 +53,7 @@ TESTS = {
     "engine/trust/key_lines.py": ("key_lines", "authorized_keys"),
     "engine/trust/weak_keys.py": ("keys",),
     "engine/runtime.py": ("runtime", "sessions", "pairings", "instances"),
-    "engine/sessions.py": ("sessions",),
+    "engine/sessions.py": ("sessions", "pairings"),
     "engine/pairings.py": ("pairings", "security_pairing", "interleavings"),
 }
 """File, and its tests, the quickest first."""

@@ -69,6 +69,19 @@ def test_an_unregister_keeps_every_other_byte(keys: AuthorizedKeys) -> None:
     assert keys.path.read_bytes() == HAND + b"\n# end"
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_one_key_of_three(keys: AuthorizedKeys, number: int) -> None:
+    """Whichever it is, and however its fingerprint sorts: changed, or taken out, it is the only one."""
+    three = sorted((A, B, C), key=lambda key: key.identity)
+    for key in three:
+        keys.register(key, FIVE, key.identity)
+    one = three[number].identity
+    keys.register(three[number], ("SHELL",))
+    assert granted(keys) == {key.identity: ("SHELL",) if key.identity == one else FIVE for key in three}
+    keys.unregister(one)
+    assert granted(keys) == {key.identity: FIVE for key in three if key.identity != one}
+
+
 def test_the_same_key_again_replaces_what_it_holds(keys: AuthorizedKeys) -> None:
     """In its own line, with the line end it had; said aloud, with what it held before."""
     put(keys, f"# x\r\n{LINE} me\r\n{B.openssh()} b\r\n")
