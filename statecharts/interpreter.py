@@ -59,11 +59,17 @@ class _Row(MachineTransition):
 class _Event(Event):
     """An event as `transitions` runs it: the first row of the state whose guards agree. No callbacks here either."""
 
+    def __init__(self, name: str, machine: Machine) -> None:
+        super().__init__(name, machine)
+        self._data = EventData(None, self, machine, None, (), {})
+        """Used for every step: none is begun inside another, and none is waited in."""
+
     def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
         rows = self.transitions.get(model.state)
         if rows is None:
             raise MachineError(f"{self.name} from {model.state}")
-        event_data = EventData(None, self, self.machine, model, args, kwargs)
+        event_data = self._data
+        event_data.model, event_data.args, event_data.kwargs = model, args, kwargs
         for row in rows:  # noqa: SIM110 - any() would make a generator of each step
             if row.execute(event_data):
                 return True
