@@ -180,10 +180,12 @@ def _print_start_page(doors: Doors) -> None:
     lines = [
         f"Hatchway is running at {doors.url}",
         f"  engine key   {doors.engine.own_key.identity}",
-        f"  keys         {doors.engine.home / 'authorized_keys'}",
+        f"  keys         {doors.engine.keys.path}",
         "  pair         hatchway engine pair",
         "  stop         Ctrl-C, or hatchway engine stop",
     ]
     if doors.tls is not None:
         lines.insert(1, f"  certificate  SHA-256 {doors.tls.fingerprint}")
+    if doors.engine.fleet is not None and doors.engine.fleet.not_durable:
+        lines.append(f"  warning      {doors.engine.fleet.not_durable}")
     print("\n".join(lines), flush=True)

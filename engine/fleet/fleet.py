@@ -58,6 +58,8 @@ class Fleet:
         self.handlers: dict[str, Handler] = {}
         self.on_tick: list[Callable[[], None]] = []
         """Called after each renewal of the lease."""
+        self.not_durable: str | None = None
+        """What is wrong with the store's durability, in words; None if nothing is."""
         self.hold_until: Callable[[float], None] = lambda elapsed: None
         """Told until when an answer from memory may be given again, whenever that is later than before."""
         self._follower: Follower | None = None
@@ -89,6 +91,19 @@ class Fleet:
             )
         if agreed != own[0]:
             await self.link.call(lambda client: client.set(key, own[0]))
+
+    async def check_durable(self) -> None:
+        """Name what of the store's setting could lose an answered change when its server fails."""
+        wanted = {b"appendonly": b"yes", b"appendfsync": b"always"}
+        try:
+            held = await self.link.call(lambda client: client.config_get(list(wanted)))
+        except StoreUnavailable:
+            self.not_durable = "the store does not tell whether it is durable"
+        else:
+            wrong = [f"{name.decode()} {value.decode()}" for name, value in wanted.items() if held.get(name) != value]
+            self.not_durable = f"the store may lose what was answered: it wants {', '.join(wrong)}" if wrong else None
+        if self.not_durable:
+            log.warning("store_not_durable", why=self.not_durable)
 
     async def _others(self) -> list[str]:
         """The live engines of the fleet but this one."""
@@ -216,6 +231,7 @@ async def open_fleet(url: str, clock: Clock, name: str) -> AsyncIterator[Fleet]:
         nursery.start_soon(link.run)
         connected = await _connect(fleet)
         if connected:
+            await fleet.check_durable()
             try:
                 yield fleet
             finally:
