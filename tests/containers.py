@@ -75,8 +75,8 @@ def living() -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for process in processes.own():
         words = process.argv[0].rstrip() if process.argv[0].startswith("Apptainer instance") else process.argv[-1]
-        name = words.rpartition("[")[2].rstrip("]").rpartition("/")[2]
-        if name.startswith(NAMES):
+        parts = words.rpartition("[")[2].rstrip("]").split("/")
+        for name in {part for part in parts[-2:] if part.startswith(NAMES)}:
             found.setdefault(name, []).append(process.pid)
     return found
 

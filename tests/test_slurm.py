@@ -213,7 +213,7 @@ async def test_queued_over_a_restart(place: Place, at_cluster: Cluster, monkeypa
 
 def node_programs(name: str) -> list[int]:
     """The two processes that mind an instance on its node, the guard first."""
-    found = [one for one in processes.own() if one.argv[-1].endswith(f"/{name}") and "node.py" in one.argv[-2]]
+    found = [one for one in processes.own() if one.argv[-1].split("/")[-2:-1] == [name] and "node.py" in one.argv[-2]]
     return sorted(process.pid for process in found)
 
 

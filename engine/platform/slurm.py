@@ -82,7 +82,8 @@ class Slurm:
 
     async def start(self, request: InstanceRequest, report: Report) -> Started:
         self.forget(request.identity)
-        folder, key = self._folder / request.identity, secrets.token_hex(12)
+        key = secrets.token_hex(12)
+        folder = self._folder / request.identity / key
         script = self._write(request, folder, key)
         try:
             job = await self._jobs.submit(key, _options(request, folder), script, folder / _SUBMITTED)
@@ -110,7 +111,7 @@ class Slurm:
             files.write_private(folder / program.name, program.read_bytes())
         run = shlex.join(["exec", "python3", "-I", "-S", str(folder / _NODE.name), str(folder)])
         files.write_private(folder / _SCRIPT, f"#!/bin/sh\nPATH={PATH}\nexport PATH\n{run}\n".encode())
-        files.write_private(folder / _KEY, key.encode())  # last: from here on there may be a job
+        files.write_private(folder.parent / _KEY, key.encode())  # last: from here on there may be a job
         return folder / _SCRIPT
 
     async def adopt(self, request: InstanceRequest, report: Report) -> Started:
@@ -140,13 +141,13 @@ class Slurm:
 
     def _begun(self, identity: str, key: str) -> Started | None:
         with suppress(OSError, msgspec.DecodeError):
-            begun = msgspec.json.decode((self._folder / identity / node.STARTED).read_bytes(), type=_Begun)
+            begun = msgspec.json.decode((self._of(identity) / node.STARTED).read_bytes(), type=_Begun)
             return Started(begun.entry, key, node=begun.node)
         return None
 
     def _failed(self, identity: str) -> int | None:
         with suppress(OSError, ValueError):
-            return int((self._folder / identity / node.FAILED).read_text())
+            return int((self._of(identity) / node.FAILED).read_text())
         return None
 
     def _failure(self, identity: str, job: Job | None) -> StartFailed:
@@ -174,7 +175,7 @@ class Slurm:
 
     async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
         job = await self._jobs.wait(started.since, lambda job: job is None or job.ended)
-        folder = self._folder / request.identity
+        folder = self._of(request.identity)
         by_itself = job is not None and job.end is None
         with trio.move_on_after(WRITTEN_WITHIN if request.command and by_itself else 0):
             while exit_code(folder) is None:  # noqa: ASYNC110 - written on another host
@@ -210,8 +211,12 @@ class Slurm:
 
     def _words(self, identity: str) -> str:
         with suppress(OSError):
-            return (self._folder / identity / node.WORDS).read_text(errors="replace")
+            return (self._of(identity) / node.WORDS).read_text(errors="replace")
         return ""
+
+    def _of(self, identity: str) -> Path:
+        """The folder of this start alone: what is left of an earlier job of the name writes elsewhere."""
+        return self._folder / identity / (self._key(identity) or "none")
 
     def _key(self, identity: str) -> str | None:
         with suppress(OSError):
