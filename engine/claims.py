@@ -33,6 +33,8 @@ class Claim:
         self.match = ""
         self._answered = trio.Event()
         self.result: SignedIn | Refusal | None = None
+        self.given_up = False
+        """The console has gone, and nobody waits for the answer any more."""
 
     @property
     def answered(self) -> bool:

@@ -90,7 +90,9 @@ class Engine:
             lambda: self.own_key,
             fleet,
         )
-        self.pairings = Pairings(self.runtime, codes, lambda: self.settings, self.sessions.start, fleet)
+        self.pairings = Pairings(
+            self.runtime, codes, lambda: self.settings, self.sessions.start, self.sessions.end, fleet
+        )
         if fleet is not None:
             most = lambda: self.settings.limits.wrong_codes_total  # noqa: E731
             self.pairings.elsewhere = Codes(

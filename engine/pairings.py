@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -53,6 +53,7 @@ class _Live:
 
 
 Start = Callable[..., Any]
+End = Callable[[str, str], Awaitable[None]]
 
 
 class Pairings:
@@ -64,10 +65,12 @@ class Pairings:
         store: Store,
         settings: Callable[[], Settings],
         start_session: Start,
+        end_session: End,
         shared: Shared | None = None,
     ) -> None:
         self.elsewhere: Elsewhere | None = None
-        self._runtime, self._settings, self._start_session = runtime, settings, start_session
+        self._runtime, self._settings = runtime, settings
+        self._start_session, self._end_session = start_session, end_session
         self._clock = runtime.clock
         self._live: dict[str, _Live] = {}
         self._recent: dict[str, float] = {}
@@ -181,13 +184,14 @@ class Pairings:
             await self._quietly(claim.id, "leave", claim.origin, "console_hung_up")
 
     async def leave(self, claim: Claim) -> None:
-        """The console hung up: its claim is void. It has its answer when this returns: a `y` that came first may have
-        been on its way to the store, and the session is the caller's to end."""
+        """The console hung up: its claim is void. A `y` that came first may be on its way to the store: where the claim
+        has its answer when this returns, the session is the caller's to end; else it ends as soon as it is made."""
         await self.go(claim)
         if self.elsewhere is not None:
             self.elsewhere.leave(claim)
         with trio.move_on_after(LEAVING):
             await claim.wait_answered()
+        claim.given_up = not claim.answered
 
     def _find(self, code: str) -> str | None:
         """The pairing of a code that is out. Every one is compared, each in constant time."""
@@ -279,7 +283,11 @@ class Pairings:
             live.terminal("failed", message=f"approved, but no session was made: {refused.detail}")
             return
         live.claim.answer(signed_in)
-        live.terminal("approved", message=MESSAGES["approved"])
+        if live.claim.given_up:
+            live.terminal("failed", message="approved, but the console had gone away")
+            await self._end_session(signed_in.token, "console_hung_up")
+        else:
+            live.terminal("approved", message=MESSAGES["approved"])
 
     def _refuse_claim(self, actor: Actor, data: Data) -> None:
         live: _Live = data["live"]

@@ -79,7 +79,7 @@ class CodeWorld:
         self.sessions = Sessions(
             self.runtime, self.stores[0], keys, tokens, challenges, lambda: settings, lambda: key().public
         )
-        self.pairings = Pairings(self.runtime, self.stores[1], lambda: settings, self.sessions.start)
+        self.pairings = Pairings(self.runtime, self.stores[1], lambda: settings, self.sessions.start, self.sessions.end)
         self.told: list[str] = []
         self.lines: dict[str, list[Any]] = {"A": [], "B": []}
         self.refused: set[str] = set()

@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -80,3 +82,37 @@ async def test_a_console_that_leaves_before_its_first_line(tmp_path: Path, patie
             reply.hang_up.set()
         await trio.sleep(3)
         assert (told, len(engine.pairings)) in ((["claimed", "left"], 0), ([], 1))  # the claim was never made, or left
+
+
+class HangingStore(MemoryStore):
+    """Takes a minute for a session's first change."""
+
+    async def commit(self, change: Change) -> None:
+        if change.chart == "session" and change.expected == 0:
+            await trio.sleep(60)
+        await super().commit(change)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("headers", [{}, {"accept": "application/json"}], ids=["streamed", "held"])
+async def test_a_console_that_leaves_while_its_session_hangs_in_the_store(tmp_path: Path, headers: Any) -> None:
+    """Its leaving waits for a while only; a session that is made after that is held by nobody, and ends at once."""
+    home, clock, told = tmp_path / "home", TrioClock(), list[str]()
+    shutil.copytree(template(), home)
+    clean_up()
+    async with open_engine(home, Settings, clock, inline=True, store=HangingStore(clock)) as engine:
+        issued = await engine.pairings.issue(FIVE, 3600, lambda event, **_: told.append(event), NOBODY)
+        reply, browser = Reply(), Browser(make_app(engine))
+        talk = partial(browser.talk, reply, "POST", "/api/auth/pair/request/", {"code": issued.code}, headers=headers)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(talk)
+            await trio.sleep(1)
+            nursery.start_soon(engine.pairings.answer, issued.id, True, NOBODY)
+            await trio.sleep(1)
+            reply.hang_up.set()
+            with trio.fail_after(10):
+                await reply.done.wait()
+            assert told == ["claimed"]
+        assert told == ["claimed", "failed"]
+        assert not list(engine.runtime.actors("session"))
+        assert b"token" not in reply.body
