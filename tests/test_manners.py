@@ -102,6 +102,15 @@ def test_other_media_types(mounts: Mounts, kind: str | None) -> None:
     )
 
 
+@pytest.mark.parametrize("second", ["application/json", "text/plain"])
+def test_two_media_types(mounts: Mounts, second: str) -> None:
+    """A type sent twice is a list, which no type is (RFC 9110 section 5.3): 415, whichever comes first."""
+    for kinds in (("application/json", second), (second, "application/json")):
+        headers = [f"Content-Type: {kind}" for kind in kinds]
+        answer = everywhere(mounts, "POST", VERIFY, *headers, body=b'{"nonce":"a","signature":"b"}')
+        assert code(answer) == (415, "unsupported_media_type")
+
+
 BODIES = {
     "empty": (b"", 400),
     "list": (b"[]", 400),

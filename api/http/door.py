@@ -110,9 +110,15 @@ def _admit(engine: Engine, door: Door, call: Call) -> Visit:
         engine.license.require(door.module)
     fields = None
     if door.body is not None and (call.body or door.body is not NoFields):
-        value = read_object(call.header(b"content-type"), call.body, engine.settings.limits.json_depth)
+        value = read_object(_content_type(call), call.body, engine.settings.limits.json_depth)
         fields = read_fields(door.body, value)
     return Visit(engine, call, holder, fields)
+
+
+def _content_type(call: Call) -> bytes | None:
+    """The body's type. Sent twice it is one value with a comma, and so none that is known (RFC 9110 section 5.3)."""
+    values = [value for name, value in call.headers if name == b"content-type"]
+    return b", ".join(values) if values else None
 
 
 def bearer(call: Call) -> str:
