@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes import effort, key, signed
 from tests.fleet import Relay, client, fleet, inspect, post
-from tests.processes import EngineProcess, sign_in
+from tests.processes import EngineProcess, prepare, sign_in
 from tests.redis_server import RedisServer, until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
@@ -122,6 +122,18 @@ def test_another_token_key_is_refused_at_start(three: Three, tmp_path: Path) -> 
         assert "setting `keys`" in lone.log()
     finally:
         lone.close()
+
+
+def test_the_settings_of_a_fleet(tmp_path: Path) -> None:
+    """Set as the README shows; a password is kept, and not shown."""
+    engine = EngineProcess(tmp_path / "home")
+    prepare(engine.home)
+    engine.command("config", "set", "store", "redis://me:secret@redis.example:6379/0")
+    engine.command("config", "set", "keys", str(tmp_path / "keys"))
+    for shown in (engine.command("config", "list"), engine.command("config", "get", "store")):
+        assert "redis.example" in shown
+        assert "secret" not in shown
+    assert "me:secret@" in (engine.home / "config.toml").read_text()
 
 
 def test_without_its_store_no_engine_starts(tmp_path: Path) -> None:

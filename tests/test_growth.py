@@ -1,0 +1,44 @@
+"""The README's arithmetic follows from the measured costs, and a session's row weighs what is reckoned with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.sessions import SessionFacts
+from engine.store.protocol import Change, Stored
+from engine.trust.permissions import FIVE
+from tests.bench.sizing import ABSORB_CPU, BUSY, ROW_BYTES, grow, most_sessions, rows
+from tests.fakes import ROOT
+from tests.redis_server import RedisServer, redis_store, speak
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_readmes_numbers_follow() -> None:
+    """Each row of its table, and where Redis gives out."""
+    for row in rows():
+        assert row in README
+    assert f"{most_sessions():,} sessions" in README
+
+
+def test_more_engines_help_only_so_far() -> None:
+    """Where every engine hears of more changes than it can take, the reckoning says so."""
+    with pytest.raises(OverflowError):
+        grow(int(BUSY / ABSORB_CPU * 1800) + 1)
+
+
+@pytest.mark.redis
+async def test_a_row_weighs_what_is_reckoned(tmp_path: Path) -> None:
+    """A thousand real sessions' facts in a real Redis, within a quarter."""
+    server = RedisServer(tmp_path / "redis", durable=False).start()
+    try:
+        async with redis_store(server.url) as store:
+            for number in range(1000):
+                facts = SessionFacts(f"SHA256:{number:043}", "key", FIVE, 3600, 1.8e9, 1.8e9 + 604_800, "203.0.113.5")
+                await store.commit(Change("session", f"{number:016}", 0, Stored(1, "active", 1.8e9 + 3600, facts)))
+        told = speak(server.port, "MEMORY", "USAGE", "hatchway:actors:session", "SAMPLES", "0")
+        assert int(told[1:]) / 1000 == pytest.approx(ROW_BYTES, rel=0.25)
+    finally:
+        server.close()
