@@ -1,0 +1,178 @@
+"""Two engines' runtimes over one store, in virtual time: whoever is first wins, and the other believes the store."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from engine.clock import TrioClock
+from engine.errors import EngineUnavailable
+from engine.records import Record, Records
+from engine.runtime import Runtime
+from engine.store.memory import MemoryStore
+from engine.store.protocol import Change
+from engine.store.redis_address import read_address
+from engine.store.redis_link import RedisLink
+from statecharts import session
+from statecharts.interpreter import EventRefused
+
+pytestmark = pytest.mark.virtual_time
+
+LIFETIME = 100.0
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """A session's, as far as its chart goes."""
+
+    lifetime: float = LIFETIME
+
+
+class SharedStore(MemoryStore):
+    """One that others write to as well; a step takes a moment to be stored, in which `meanwhile` may happen."""
+
+    shared = True
+    slowness = 0.0
+
+    async def commit(self, change: Change) -> None:
+        await trio.sleep(self.slowness)
+        await super().commit(change)
+
+
+class Side:
+    """One engine's runtime, and what it recorded."""
+
+    def __init__(self, store: SharedStore, clock: TrioClock) -> None:
+        self.records: list[Record] = []
+        self.runtime = Runtime(clock, Records(clock, self.records.append))
+        nothing = dict.fromkeys(("issue_token", "end_session", "clean_up_tokens"), lambda actor, data: None)
+        rules = {"session_lifetime": lambda facts, now: now + facts.lifetime}
+        self.runtime.register(session.CHART, facts=Facts, store=store, effects=nothing, rules=rules)
+
+    def told(self) -> list[tuple[str, str | None]]:
+        return [(record.event, record.target) for record in self.records]
+
+    async def send(self, event: str) -> None:
+        await self.runtime.send("session", "s", event)
+
+    async def hear(self, versions: Mapping[str, int]) -> None:
+        await self.runtime.absorb("session", versions)
+
+    @property
+    def state(self) -> str | None:
+        actor = self.runtime.peek("session", "s")
+        return actor.state if actor else None
+
+
+@pytest.fixture
+def sides() -> tuple[SharedStore, Side, Side]:
+    clock = TrioClock()
+    store = SharedStore(clock)
+    return store, Side(store, clock), Side(store, clock)
+
+
+Sides = tuple[SharedStore, Side, Side]
+
+
+async def started(side: Side) -> None:
+    await side.runtime.create("session", "s", "start", Facts(), proof="signature")
+
+
+async def test_an_event_finds_what_was_made_elsewhere(sides: Sides, autojump_clock: MockClock) -> None:
+    """Without a message: the store is asked in the event's turn. A logout there beats a renewal here."""
+    _, a, b = sides
+    await started(a)
+    await b.send("renew")
+    await a.send("logout")
+    with pytest.raises(EventRefused):
+        await b.send("renew")
+    assert (a.state, b.state) == (None, None)
+
+
+async def test_of_two_at_once_one_is_first(sides: Sides, autojump_clock: MockClock) -> None:
+    """A renewal and a logout that start from one version: whichever is stored second looks again, and none is lost."""
+    store, a, b = sides
+    await started(a)
+    store.slowness = 0.1
+    outcomes: list[str] = []
+
+    async def attempt(side: Side, event: str) -> None:
+        try:
+            await side.send(event)
+            outcomes.append(event)
+        except EventRefused:
+            outcomes.append(f"no {event}")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(attempt, a, "renew")
+        nursery.start_soon(attempt, b, "logout")
+    assert "logout" in outcomes
+    assert await store.load("session", "s") is None
+
+
+async def test_one_engine_sweeps(sides: Sides, autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    """An expiry is one record, of the engine that made the session; the other forgets it without a word."""
+    _, a, b = sides
+    for side in (a, b):
+        nursery.start_soon(side.runtime.run)
+    await started(a)
+    await b.hear({"s": 1})
+    await trio.sleep(LIFETIME + 30)
+    assert ("lifetime_elapsed", "expired") in a.told()
+    assert (a.state, b.state, b.told()) == (None, None, [])
+
+
+async def test_a_dead_engines_sessions_are_swept(
+    sides: Sides, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """The engine that made it is gone: another one sweeps it, some seconds later."""
+    _, a, b = sides
+    nursery.start_soon(b.runtime.run)
+    await started(a)
+    await b.hear({"s": 1})
+    await trio.sleep(LIFETIME + 30)
+    assert b.told() == [("lifetime_elapsed", "expired")]
+
+
+async def test_what_was_renewed_elsewhere_does_not_expire(
+    sides: Sides, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """Also where the renewal is stored while the expiry is on its way to the store."""
+    store, a, b = sides
+    nursery.start_soon(a.runtime.run)
+    await started(a)
+    await trio.sleep(LIFETIME - 0.05)
+    store.slowness = 0.1  # the expiry sets out at the deadline, the renewal was before it and comes first
+    await b.send("renew")
+    await trio.sleep(5)
+    assert a.told() == [("start", "active")]
+    assert a.state == "active"
+
+
+async def test_a_message_never_undoes(sides: Sides, autojump_clock: MockClock) -> None:
+    """A message of an older step, come late, changes nothing: the store is believed, not the message."""
+    _, a, b = sides
+    await started(a)
+    await b.hear({"s": 1})
+    await a.send("renew")
+    await b.hear({"s": 2})
+    await b.hear({"s": 1})
+    held: Any = b.runtime.peek("session", "s")
+    assert held.version == 2
+    await a.send("logout")
+    await b.hear({"s": 2})
+    assert b.state == "active"  # by that message there was nothing new
+    await b.hear({"s": 0})
+    assert b.state is None
+
+
+def test_without_the_extra_the_refusal_says_what_to_install() -> None:
+    """coredis is wanted by nobody but a fleet."""
+    with patch.dict(sys.modules, {"coredis": None}), pytest.raises(EngineUnavailable, match=r"hatchway\[fleet\]"):
+        RedisLink(read_address("redis://127.0.0.1:1/0"))
