@@ -165,6 +165,8 @@ async def test_header_size_of_a_second_request(served: Served, autojump_clock: M
         pytest.param(b"GET /hello HTTP/1.1\r\nHost : x\r\n\r\n", 400, id="space before colon"),
         pytest.param(b"GET /hello HTTP/1.1\r\n\r\n", 400, id="no Host"),
         pytest.param(b"GET /hello HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", 400, id="two Hosts"),
+        pytest.param(b"get /hello HTTP/1.1\r\nHost: x\r\n\r\n", 501, id="get"),
+        pytest.param(b"Post /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 501, id="Post"),
         pytest.param(b"GET /hello HTTP/1.2\r\nHost: x\r\n\r\n", 505, id="HTTP/1.2"),
         pytest.param(b"GET /hello HTTP/3.0\r\nHost: x\r\n\r\n", 505, id="HTTP/3.0"),
         pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, id="h2 prior knowledge"),

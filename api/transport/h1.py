@@ -33,6 +33,8 @@ def refusal(request: h11.Request, headers: Headers, head: bytes, limit: int) -> 
         return 431
     if request.http_version not in (b"1.1", b"1.0"):
         return 505
+    if not request.method.isupper():  # RFC 9110 9.1: `get` is no GET, which Hypercorn would make of it
+        return 501
     # RFC 9112 2.2 and 5.2: a bare LF or a folded line is where two parsers may part.
     if head.count(b"\n") != head.count(b"\r\n") or b"\r\n " in head or b"\r\n\t" in head:
         return 400
