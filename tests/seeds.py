@@ -29,7 +29,7 @@ import trio
 from trio.testing import MockClock
 from werkzeug.routing import Rule
 
-from engine import files, runtime
+from engine import files, mirror
 from engine.errors import SignatureRefused
 from engine.sessions import Sessions
 from engine.trust import keys as trust_keys
@@ -183,12 +183,14 @@ class _NoTurns:
 
     def take(self, key: object) -> None: ...
 
+    async def wait(self, key: object) -> None: ...
+
     def give(self, key: object) -> None: ...
 
 
 @contextmanager
 def _claim_not_atomic() -> Iterator[None]:
-    with patch.object(runtime, "Turns", _NoTurns), patch.object(SimulatedStore, "blind", True):
+    with patch.object(mirror, "Turns", _NoTurns), patch.object(SimulatedStore, "blind", True):
         yield
 
 
