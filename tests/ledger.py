@@ -15,6 +15,7 @@ from engine.trust.challenges import decode
 from tests.fakes import FINAL
 
 if TYPE_CHECKING:
+    from engine.engine import Engine
     from tests.simulation import Heard, World
 
 SLACK = 1.5
@@ -154,6 +155,15 @@ class Ledger:
         actor = life and life.engine.runtime.peek(record.chart, record.actor)
         if actor and actor.deadline is not None:
             self._deadlines[key] = (actor.deadline, "wall" if record.chart == "session" else "elapsed")
+
+    def taken_up(self, engine: Engine) -> None:
+        """A new life holds what the store does: a renewal too that was stored as the last one died, and never told."""
+        for actor in engine.runtime.actors("session"):
+            known, held = self.sessions.get(actor.id), self._deadlines.get(("session", actor.id))
+            told = known is None or known.renewing or {actor.deadline} <= known.deadlines or len(known.deadlines) > 1
+            if not told and held != (actor.deadline, "wall"):
+                self.fail(f"session {actor.id} came back with another end")
+            self._deadlines["session", actor.id] = (actor.deadline or 0.0, "wall")
 
     def gone(self, record: Record) -> bool:
         """Whether the console of a started session had hung up well before, with nothing in the engine's way."""

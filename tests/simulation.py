@@ -194,6 +194,7 @@ class World:
             engine.records.sinks.append(self.ledger.watch())
             self.life = life = Life(engine, (medium, codes), nursery)
             self.disturb("the engine starts")
+            self.ledger.taken_up(engine)
             self.alive.set()
             if seconds == float("inf"):
                 self.last_life.set()
