@@ -16,7 +16,7 @@ from engine.store import sqlite
 from engine.store.memory import MemoryStore
 from engine.store.protocol import AlreadyUsed, Change, Once, Store, Stored, VersionMoved
 from engine.store.sqlite import SCHEMA_VERSION, SQLiteStore
-from tests.redis_server import redis_store
+from tests.redis_server import RedisServer, redis_store
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -227,3 +227,14 @@ async def test_a_commit_whose_caller_leaves_is_made_all_the_same(tmp_path: Path)
         await trio.lowlevel.checkpoint()
     assert scope.cancelled_caught
     store.close()
+
+
+@pytest.mark.redis
+async def test_connections_that_break_are_not_missed(redis: RedisServer) -> None:
+    """However many of its own connections a fleet's engine loses, it gets another."""
+    async with redis_store(redis.url) as store:
+        for _ in range(100):
+            with pytest.raises(StoreUnavailable, match="missed"):  # noqa: PT012 - what is lost is lost inside
+                async with store.link.one_connection() as ask:
+                    await ask(b"PING")
+                    raise StoreUnavailable("messages were missed")

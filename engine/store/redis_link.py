@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any, TypeVar
 
 import structlog
@@ -20,6 +21,9 @@ PATIENCE = 1.0
 
 RETRY_AFTER = 2
 """Seconds after which a client may ask again."""
+
+BROKEN = 3.0
+"""Seconds without one answer, after which all connections are made anew."""
 
 REPLICA_MS = 800
 """Milliseconds in which a replica must have taken a change, where there is a Sentinel."""
@@ -44,6 +48,8 @@ class RedisLink:
         """Whether every change waits for a replica."""
         self._client: Any = None
         self._up = trio.Event()
+        self._failing_since = inf
+        """Since when nothing has worked; infinity while all does."""
         self.why = "not connected yet"
         """What went wrong last."""
 
@@ -81,7 +87,7 @@ class RedisLink:
                         told = True
                         task_status.started()
                     self._up.set()
-                    await trio.sleep_forever()
+                    await self._wait_broken()
             except Exception as error:  # a pool that fell apart, whatever for: made anew
                 self.why = _words(error)
             finally:
@@ -93,6 +99,12 @@ class RedisLink:
             await trio.sleep(pause)
             pause = min(pause * 2, 1.0)
 
+    async def _wait_broken(self) -> None:
+        """Until nothing has worked for a while: whatever the pool thinks of its connections, it is made anew."""
+        self._failing_since = inf
+        while trio.current_time() - self._failing_since < BROKEN:  # noqa: ASYNC110 - time itself is what is waited for
+            await trio.sleep(0.5)
+
     async def call(self, ask: Callable[[Any], Awaitable[T]], seconds: float = PATIENCE) -> T:
         """What the server answers. Raises StoreUnavailable: then nobody knows whether it was done."""
         client = self._client
@@ -100,12 +112,15 @@ class RedisLink:
             raise self._unavailable(self.why)
         try:
             with trio.fail_after(seconds):
-                return await ask(client)
+                answer = await ask(client)
+            self._failing_since = inf
         except (Exception, BaseExceptionGroup) as error:
             if _holds_cancelled(error):
                 raise
+            self._failing_since = min(self._failing_since, trio.current_time())
             self.why = _words(error)
             raise self._unavailable(self.why) from error
+        return answer
 
     def _unavailable(self, why: str) -> StoreUnavailable:
         return StoreUnavailable(f"the fleet's store can't be reached ({why}); try again", retry_after=RETRY_AFTER)
@@ -153,8 +168,9 @@ class RedisLink:
             raise self._unavailable(self.why) from error
         finally:
             if connection is not None:
-                connection.invalidate()
+                # In this order: the pool counts a connection that comes back broken as lent for ever.
                 client.connection_pool.release(connection)
+                connection.invalidate()
 
 
 def _holds_cancelled(error: BaseException) -> bool:
