@@ -102,8 +102,21 @@ async def follow(engine: EngineProcess, token: str, ends: list[bytes]) -> None:
         tail = b""
         with suppress(trio.BrokenResourceError):
             async for data in wire.stream:
-                tail = (tail + data)[-200:]
+                tail = (tail + data)[-1000:]
         ends.append(tail)
+
+
+async def hold_claim(engine: EngineProcess, code: str, ends: list[bytes]) -> None:
+    """Claim a code and hold the answer to its end."""
+    body = json.dumps({"code": code}).encode()
+    more = ("Content-Type: application/json", f"Content-Length: {len(body)}")
+    async with Wire(engine) as wire:
+        await wire.stream.send_all(wire.head("POST", "/api/auth/pair/request/", *more) + body)
+        whole = b""
+        with suppress(trio.BrokenResourceError):
+            async for data in wire.stream:
+                whole += data
+        ends.append(whole)
 
 
 async def dawdle(engine: EngineProcess, number: int) -> None:
@@ -160,9 +173,36 @@ async def test_streams_slow_clients_and_floods(engine: EngineProcess) -> None:
     assert took < 5
     assert len(ends) == STREAMS
     assert all(end.endswith(b"0\r\n\r\n") for end in ends), Counter(ends).most_common(3)
+    assert all(b'"event":"stop"' in end for end in ends)
     engine.start()
     with httpx.Client(base_url=engine.url) as client:
         assert inspect(client, kept) == 200
+
+
+async def test_the_last_words_of_a_stopped_engine(engine: EngineProcess) -> None:
+    """SIGTERM: who follows the events reads of the stop and of what it ended, a claim is refused, its terminal is told
+    why; all within 5 s."""
+    with httpx.Client(base_url=engine.url) as client:
+        master = sign_in(client, key("own"))["token"]
+    events, claims = list[bytes](), list[bytes]()
+    with engine.operator_connection() as peer:
+        peer.settimeout(10)
+        lines = peer.makefile("rb")
+        peer.sendall(b'{"op":"pair","lifetime":3600}\n')
+        code = json.loads(lines.readline())["code"]
+        async with trio.open_nursery() as streams:
+            streams.start_soon(follow, engine, master, events)
+            streams.start_soon(hold_claim, engine, code, claims)
+            claimed = json.loads(await trio.to_thread.run_sync(lines.readline))
+            assert claimed["event"] == "claimed"
+            took = await trio.to_thread.run_sync(engine.terminate)
+        told = [json.loads(line) for line in lines]
+    assert took < 5
+    assert told[-1] == {"event": "withdrawn", "message": "withdrawn: the engine was stopped"}
+    assert b'"code":"invalid_pairing_code"' in claims[0]
+    assert claims[0].endswith(b"0\r\n\r\n")
+    read = [json.loads(frame.split(b"\n")[0]) for frame in events[0].split(b"data: ")[1:]]
+    assert [(record["chart"], record["event"]) for record in read][-2:] == [("engine", "stop"), ("pairing", "withdraw")]
 
 
 @pytest.mark.fuzz
