@@ -31,11 +31,15 @@ class Violation(Exception):
 class Known:
     """A session as its owner knows it: when it may end, and whether somebody has tried to end it."""
 
-    def __init__(self, expires_at: float) -> None:
-        self.deadlines = {expires_at}
+    def __init__(self, expires_at: float, wall: float) -> None:
+        self.expect({expires_at}, wall)
         self.renewing = 0
         self.ending = 0
         self.ended = False
+
+    def expect(self, deadlines: set[float], wall: float) -> None:
+        """It may end at any of these. `latest` is the latest wall time since that was known."""
+        self.deadlines, self.latest = deadlines, wall
 
 
 class Asked(NamedTuple):
@@ -77,7 +81,10 @@ class Ledger:
 
     def highest(self) -> float:
         """The latest wall time there ever was."""
-        self._highest = max(self._highest, self.world.clock.wall())
+        now = self.world.clock.wall()
+        self._highest = max(self._highest, now)
+        for known in self.sessions.values():
+            known.latest = max(known.latest, now)
         return self._highest
 
     # What people are told
@@ -90,7 +97,7 @@ class Ledger:
             raise Violation(f"signed in twice with one {proof}")
         name = json.loads(decode(token.split(".")[1]))["sid"]
         self.note(f"signed in {name} by {proof}")
-        self.sessions[name] = Known(session["expires_at"])
+        self.sessions[name] = Known(session["expires_at"], self.world.clock.wall())
         self.tokens[token] = name
         return token
 
@@ -119,7 +126,7 @@ class Ledger:
         may_be_over = known.ending or known.ended or self.highest() >= min(known.deadlines | {own_end})
         if not may_be_over:
             raise Violation(f"the acknowledged session {name} is lost")
-        if self.highest() >= max(known.deadlines | {own_end}) + 1 and not known.renewing:
+        if known.latest >= max(known.deadlines | {own_end}) + 1 and not known.renewing:
             known.ended = True
         return False
 

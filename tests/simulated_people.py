@@ -91,10 +91,12 @@ async def renew(world: World, token: str) -> str | None:
         return None
     if not ledger.judge(token, asked, reply):
         # Nobody knows whether it was stored, nor with which lifetime.
-        known.deadlines |= {asked.wall + seconds for seconds in (60, 120, 3600)} if not reply.whole else set()
+        if not reply.whole:
+            known.expect(known.deadlines | {asked.wall + seconds for seconds in (60, 120, 3600)}, world.clock.wall())
         return None
     session: dict[str, Any] = reply.json()
-    known.deadlines = {session["expires_at"]} | (known.deadlines if known.renewing else set())
+    told = {session["expires_at"]} | (known.deadlines if known.renewing else set())
+    known.expect(told, world.clock.wall())
     ledger.tokens[session["token"]] = ledger.tokens[token]
     return str(session["token"])
 
