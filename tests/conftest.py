@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,9 @@ LEFT_OUT = [*MISSING, *(marker for marker, may in ALLOWED.items() if not may())]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """In CI nothing may be missing."""
+    """In CI nothing may be missing. Commands that tests start obey Ctrl-C and hang-up, though nohup started the run."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if MISSING and os.environ.get("CI") == "true":
         raise pytest.UsageError(f"CI must run every test, and this machine lacks: {', '.join(MISSING)}")
 

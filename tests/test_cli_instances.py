@@ -44,7 +44,10 @@ async def test_a_commands_life(place: Place) -> None:
         assert "sh -c cat /in;" in shown
         assert "requested_at" in shown
         stopped = await command(place.home, "instance", "stop", name, code=1)
-        assert stopped.stderr.decode().strip() == "this engine has no such instance that is live"
+        assert stopped.stderr.decode().splitlines() == [
+            "this engine has no such instance that is live",
+            "see which instances there are: hatchway instance list",
+        ]
         assert (await told(place.home, "instance", "show", name))["exit_code"] == 3
         table = (await command(place.home, "instance", "list")).stdout.decode().splitlines()
         assert table[0].split() == ["NAME", "STATE", "WHY", "EXIT", "AGE", "IMAGE"]
