@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import trio
 
 from engine.errors import Refusal
+from engine.holders import SignedIn
 from engine.records import Origin
-from engine.sessions import SignedIn
 
 
 class Terminal(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -12,12 +11,10 @@ from typing import Any
 
 import structlog
 import trio
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from engine import files
 from engine.clock import Clock, SystemClock, counted_turns
-from engine.errors import EngineUnavailable, KeyRefused, Refusal
+from engine.errors import EngineUnavailable, Refusal
 from engine.fleet.codes import Codes
 from engine.fleet.fleet import Fleet, open_fleet
 from engine.instances import Instances, is_live
@@ -36,21 +33,16 @@ from engine.store.memory import MemoryStore
 from engine.store.protocol import Store
 from engine.store.redis_address import is_redis
 from engine.store.sqlite import SQLiteStore
-from engine.trust import keys as trust_keys
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.challenges import Challenges
-from engine.trust.keys import PublicKey
 from engine.trust.license import License, load_license
-from engine.trust.permissions import MASTER
+from engine.trust.own_keys import load_own_key, load_token_keys
 from engine.trust.tokens import Tokens, key_id
 
 log = structlog.get_logger(__name__)
 
 KEYS_WATCHED = 1.0
 """Seconds between two looks at authorized_keys for a hand edit; every use of a session looks too."""
-
-OLD_KEY_KEPT = 24 * 3600
-"""Seconds a rotated token key still verifies: no token lasts longer (section 8)."""
 
 
 class Engine:
@@ -79,7 +71,7 @@ class Engine:
         self.records = Records(clock, self.journal, log_record, last_seq=self.journal.last_seq)
         self.runtime = Runtime(clock, self.records)
         self.license = self._load_license()
-        self.tokens = Tokens(clock, identity, *_token_keys(self.keys_in))
+        self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
         self.sessions = Sessions(
             self.runtime,
             store,
@@ -159,7 +151,7 @@ class Engine:
         if self.keys_in == self.home:
             return
         try:
-            key, old = _token_keys(self.keys_in)
+            key, old = load_token_keys(self.keys_in)
             if key_id(key.public_key()) != self.tokens.key_ids()[0]:
                 self.tokens.use(key, old)
         except (Refusal, OSError) as fault:
@@ -181,7 +173,7 @@ class Engine:
         settings, waiting = reload(self.settings, self._load())
         own_key, token_keys, license_ = (
             load_own_key(self.home, self.keys),
-            _token_keys(self.keys_in),
+            load_token_keys(self.keys_in),
             self._load_license(),
         )
         also(settings)
@@ -205,50 +197,11 @@ class Engine:
         }
 
 
-def load_own_key(home: Path, keys: AuthorizedKeys) -> PublicKey:
-    """The engine's own public key; at first start it is made, and authorized with MASTER (section 2.3)."""
-    path = home / "private-key.pem"
-    try:
-        return trust_keys.read_public_half(files.read_private(path))
-    except FileNotFoundError:
-        pass
-    made = trust_keys.generate_key()
-    # Authorized first: a crash between the two leaves a key that nobody holds, not an engine locked out of itself.
-    keys.register(made.public, (MASTER,), comment="engine", own=True)
-    files.write_private(path, made.pem(), overwrite=False)
-    return made.public
-
-
 def make_own_key(home: Path, settings: Settings) -> None:
     """Make the engine's own key ahead of its first start, unless another engine is at it. Raises FileRefused."""
     files.make_private_dir(home)
     with suppress(files.LockHeld), files.locked(home / "engine.lock", wait=False):
         load_own_key(home, AuthorizedKeys(keys_folder(home, settings) / "authorized_keys"))
-
-
-def _token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | None]:
-    """The token key, made where there is none, and the rotated one while tokens of it may live."""
-    path, old = home / "token-key.pem", home / "token-key-old.pub"
-    try:
-        key = trust_keys.read_token_key(files.read_private(path))
-    except FileNotFoundError:
-        key = trust_keys.generate_token_key()
-        try:
-            files.write_private(path, trust_keys.token_key_pem(key), overwrite=False)
-        except FileExistsError:  # another engine of the fleet, with which the folder is shared, was first
-            key = trust_keys.read_token_key(files.read_private(path))
-    try:
-        fresh = time.time() - old.stat().st_mtime < OLD_KEY_KEPT
-        return key, _public_token_key(files.read_private(old)) if fresh else None
-    except FileNotFoundError:
-        return key, None
-
-
-def _public_token_key(data: bytes) -> Ed25519PublicKey:
-    key = load_pem_public_key(data)
-    if not isinstance(key, Ed25519PublicKey):
-        raise KeyRefused("token-key-old.pub is not an Ed25519 key: remove it")
-    return key
 
 
 @asynccontextmanager

@@ -5,13 +5,11 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
-
-import msgspec
-import structlog
+from typing import Literal
 
 from engine.clock import Clock
-from engine.errors import NotFound, PermissionDenied, SignatureRefused, TokenRefused
+from engine.errors import NotFound, SignatureRefused, TokenRefused
+from engine.holders import Holder, Method, SessionFacts, SignedIn
 from engine.records import NOBODY, Origin
 from engine.runtime import Actor, Data, Outcome, Runtime
 from engine.settings import Settings
@@ -26,42 +24,8 @@ from engine.trust.tokens import Tokens
 from statecharts import session
 from statecharts.interpreter import EventRefused
 
-log = structlog.get_logger(__name__)
-
-Method = Literal["key", "pairing"]
-
 UNKNOWN = -1
 """No actor's version: the store is asked for it."""
-
-
-class SessionFacts(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a session. Times in epoch seconds; `latest` bounds every renewal."""
-
-    identity: str
-    method: Method
-    permissions: tuple[str, ...]
-    lifetime: int
-    started_at: float
-    latest: float
-    address: str
-
-
-class SignedIn(NamedTuple):
-    """What a sign-in or a renewal answers (section 2.2); `expires_at` in epoch seconds."""
-
-    token: str
-    permissions: tuple[str, ...]
-    expires_at: int
-
-
-class Holder(NamedTuple):
-    """Who a good token belongs to, and what it may do now. `expires_at` is the token's own, in epoch seconds."""
-
-    session: str
-    identity: str
-    method: Method
-    permissions: tuple[str, ...]
-    expires_at: int
 
 
 class Sessions:
@@ -292,12 +256,6 @@ class Sessions:
     async def end(self, token: str, cause: str) -> None:
         """End the session of a token that never reached its owner."""
         await self._revoke(self._tokens.read(token).sid, NOBODY, cause)
-
-
-def require(holder: Holder, needed: str) -> None:
-    """Raises PermissionDenied unless the holder has the permission, in the grade it is needed."""
-    if not permissions.allows(holder.permissions, needed):
-        raise PermissionDenied(needed)
 
 
 def _lifetime_ends(facts: SessionFacts, now: float) -> float:

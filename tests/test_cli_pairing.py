@@ -19,9 +19,9 @@ from engine.clock import SystemClock
 from engine.engine import Engine, open_engine
 from engine.errors import PairingCodeRefused, PairingExpired, Refusal
 from engine.files import make_private_dir, write_private
+from engine.holders import SignedIn
 from engine.pairings import Claim
 from engine.records import NOBODY, Origin
-from engine.sessions import SignedIn
 from engine.settings import Settings
 from tests.fakes import ROOT, key, vectors
 from tests.terminal import CALL, Screen, terminal

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.sessions import SessionFacts
+from engine.holders import SessionFacts
 from engine.store.protocol import Change, Stored
 from engine.trust.permissions import FIVE
 from tests.bench.sizing import ABSORB_CPU, BUSY, ROW_BYTES, grow, most_sessions, rows

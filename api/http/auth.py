@@ -17,8 +17,8 @@ from api.http.problems import problem
 from api.http.shapes import told
 from engine.durations import InvalidDuration, format_duration, lifetime
 from engine.errors import InvalidRequest, Refusal
+from engine.holders import SignedIn
 from engine.pairings import Claim
-from engine.sessions import SignedIn
 from engine.trust.challenges import LIFETIME
 from statecharts.pairing import DECISION_WINDOW
 

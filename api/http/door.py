@@ -15,7 +15,7 @@ from api.http.problems import BadRequest, problem_answer
 from api.http.shapes import Param
 from engine.engine import Engine
 from engine.errors import FileRefused, Refusal, TokenRefused
-from engine.sessions import Holder, require
+from engine.holders import Holder, require
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from api.http.door import Visit, bearer
 from engine.engine import Engine
 from engine.errors import InvalidRequest, Refusal
 from engine.followers import FollowerDropped
+from engine.holders import require
 from engine.journal_files import Line
-from engine.sessions import require
 from engine.trust.permissions import MASTER
 
 SHARED = 64

@@ -8,7 +8,7 @@ import trio
 
 from api.http.call import NO_STORE, Answer, Call
 from api.http.door import Visit, bearer
-from engine.sessions import require
+from engine.holders import require
 from engine.trust.permissions import MASTER
 
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")

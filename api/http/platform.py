@@ -13,11 +13,11 @@ from api.http.call import Answer, Headers, json_answer
 from api.http.door import Visit, bearer
 from api.http.problems import problem_answer
 from engine.errors import InvalidRequest, Refusal
+from engine.holders import require
 from engine.instances import is_live
 from engine.platform.protocol import StartFailed, Stream
 from engine.records import Origin
 from engine.runtime import Actor
-from engine.sessions import require
 
 LOOK = 0.25
 """Seconds between two looks at a log that is followed: it may lie on a file system that tells nobody of a change."""

@@ -15,9 +15,9 @@ import trio
 from engine.claims import Claim
 from engine.errors import PairingCodeRefused, PairingExpired, Refusal, StoreUnavailable
 from engine.fleet.fleet import Fleet
+from engine.holders import SignedIn
 from engine.pairings import REMEMBERED, Pairings
 from engine.records import Origin
-from engine.sessions import SignedIn
 from engine.store.redis import PREFIX
 from engine.store.scripts import CLAIM, PUBLISH
 from statecharts.pairing import CLAIM_WINDOW

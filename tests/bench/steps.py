@@ -17,9 +17,9 @@ import trio
 from transitions import Machine
 
 from engine.clock import SystemClock
+from engine.holders import SessionFacts
 from engine.records import Records
 from engine.runtime import Runtime
-from engine.sessions import SessionFacts
 from engine.store.memory import MemoryStore
 from engine.timers import Timers
 from statecharts import session

@@ -1,0 +1,58 @@
+"""The engine's own keys, made where there are none: the RSA key it signs in with, the Ed25519 key of its tokens."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from engine import files
+from engine.errors import KeyRefused
+from engine.trust import keys
+from engine.trust.authorized_keys import AuthorizedKeys
+from engine.trust.keys import PublicKey
+from engine.trust.permissions import MASTER
+
+OLD_KEY_KEPT = 24 * 3600
+"""Seconds a rotated token key still verifies: no token lasts longer (section 8)."""
+
+
+def load_own_key(home: Path, authorized: AuthorizedKeys) -> PublicKey:
+    """The engine's own public key; at first start it is made, and authorized with MASTER (section 2.3)."""
+    path = home / "private-key.pem"
+    try:
+        return keys.read_public_half(files.read_private(path))
+    except FileNotFoundError:
+        pass
+    made = keys.generate_key()
+    # Authorized first: a crash between the two leaves a key that nobody holds, not an engine locked out of itself.
+    authorized.register(made.public, (MASTER,), comment="engine", own=True)
+    files.write_private(path, made.pem(), overwrite=False)
+    return made.public
+
+
+def load_token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | None]:
+    """The token key, made where there is none, and the rotated one while tokens of it may live."""
+    path, old = home / "token-key.pem", home / "token-key-old.pub"
+    try:
+        key = keys.read_token_key(files.read_private(path))
+    except FileNotFoundError:
+        key = keys.generate_token_key()
+        try:
+            files.write_private(path, keys.token_key_pem(key), overwrite=False)
+        except FileExistsError:  # another engine of the fleet, with which the folder is shared, was first
+            key = keys.read_token_key(files.read_private(path))
+    try:
+        fresh = time.time() - old.stat().st_mtime < OLD_KEY_KEPT
+        return key, _public_token_key(files.read_private(old)) if fresh else None
+    except FileNotFoundError:
+        return key, None
+
+
+def _public_token_key(data: bytes) -> Ed25519PublicKey:
+    key = load_pem_public_key(data)
+    if not isinstance(key, Ed25519PublicKey):
+        raise KeyRefused("token-key-old.pub is not an Ed25519 key: remove it")
+    return key
