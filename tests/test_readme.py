@@ -74,15 +74,17 @@ def wait_ready(engine: subprocess.Popen[bytes], port: int, seconds: float) -> No
 
 
 @pytest.fixture
-def workers(request: pytest.FixtureRequest) -> str:
-    """How many door processes the engine has."""
-    return str(request.param)
+def setting(request: pytest.FixtureRequest) -> dict[str, str]:
+    """What is set besides: nothing, door processes, or the fleet's store."""
+    if request.param == "redis":
+        return {"HATCHWAY_STORE": request.getfixturevalue("redis").url}
+    return {"HATCHWAY_WORKERS": str(request.param)}
 
 
 @pytest.fixture
-def running(port: int, environ: dict[str, str], tmp_path: Path, workers: str) -> Iterator[None]:
+def running(port: int, environ: dict[str, str], tmp_path: Path, setting: dict[str, str]) -> Iterator[None]:
     """`hatchway engine start`, as the README's first command leaves it, on a port of the test's."""
-    environ = environ | {"HATCHWAY_WORKERS": workers}
+    environ = environ | setting
     program = [sys.executable, "-c", "from api.cli import main; main()", "engine", "start", "--port", str(port)]
     with (tmp_path / "engine.log").open("wb") as log:
         engine = subprocess.Popen(program, cwd=ROOT, env=environ, stdout=log, stderr=log)
@@ -106,10 +108,10 @@ def key_with_plus_and_slash() -> bytes:
 @pytest.mark.tools
 @pytest.mark.usefixtures("running")
 @pytest.mark.parametrize(
-    ("awkward", "workers"),
-    [(False, 1), (True, 2)],
-    ids=["openssl's key", "+ and / in the fingerprint, two doors"],
-    indirect=["workers"],
+    ("awkward", "setting"),
+    [(False, 1), (True, 2), pytest.param(False, "redis", marks=pytest.mark.redis)],
+    ids=["openssl's key", "+ and / in the fingerprint, two doors", "Redis"],
+    indirect=["setting"],
 )
 def test_every_block_runs(port: int, environ: dict[str, str], tmp_path: Path, awkward: bool) -> None:
     """The transcripts, in the README's order, in one shell: keys made by us and by openssl, both algorithms, logout."""
