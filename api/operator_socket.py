@@ -124,14 +124,15 @@ class OperatorSocket:
                 await self._engine.pairings.withdraw(issued.id, OPERATOR)
 
     def _issued(self, issued: Issued, granted: tuple[str, ...], lifetime: int) -> dict[str, Any]:
+        longest = self._engine.settings.session_max_age.pairing
         return {
             "event": "issued",
             "code": issued.code,
             "permissions": granted,
-            "lifetime": lifetime,
+            "lifetime": min(lifetime, longest),
             "expires_in": issued.expires_in,
             "console": self._status().get("url"),
-            "session_max_age": self._engine.settings.session_max_age.pairing,
+            "session_max_age": longest,
         }
 
     async def _answers(self, lines: Lines, issued: Issued, scope: trio.CancelScope) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
@@ -22,7 +23,7 @@ from engine.files import make_private_dir, write_private
 from engine.holders import SignedIn
 from engine.pairings import Claim
 from engine.records import NOBODY, Origin
-from engine.settings import Settings
+from engine.settings import SessionMaxAge, Settings
 from tests.fakes import ROOT, key, vectors
 from tests.terminal import CALL, Screen, terminal
 
@@ -87,6 +88,14 @@ async def host(home: Path) -> AsyncIterator[Host]:
 
 def signed_in(engine: Engine) -> int:
     return sum(actor.state == "active" for actor in engine.runtime.actors("session"))
+
+
+async def test_no_lifetime_is_told_that_no_session_reaches(home: Path) -> None:
+    """Where sessions may last half an hour, that is what an hour comes to."""
+    async with host(home) as at:
+        at.engine.settings = msgspec.structs.replace(at.engine.settings, session_max_age=SessionMaxAge(pairing=1800))
+        async with terminal("engine", "pair", "--lifetime", "1h", home=home) as screen:
+            await screen.wait_for("Lifetime      30m, renewed while used, 30m at most")
 
 
 async def test_yes_signs_the_console_in(home: Path) -> None:
