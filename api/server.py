@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import trio
@@ -66,7 +66,7 @@ async def serve(
     check_hypercorn()
     context, config = Context(limits, lane), ServerConfig(limits, clock or SystemClock())
     at_once = 1 if shared else ACCEPTED_AT_ONCE
-    try:
+    with _closed(sockets), _failed_start():
         async with _lifespan(app, config) as state, trio.open_nursery() as nursery:
             nursery.start_soon(sweep, context.queues, context.refresh)
 
@@ -88,13 +88,26 @@ async def serve(
                 for connection in list(context.connections):
                     connection.cut()
             nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def _closed(sockets: Sequence[socket.socket]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _close(sockets)
+
+
+@contextmanager
+def _failed_start() -> Iterator[None]:
+    """An app that did not start is our own error, whatever else came with it."""
+    try:
+        yield
     except BaseExceptionGroup as group:
         failure = next((error for error in _leaves(group) if isinstance(error, LifespanFailureError)), None)
         if failure is None:
             raise
         raise EngineUnavailable(f"the app did not start: {failure}") from group
-    finally:
-        _close(sockets)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

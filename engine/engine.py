@@ -82,20 +82,26 @@ class Engine:
             lambda: self.own_key,
             fleet,
         )
-        self.pairings = Pairings(
-            self.runtime, codes, lambda: self.settings, self.sessions.start, self.sessions.end, fleet
-        )
-        if fleet is not None:
-            most = lambda: self.settings.limits.wrong_codes_total  # noqa: E731
-            self.pairings.elsewhere = Codes(
-                fleet, self.pairings, most, self.sessions.started_elsewhere, self.sessions.name_of
-            )
+        self.pairings = self._pairings(codes)
         self.instances = Instances(self.runtime, own or store, self._platform(), lambda: self.settings, home)
         self.metrics = Metrics(self.runtime, store, self.journal, self.started_at)
         self.certificate: str | None = None
         """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
+
+    def _pairings(self, codes: Store) -> Pairings:
+        start, end = self.sessions.start, self.sessions.end
+        pairings = Pairings(self.runtime, codes, lambda: self.settings, start, end, self.fleet)
+        if self.fleet is not None:
+
+            def most() -> int:
+                return self.settings.limits.wrong_codes_total
+
+            pairings.elsewhere = Codes(
+                self.fleet, pairings, most, self.sessions.started_elsewhere, self.sessions.name_of
+            )
+        return pairings
 
     def _platform(self) -> Platform:
         def allow_root() -> bool:
@@ -225,11 +231,7 @@ async def open_engine(
     clock = clock or SystemClock()
     os.umask(0o077)
     async with AsyncExitStack() as stack:
-        files.make_private_dir(home)
-        try:
-            stack.enter_context(files.locked(home / "engine.lock", wait=False))
-        except files.LockHeld:
-            raise EngineUnavailable(f"another engine runs on {home}: stop it with `hatchway engine stop`") from None
+        _take_folder(stack, home)
         if store is None:
             store = database = SQLiteStore(_database(home), clock, inline=inline)
             stack.callback(database.close)
@@ -250,6 +252,14 @@ async def open_engine(
                 yield engine
             finally:
                 nursery.cancel_scope.cancel()
+
+
+def _take_folder(stack: AsyncExitStack, home: Path) -> None:
+    files.make_private_dir(home)
+    try:
+        stack.enter_context(files.locked(home / "engine.lock", wait=False))
+    except files.LockHeld:
+        raise EngineUnavailable(f"another engine runs on {home}: stop it with `hatchway engine stop`") from None
 
 
 def _database(home: Path) -> Path:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +185,17 @@ def tls_engine(home: Path) -> Iterator[EngineProcess]:
         yield engine.start()
     finally:
         engine.close()
+
+
+def wait_answering(engine: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Until an engine that a test has started itself is ready; its log tells why it is not."""
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and engine.poll() is None:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"{url.rstrip('/')}/readyz").status_code == 200:
+                return
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
 
 
 def sign_in(client: httpx.Client, private: PrivateKey | None = None, **more: Any) -> dict[str, Any]:

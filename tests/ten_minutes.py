@@ -12,16 +12,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 from playwright.sync_api import Page
 
 from tests.browser import Host, Terminal, running_chromium, visiting
 from tests.containers import IMAGE, new_name
 from tests.fakes import ROOT
 from tests.ordinary import PATH, as_user, python, user
+from tests.processes import wait_answering
 
 CLONE = "git clone -q URL hatchway && cd hatchway"
 SET_UP = "python3 -m venv .venv && .venv/bin/pip install -q . && . .venv/bin/activate"
@@ -95,22 +95,13 @@ class Newcomer:
             command = self.call(f"exec {START.rstrip('& ')}")
             running = subprocess.Popen(command, cwd=self.checkout, env=self.environ, stdout=log, stderr=log)
         try:
-            self._wait_ready(running)
+            wait_answering(running, self.host.url, self.home / "engine.log")
             self.note(START, f"(answers at {self.host.url})", began)
             yield
             assert running.wait(20) == 0
         finally:
             running.terminate()
             running.wait(20)
-
-    def _wait_ready(self, running: subprocess.Popen[bytes]) -> None:
-        until = time.monotonic() + 40
-        while time.monotonic() < until and running.poll() is None:
-            with suppress(httpx.TransportError):
-                if httpx.get(f"{self.host.url}readyz").status_code == 200:
-                    return
-            time.sleep(0.05)
-        raise AssertionError((self.home / "engine.log").read_text())
 
     def pair(self) -> None:
         """A browser signs in by the code that the terminal shows, and the operator's `y`."""

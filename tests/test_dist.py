@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ import pytest
 from tests.browser import free_port
 from tests.checkout import copy_project, project_files
 from tests.fakes import ROOT
+from tests.processes import wait_answering
 
 pytestmark = [pytest.mark.process, pytest.mark.tools]
 
@@ -134,7 +134,7 @@ def test_it_runs(version: str, installed: dict[str, Future[Path]], tmp_path: Pat
             [bin_folder / "hatchway", "engine", "start"], env=env, cwd=tmp_path, stdout=file, stderr=file
         )
     try:
-        wait_ready(engine, f"http://127.0.0.1:{port}", log)
+        wait_answering(engine, f"http://127.0.0.1:{port}", log)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
             assert "Hatchway" in client.get("/").text
             for name in CONSOLE:
@@ -147,13 +147,3 @@ def test_it_runs(version: str, installed: dict[str, Future[Path]], tmp_path: Pat
         engine.kill()
         engine.wait()
     assert "Warning" not in log.read_text()
-
-
-def wait_ready(engine: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    until = time.monotonic() + 40
-    while time.monotonic() < until and engine.poll() is None:
-        with suppress(httpx.TransportError):
-            if httpx.get(f"{url}/readyz").status_code == 200:
-                return
-        time.sleep(0.1)
-    raise AssertionError(log.read_text())

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import trio
 
 from api.http.app import make_app
 from engine.clock import TrioClock
-from engine.engine import open_engine
+from engine.engine import Engine, open_engine
 from engine.records import NOBODY
 from engine.settings import Settings
 from engine.store.memory import MemoryStore
@@ -58,6 +60,18 @@ def test_a_seed_repeats() -> None:
     assert stories[0] == stories[1]
 
 
+@asynccontextmanager
+async def small_engine(
+    tmp_path: Path, *, store: type[MemoryStore] = MemoryStore, codes: type[MemoryStore] = MemoryStore
+) -> AsyncIterator[Engine]:
+    """One in virtual time, on stores of these kinds."""
+    home, clock = tmp_path / "home", TrioClock()
+    shutil.copytree(template(), home)
+    clean_up()
+    async with open_engine(home, Settings, clock, inline=True, store=store(clock), codes=codes(clock)) as engine:
+        yield engine
+
+
 class SlowStore(MemoryStore):
     """Takes a second for a change."""
 
@@ -70,10 +84,8 @@ class SlowStore(MemoryStore):
 @pytest.mark.parametrize("patience", [0.0, 0.5, 1.0])
 async def test_a_console_that_leaves_before_its_first_line(tmp_path: Path, patience: float) -> None:
     """A claim whose client hangs up before a line of the answer was begun is over like any other."""
-    home, clock, told = tmp_path / "home", TrioClock(), list[str]()
-    shutil.copytree(template(), home)
-    clean_up()
-    async with open_engine(home, Settings, clock, inline=True, codes=SlowStore(clock)) as engine:
+    told = list[str]()
+    async with small_engine(tmp_path, codes=SlowStore) as engine:
         issued = await engine.pairings.issue(FIVE, 3600, lambda event, **_: told.append(event), NOBODY)
         reply, browser = Reply(), Browser(make_app(engine))
         async with trio.open_nursery() as nursery:
@@ -97,10 +109,8 @@ class HangingStore(MemoryStore):
 @pytest.mark.parametrize("headers", [{}, {"accept": "application/json"}], ids=["streamed", "held"])
 async def test_a_console_that_leaves_while_its_session_hangs_in_the_store(tmp_path: Path, headers: Any) -> None:
     """Its leaving waits for a while only; a session that is made after that is held by nobody, and ends at once."""
-    home, clock, told = tmp_path / "home", TrioClock(), list[str]()
-    shutil.copytree(template(), home)
-    clean_up()
-    async with open_engine(home, Settings, clock, inline=True, store=HangingStore(clock)) as engine:
+    told = list[str]()
+    async with small_engine(tmp_path, store=HangingStore) as engine:
         issued = await engine.pairings.issue(FIVE, 3600, lambda event, **_: told.append(event), NOBODY)
         reply, browser = Reply(), Browser(make_app(engine))
         talk = partial(browser.talk, reply, "POST", "/api/auth/pair/request/", {"code": issued.code}, headers=headers)
