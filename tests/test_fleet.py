@@ -12,7 +12,7 @@ import pytest
 from tests.fakes import effort, key, signed
 from tests.fleet import Relay, client, fleet, inspect, post
 from tests.processes import EngineProcess, prepare, sign_in
-from tests.redis_server import RedisServer, until
+from tests.redis_server import RedisServer, speak, until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 
@@ -134,6 +134,21 @@ def test_the_settings_of_a_fleet(tmp_path: Path) -> None:
         assert "redis.example" in shown
         assert "secret" not in shown
     assert "me:secret@" in (engine.home / "config.toml").read_text()
+
+
+def test_a_password_is_written_as_urls_write_it(tmp_path: Path) -> None:
+    """By a port and by a socket: what may not stand in an address is escaped there, and sent as it is (RFC 3986 2.1)."""
+    redis = RedisServer(tmp_path / "redis", "--unixsocket", str(tmp_path / "redis.sock")).start()
+    try:
+        assert speak(redis.port, "CONFIG", "SET", "requirepass", "p@ss word/") == b"+OK\r\n"
+        for store in (
+            f"redis://:p%40ss%20word%2F@127.0.0.1:{redis.port}/0",
+            f"unix://:p%40ss%20word%2F@{tmp_path}/redis.sock",
+        ):
+            with fleet(tmp_path, store) as (engine,), closing(client(engine)) as http:
+                assert sign_in(http)["token"]
+    finally:
+        redis.close()
 
 
 def test_without_its_store_no_engine_starts(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class RedisLink:
         never = self._coredis.retry.NoRetryPolicy()
         more: dict[str, Any] = {"connect_timeout": PATIENCE, "max_connections": 64}
         if not self.address.sentinels:
-            client = self._coredis.Redis.from_url(self.address.url, retry_policy=never, **more)
+            client = self._coredis.Redis.from_url(self.address.url, retry_policy=never, decode_components=True, **more)
             async with client:
                 yield client
             return
