@@ -137,7 +137,7 @@ def test_the_settings_of_a_fleet(tmp_path: Path) -> None:
 
 
 def test_a_password_is_written_as_urls_write_it(tmp_path: Path) -> None:
-    """By a port and by a socket: what may not stand in an address is escaped there, and sent as it is (RFC 3986 2.1)."""
+    """By port and by socket: what may not stand in an address is escaped there, and sent as it is (RFC 3986 2.1)."""
     redis = RedisServer(tmp_path / "redis", "--unixsocket", str(tmp_path / "redis.sock")).start()
     try:
         assert speak(redis.port, "CONFIG", "SET", "requirepass", "p@ss word/") == b"+OK\r\n"
