@@ -8,7 +8,6 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 from engine.trust.keys import read_private_key
 from tests.containers import IMAGE
 from tests.fakes import ROOT, signed
+from tests.ports import free_port
 
 KEYS = ROOT / "tests" / "data" / "own" / "keys"
 HATCHWAY = (sys.executable, "-c", "from api.cli import main; main()")
@@ -40,14 +40,6 @@ FLAGS = (
 )
 PATIENCE = 8_000
 """Milliseconds a step in the browser may take on a busy machine."""
-
-
-def free_port() -> int:
-    """A port of loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Host:

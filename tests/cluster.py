@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
+
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NODE_CPUS, NODE_MEMORY = 4, 4000
 """What the node says it has; memory in MiB."""
@@ -72,7 +74,7 @@ class Cluster:
             CONF.format(
                 folder=folder,
                 host=self.host,
-                ports=_free_ports(2),
+                ports=[free_port(), free_port()],
                 user=_user(),
                 cpus=NODE_CPUS,
                 memory=NODE_MEMORY,
@@ -179,13 +181,3 @@ def running_cluster(**settings: int) -> Iterator[Cluster]:
 
 def _user() -> str:
     return pwd.getpwuid(os.geteuid()).pw_name
-
-
-def _free_ports(count: int) -> list[int]:
-    taken = [socket.socket() for _ in range(count)]
-    for one in taken:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in taken]
-    for one in taken:
-        one.close()
-    return ports

@@ -16,15 +16,10 @@ import trio
 from engine.store.redis import RedisStore
 from engine.store.redis_address import read_address
 from engine.store.redis_link import RedisLink
+from tests.ports import free_port
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 START_SECONDS = 20.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def until(there: Callable[[], bool], seconds: float = START_SECONDS, *, what: str = "it") -> None:
@@ -69,8 +64,16 @@ class RedisServer:
         arguments = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         more = ["--save", "", "--daemonize", "no", "--logfile", str(self.folder / "log"), *self._more]
         self._process = subprocess.Popen([*arguments, *more])
-        until(lambda: speak(self.port, "PING").startswith(b"+PONG"), what="Redis")
+        try:
+            until(self._answers, what="Redis")
+        except BaseException:
+            self.close()
+            raise
         return self
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, (self.folder / "log").read_text()
+        return speak(self.port, "PING").startswith(b"+PONG")
 
     def stop(self) -> None:
         """In order, as for an upgrade."""

@@ -16,9 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.browser import free_port
 from tests.checkout import copy_project, project_files
 from tests.fakes import ROOT
+from tests.ports import free_port
 from tests.processes import wait_answering
 
 pytestmark = [pytest.mark.process, pytest.mark.tools]

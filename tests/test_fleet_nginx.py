@@ -16,8 +16,9 @@ import pytest
 from tests.fakes import effort
 from tests.fleet import fleet
 from tests.pairs import Console, desk
+from tests.ports import free_port
 from tests.processes import EngineProcess, sign_in
-from tests.redis_server import RedisServer, free_port, speak, until
+from tests.redis_server import RedisServer, speak, until
 from tests.test_nginx import CONFIGURATION, Proxy
 
 pytestmark = [pytest.mark.redis, pytest.mark.nginx, pytest.mark.process]

@@ -18,6 +18,7 @@ import pytest
 
 from tests.hostile import exchange, request
 from tests.pairs import PAIR, Console, desk
+from tests.ports import free_port
 from tests.processes import HATCHWAY, EngineProcess, running_engine
 
 pytestmark = [pytest.mark.nginx, pytest.mark.process]
@@ -49,12 +50,6 @@ class Behind(NamedTuple):
     proxy: Proxy
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @contextmanager
 def _nginx(folder: Path, port: int, engine: int, more: str) -> Iterator[None]:
     folder.mkdir()
@@ -81,7 +76,7 @@ def _nginx(folder: Path, port: int, engine: int, more: str) -> Iterator[None]:
 @contextmanager
 def behind(folder: Path, more: str = "", **settings: str) -> Iterator[Behind]:
     """An engine behind nginx, whose `location` has `proxy_pass` and what `more` says."""
-    port = _free_port()
+    port = free_port()
     settings["HATCHWAY_ADDRESSES"] = f"127.0.0.1:{port}"
     with running_engine(folder / "home", **settings) as engine, _nginx(folder / "nginx", port, engine.port, more):
         yield Behind(engine, Proxy(port))

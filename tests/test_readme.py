@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from api.cli import cli
 from engine.trust.keys import generate_key
 from tests.checkout import copy_project
 from tests.fakes import ROOT
+from tests.ports import free_port
 from tests.readme import README, drawn
 
 TEXT = README.read_text()
@@ -50,9 +50,7 @@ def test_commands_that_are_shown_exist() -> None:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

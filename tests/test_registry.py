@@ -20,6 +20,7 @@ from engine.errors import ImageNotFound
 from engine.platform.protocol import StartFailed
 from engine.platform.request import Policy
 from tests.containers import Place, place
+from tests.ports import free_port
 
 __all__ = ["place"]
 
@@ -31,12 +32,6 @@ CONFIG = """version: 0.1
 storage: {{filesystem: {{rootdirectory: {data}}}}}
 http: {{addr: "127.0.0.1:{port}"}}
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def archive(folder: Path) -> Path:

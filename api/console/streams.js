@@ -8,15 +8,21 @@ const SLOTS = 4;
  */
 export async function inSlot(signal, work) {
   if (!navigator.locks) return work();
-  for (let slot = 0; slot < SLOTS; slot += 1) {
-    let taken = false;
-    await navigator.locks.request(`hatchway-stream-${slot}`, { ifAvailable: true }, (lock) => {
-      taken = lock !== null;
-      return taken && work();
-    });
-    if (taken) return;
-  }
-  await navigator.locks.request("hatchway-stream-0", { signal }, work);
+  signal.throwIfAborted();
+  const asking = new AbortController();
+  signal.addEventListener("abort", () => asking.abort(), { once: true });
+  let running = null;
+  const asked = Array.from({ length: SLOTS }, (_, slot) =>
+    navigator.locks.request(`hatchway-stream-${slot}`, { signal: asking.signal }, () => {
+      if (running || signal.aborted) return;
+      running = work();
+      asking.abort(); // the other places are others'
+      return running;
+    }),
+  );
+  await Promise.allSettled(asked);
+  signal.throwIfAborted();
+  return running;
 }
 
 /** The text of a streamed answer, piece by piece. */

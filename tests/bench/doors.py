@@ -18,8 +18,9 @@ from engine.trust.keys import PrivateKey
 from tests.bench.load import Flow, Told, flows, request, wrk
 from tests.bench.peers.install import Peers
 from tests.bench.results import Plan, Results
-from tests.bench.servers import Server, free_port, hatchway, serving, yardstick
+from tests.bench.servers import Server, hatchway, serving, yardstick
 from tests.fakes import key, signed
+from tests.ports import free_port
 from tests.processes import prepare
 
 HELLO = "bare hello, stock Hypercorn-trio"

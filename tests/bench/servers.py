@@ -57,12 +57,6 @@ def _resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
 def pin(*cores: int) -> None:
     """This process, and what it starts, on one core: client and server must not take from each other. On several, they
     do, and that is what is measured."""

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.results import Plan, Results
-from tests.bench.servers import free_port, hatchway, serving
+from tests.bench.servers import hatchway, serving
 from tests.fakes import ROOT
+from tests.ports import free_port
 from tests.processes import prepare
 
 COMMAND = [sys.executable, "-c", "from api.cli import main; main()"]

@@ -14,8 +14,9 @@ from typing import Any
 from tests.bench.doors import ask, solved_by
 from tests.bench.load import request
 from tests.bench.results import Plan, Results, at
-from tests.bench.servers import Server, free_port, hatchway, serving
+from tests.bench.servers import Server, hatchway, serving
 from tests.fakes import key
+from tests.ports import free_port
 from tests.processes import prepare
 
 
