@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.errors import TooManyRequests
 from engine.trust import limits
-from engine.trust.limits import FailureLimit, source_of
+from engine.trust.limits import FailureLimit, Limit, limit_of, source_of
 from tests.fakes import Hands
 from tests.hostile import refusal_of
 
@@ -47,6 +48,8 @@ def test_so_many_then_a_wait_that_is_told(setup: Setup) -> None:
     assert shut(setup.limit, "192.0.2.1") == 1
     setup.clock.now += 0.5
     assert shut(setup.limit, "192.0.2.1") == 0
+    setup.clock.now += 1000
+    assert shut(setup.limit, "192.0.2.1") == 0
     setup.limit.count("192.0.2.1")
     assert shut(setup.limit, "192.0.2.1") == 0, "a new minute counts anew"
 
@@ -81,6 +84,38 @@ def test_a_limit_of_one_lets_everybody_try_once() -> None:
     assert shut(limit, "192.0.2.1") == 60
 
 
+async def test_a_try_is_looked_at_and_counted_in_one(setup: Setup) -> None:
+    """What is taken counts, what is given back does not; the one too many is refused and counts no more."""
+    for _ in range(3):
+        await setup.limit.take("192.0.2.1")
+    for _ in range(2):
+        with pytest.raises(TooManyRequests):
+            await setup.limit.take("192.0.2.1")
+    await setup.limit.give_back("192.0.2.1")
+    await setup.limit.take("192.0.2.1")
+    assert shut(setup.limit, "192.0.2.1") == 60
+
+
+class Fleet:
+    """A fleet that counts nothing yet."""
+
+    def __init__(self, own: Limit) -> None:
+        self.own = own
+
+    def limit(self, most: Callable[[], int], what: str) -> Limit:
+        return self.own
+
+    def check_fresh(self) -> None: ...
+
+    async def wait_fresh(self) -> None: ...
+
+
+def test_an_engine_of_a_fleet_counts_with_it(setup: Setup) -> None:
+    """Where there is a fleet its count is the one; alone, an engine counts for itself."""
+    assert limit_of(Fleet(setup.limit), setup.clock, lambda: 3, "tries") is setup.limit
+    assert isinstance(limit_of(None, setup.clock, lambda: 3, "tries"), FailureLimit)
+
+
 def test_sources_are_apart(setup: Setup) -> None:
     """One address shut leaves its neighbour open; a whole /64 is one source."""
     for _ in range(3):
@@ -103,6 +138,20 @@ def test_a_try_that_was_none_is_taken_back(setup: Setup) -> None:
         setup.limit.count("192.0.2.1")
     setup.limit.uncount("192.0.2.1")
     assert shut(setup.limit, "192.0.2.1") == 0
+
+
+def test_what_is_taken_back_begins_no_minute(setup: Setup) -> None:
+    """The minute of those to come begins with the first of them, also in the first minute of the machine's clock."""
+    setup.clock.now = 1.0
+    setup.limit.uncount("192.0.2.1")
+    setup.limit.count("192.0.2.1")
+    setup.limit.uncount("192.0.2.1")
+    setup.clock.now = 60.5
+    for _ in range(3):
+        assert shut(setup.limit, "192.0.2.1") == 0
+        setup.limit.count("192.0.2.1")
+    setup.clock.now = 61.5
+    assert shut(setup.limit, "192.0.2.1") == 59
 
 
 def test_the_table_is_bounded(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,18 @@ from hypothesis import strategies as st
 
 from engine.errors import SignatureRefused
 from engine.trust import keys, weak_keys
-from engine.trust.keys import Algorithm, PublicKey, read_private_key, read_public_key, sign, verify
-from tests.fakes import key, vectors
+from engine.trust.key_files import load_private
+from engine.trust.keys import (
+    Algorithm,
+    PrivateKey,
+    PublicKey,
+    read_private_key,
+    read_public_half,
+    read_public_key,
+    sign,
+    verify,
+)
+from tests.fakes import ROOT, key, vectors
 from tests.test_keys import refusal
 
 MESSAGE = b"hatchway-auth-v1.a.b.c"
@@ -41,6 +51,20 @@ def test_each_algorithm_verifies_its_own_signature_alone() -> None:
         ):
             with pytest.raises(SignatureRefused):
                 verify(*wrong, signature)
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "PS256"])
+def test_a_signature_is_as_long_as_a_modulus_of_an_odd_size(algorithm: Algorithm) -> None:
+    """A key of 2049 bits signs in 257 bytes; one byte more or less is told as such, before any arithmetic."""
+    data = (ROOT / "tests/data/rsa2049.pem").read_bytes()
+    private = PrivateKey(load_private(data, None, proven=True), read_public_half(data))
+    signature = sign(private, MESSAGE, algorithm)
+    assert (private.public.bits, len(signature)) == (2049, 257)
+    verify(private.public, algorithm, MESSAGE, signature)
+    for wrong in (signature[1:], signature[:-1], signature + b"\0", b"\0" + signature):
+        with pytest.raises(SignatureRefused) as refused:
+            verify(private.public, algorithm, MESSAGE, wrong)
+        assert refused.value.cause == "signature_length"
 
 
 FOREIGN: dict[str, tuple[padding.AsymmetricPadding, SHA1 | SHA256 | SHA512]] = {

@@ -61,6 +61,11 @@ class PublicKey:
     bits: int
     comment: str = ""
 
+    @property
+    def signature_length(self) -> int:
+        """Bytes of each signature: as many as hold the modulus (RFC 8017, 8.1 and 8.2)."""
+        return (self.bits + 7) // 8
+
     def pem(self) -> bytes:
         """SPKI PEM."""
         return self.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -150,7 +155,7 @@ def verify(public: PublicKey, algorithm: str, message: bytes, signature: bytes) 
     """Raises `SignatureRefused` unless `signature` is of `message` under exactly that algorithm. 25 to 250 us."""
     if algorithm not in _PADDINGS:
         raise SignatureRefused("unknown_algorithm")
-    if len(signature) != (public.bits + 7) // 8:
+    if len(signature) != public.signature_length:
         raise SignatureRefused("signature_length")
     try:
         public.key.verify(signature, message, _PADDINGS[algorithm], _SHA256)

@@ -16,7 +16,7 @@ def signer_of(
     `own` is the engine's key: an unknown identity costs what a known one does. Raises SignatureRefused.
     """
     if challenge.identity == ANY:
-        entries = [entry for entry in keys.entries() if entry.key.bits + 7 >> 3 == len(signature)]
+        entries = [entry for entry in keys.entries() if entry.key.signature_length == len(signature)]
     else:
         found = keys.find(challenge.identity)
         entries = [found] if found else []
