@@ -53,8 +53,8 @@ class Doors:
     async def show(self, name: str) -> Any:
         return (await self.ask("GET", f"{name}/")).json()
 
-    async def until(self, state: str, name: str) -> Any:
-        with trio.fail_after(30):
+    async def until(self, state: str, name: str, *, seconds: float = 30) -> Any:
+        with trio.fail_after(seconds):
             while (shown := await self.show(name))["state"] != state:
                 await trio.sleep(0.05)
         return shown

@@ -1,73 +1,29 @@
-"""Slurm for real, with Apptainer in its jobs: what is asked arrives on the node, and every end lands in the chart."""
+"""Slurm for real, with Apptainer in its jobs: what is asked arrives on the node, and what it has not is refused."""
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from api.http.app import make_app
-from engine import files
-from engine.engine import open_engine
 from engine.platform import lives, processes
-from engine.settings import Settings, SlurmSettings
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.permissions import FIVE, MASTER
-from tests.cluster import NODE_MEMORY, Cluster, running_cluster
+from tests.cluster import NODE_CPUS, NODE_GPUS, NODE_MEMORY, NODES, Cluster
 from tests.containers import LONG, Place, living, new_name, place
-from tests.fakes import ROOT, Browser, key, sign_in
-from tests.test_instance_doors import Doors
+from tests.fakes import ROOT
+from tests.slurm_doors import at_cluster, cluster, doors
 
-__all__ = ["place"]
+__all__ = ["at_cluster", "cluster", "place"]
 
 AS_ORDINARY_USER = True
 pytest_plugins = ["tests.ordinary"]
 pytestmark = [pytest.mark.slurm, pytest.mark.apptainer]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster | None]:
-    """One cluster for all tests here; each leaves it without jobs."""
-    if os.geteuid() == 0:
-        yield None  # the tests run elsewhere, as an ordinary user
-        return
-    with running_cluster() as here:
-        yield here
-
-
-@pytest.fixture
-def at_cluster(cluster: Cluster | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster | None]:
-    """The cluster that an engine of this process finds."""
-    if cluster is None:
-        yield cluster
-        return
-    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
-    yield cluster
-    cluster.resume()
-
-
-@asynccontextmanager
-async def doors(place: Place, **slurm: Any) -> AsyncIterator[Doors]:
-    """An engine on the cluster, and a browser signed in at it."""
-    if not (place.home / "authorized_keys").exists():
-        files.write_private(place.home / "private-key.pem", key("own").pem())
-        keys = AuthorizedKeys(place.home / "authorized_keys")
-        keys.register(key("own").public, (MASTER,), own=True)
-        keys.register(key().public, FIVE)
-    images, volumes = (str(place.images),), (str(place.volumes),)
-    known = Settings(platform="slurm", image_folders=images, volume_roots=volumes, slurm=SlurmSettings(**slurm))
-    async with open_engine(place.home, lambda: known) as engine:
-        browser = Browser(make_app(engine))
-        yield Doors(browser, (await sign_in(browser))["token"])
 
 
 async def test_a_life(place: Place, at_cluster: Cluster) -> None:
@@ -78,7 +34,7 @@ async def test_a_life(place: Place, at_cluster: Cluster) -> None:
         name = new_name()
         script = f'echo "$A|$(cat /in/said)|$1"; touch /in/no 2>/dev/null || echo read-only; sleep {LONG}'
         command, volume = ["sh", "-c", script, "sh", "two words"], [f"{place.volumes}/in:/in"]
-        more: dict[str, Any] = {"env": ["A=a b,c$(id)"], "volume": volume, "cpu": "1500m", "memory": "64M"}
+        more: dict[str, Any] = {"env": ["A=a b,c$(id)"], "volume": volume, "cpu": "1500m", "memory": "256M"}
         reply = await at.start(identity=name, command=command, **more)
         assert reply.status == 201, reply.body
         status, identity, entity = (item["payload"] for item in reply.json())
@@ -87,10 +43,10 @@ async def test_a_life(place: Place, at_cluster: Cluster) -> None:
         assert {name: shown[name] for name in entity if name != "instance"} == {
             name: value for name, value in entity.items() if name != "instance"
         }
-        assert (shown["state"], shown["node"]) == ("running", at_cluster.host)
+        assert (shown["state"], shown["node"]) == ("running", NODES[0])
         job = at_cluster.jobs()[name]
         told = (str(job["job_id"]), job["partition"], job["time_limit"], job["memory_per_node"], job["cpus"])
-        assert told == (shown["job"], "short", 10, 64, 2)
+        assert told == (shown["job"], "short", 10, 256, 2)
         os.kill(entity["pid"], 0)
         with trio.fail_after(20):
             while not (log := (await at.ask("GET", f"{name}/log/")).body).endswith(b"read-only\n"):
@@ -146,8 +102,8 @@ async def _look_on(seen: list[str]) -> None:
 
 OVER_ASKED: list[tuple[dict[str, Any], str]] = [
     ({"memory": f"{NODE_MEMORY + 1}M"}, "Memory specification can not be satisfied"),
-    ({"cpu": "99"}, "More processors requested than permitted"),
-    ({"gpu": "1"}, "Invalid generic resource"),
+    ({"cpu": f"{NODE_CPUS}.5"}, "More processors requested than permitted"),
+    ({"gpu": f"{NODE_GPUS + 1}"}, "Requested node configuration is not available"),
     ({"gpu": "all"}, "count"),
 ]
 
@@ -160,6 +116,48 @@ async def test_what_the_cluster_has_not(place: Place, at_cluster: Cluster) -> No
             assert (reply.status, reply.json()["code"]) == (422, "resources_unavailable"), fields
             assert reason in reply.json()["detail"]
             assert str(place.home) not in reply.body.decode()
+
+
+async def test_gpus(place: Place, at_cluster: Cluster) -> None:
+    """Each instance sees the numbers of its own GPUs and of no other's; one for whom none is left is queued."""
+    async with doors(place) as at:
+        names = [new_name() for _ in range(NODE_GPUS)]
+        for name in names:
+            await at.start(
+                identity=name, gpu="1", command=["sh", "-c", f'echo "<$CUDA_VISIBLE_DEVICES>"; sleep {LONG}']
+            )
+            assert "gres:gpu:1" in at_cluster.jobs()[name]["tres_per_job"]
+        with trio.fail_after(20):
+            while len(seen := {(await at.ask("GET", f"{name}/log/")).body for name in names}) < 2 or b"" in seen:
+                await trio.sleep(0.1)
+        assert seen == {b"<0>\n", b"<1>\n"}
+        waits = new_name()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(at.start, identity=waits, gpu="1", command=["sleep", LONG]))
+            with trio.fail_after(20):
+                while at_cluster.jobs().get(waits, {}).get("state_reason") != "Resources":
+                    await trio.sleep(0.1)
+            assert (await at.ask("DELETE", f"{names[0]}/")).json()["state"] == "stopped"
+        assert (await at.show(waits))["state"] == "running"
+        for name in (names[1], waits):
+            await at.ask("DELETE", f"{name}/")
+
+
+async def test_two_nodes(place: Place, at_cluster: Cluster) -> None:
+    """Two instances that fill a node each run on both; each is shown with its own, and read from and stopped there."""
+    async with doors(place, partition="pair") as at:
+        names = [new_name(), new_name()]
+        for name in names:
+            command = ["sh", "-c", f"echo {name}; sleep {LONG}"]
+            reply = await at.start(identity=name, cpu=str(NODE_CPUS), command=command)
+            assert reply.status == 201, reply.body
+        assert sorted([(await at.show(name))["node"] for name in names]) == ["first", "second"]
+        for name in names:
+            with trio.fail_after(20):
+                while (await at.ask("GET", f"{name}/log/")).body != f"{name}\n".encode():
+                    await trio.sleep(0.1)
+            assert (await at.ask("DELETE", f"{name}/")).json()["state"] == "stopped"
+        assert not living()
 
 
 async def test_what_may_be_asked_for(place: Place, at_cluster: Cluster) -> None:
@@ -211,79 +209,9 @@ async def test_queued_over_a_restart(place: Place, at_cluster: Cluster, monkeypa
         assert (await at.ask("DELETE", f"{name}/")).json()["state"] == "stopped"
 
 
-def node_programs(name: str) -> list[int]:
-    """The two processes that mind an instance on its node, the guard first."""
-    found = [one for one in processes.own() if one.argv[-1].split("/")[-2:-1] == [name] and "node.py" in one.argv[-2]]
-    return sorted(process.pid for process in found)
-
-
-async def test_ends_from_outside(place: Place, at_cluster: Cluster) -> None:
-    """The time limit, scancel, kill -9 of the instance and of the job: each lands in a state, with its cause."""
-    names = dict.fromkeys(("time", "cancelled", "instance"), "")
-    async with doors(place) as at:
-        for what in names:
-            names[what] = new_name()
-            reply = await at.start(identity=names[what], command=["sleep", LONG] if what != "instance" else [])
-            assert reply.status == 201, reply.body
-        jobs = {what: (await at.show(name))["job"] for what, name in names.items()}
-        at_cluster.say("scontrol", "update", f"JobId={jobs['time']}", "EndTime=now")
-        at_cluster.say("scancel", jobs["cancelled"])
-        os.kill((await at.show(names["instance"]))["pid"], signal.SIGKILL)
-        await at.until("stopped", names["instance"])
-        assert "cancelled" in (await at.until("failed", names["cancelled"]))["failure"]
-        for place_in_tree in (0, 1):
-            name = new_name()
-            await at.start(identity=name, command=["sleep", LONG])
-            os.kill(node_programs(name)[place_in_tree], signal.SIGKILL)
-            assert "failed" in (await at.until("failed", name))["failure"]
-        with trio.fail_after(90):
-            while (shown := await at.show(names["time"]))["state"] == "running":
-                await trio.sleep(0.2)
-        assert (shown["state"], "time limit" in shown["failure"]) == ("failed", True)
-        with trio.fail_after(20):
-            while living():
-                await trio.sleep(0.1)
-
-
-async def test_the_controller_is_away(place: Place, at_cluster: Cluster) -> None:
-    """A start is refused with a later try, what runs is still told as running, and a stop is done once it is back."""
-    async with doors(place) as at:
-        name = new_name()
-        await at.start(identity=name, command=["sleep", LONG])
-        at_cluster.stop_controller()
-        try:
-            refused = await at.start(identity=new_name())
-            assert (refused.status, refused.json()["code"]) == (503, "runtime_unavailable")
-            assert "retry-after" in refused.headers
-            assert (await at.show(name))["state"] == "running"
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(at.ask, "DELETE", f"{name}/")
-                await at.until("stopping", name)
-                at_cluster.start_controller()
-        finally:
-            at_cluster.start_controller()
-        assert (await at.show(name))["state"] == "stopped"
-        assert not living()
-
-
-async def test_slurm_forgets(place: Place, at_cluster: Cluster) -> None:
-    """It keeps ended jobs for minutes only: an exit code is found all the same; an instance that it dropped is lost."""
-    name, dropped = new_name(), new_name()
-    async with doors(place) as at:
-        await at.start(identity=name, command=["sh", "-c", "sleep 1; exit 4"])
-        await at.start(identity=dropped)
-    at_cluster.until(lambda: at_cluster.jobs()[name]["job_state"] == "COMPLETED")
-    at_cluster.stop_controller()
-    at_cluster.start_controller("-c")
-    assert name not in at_cluster.jobs()
-    async with doors(place) as at:
-        assert (await at.until("stopped", name))["exit_code"] == 4
-        assert "no longer knows" in (await at.until("failed", dropped))["failure"]
-    at_cluster.until(lambda: not living())
-
-
 ENGINE = """
 import sys
+from functools import partial
 from pathlib import Path
 import trio
 from engine.engine import open_engine

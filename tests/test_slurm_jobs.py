@@ -146,6 +146,23 @@ def test_what_each_state_means(state: str | list[str], waits: bool, ended: bool,
     assert (job.end[0] if job.end else None) == cause
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "slurmstepd-n1: error: StepId=1.batch exceeded memory limit (219467776 > 41943040), being killed",
+        "slurmstepd: error: Exceeded job memory limit",
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=1.batch cgroup.",
+        "slurmstepd: error: Detected 2 oom_kill events in StepId=1.batch.",
+    ],
+)
+def test_out_of_memory_that_is_called_failed(words: str) -> None:
+    """What slurmstepd wrote tells why a failed job failed, and nothing of one that ended otherwise."""
+    assert (Job(1, "FAILED").why_ended(words) or ("",))[0] == "job_out_of_memory"
+    assert (Job(1, "FAILED").why_ended("node.py: a fault") or ("",))[0] == "job_failed"
+    assert (Job(1, "CANCELLED").why_ended(words) or ("",))[0] == "job_cancelled"
+    assert Job(1, "COMPLETED").why_ended(words) is None
+
+
 TAKEN = "sbatch: error: "
 
 

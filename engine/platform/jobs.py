@@ -40,6 +40,9 @@ _ENDS = {
     "REVOKED": ("job_cancelled", "the job was revoked"),
     "TIMEOUT": ("job_timed_out", "the job's time limit ended"),
 }
+_OUT_OF_MEMORY = ("xceeded job memory limit", "xceeded memory limit", "oom-kill", "oom_kill")
+"""Words of slurmstepd's: by OverMemoryKill, and by cgroups, in older releases and in newer ones."""
+
 _CUT_OFF = ("imed out", "Zero Bytes", "sleeping and retrying")
 _AWAY = (
     *("contact slurm controller", "Connection refused", "standby", "temporarily"),
@@ -73,6 +76,11 @@ class Job(msgspec.Struct, frozen=True):
     def end(self) -> tuple[str, str] | None:
         """Why Slurm ended it, for programs and for people; None where it ended by itself."""
         return next((_ENDS[state] for state in sorted(self.states) if state in _ENDS), None)
+
+    def why_ended(self, output: str) -> tuple[str, str] | None:
+        """`end`, by what Slurm wrote into the job's output too: one that it kills for its memory it calls failed."""
+        out_of_memory = any(phrase in output for phrase in _OUT_OF_MEMORY)
+        return _ENDS["OUT_OF_MEMORY"] if "FAILED" in self.states and out_of_memory else self.end
 
 
 class Unsure(RuntimeUnavailable):

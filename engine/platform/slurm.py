@@ -153,7 +153,7 @@ class Slurm:
     def _failure(self, identity: str, job: Job | None) -> StartFailed:
         code, words = self._failed(identity), self._words(identity)
         log.warning("instance_start_failed", instance=identity, exit_code=code, words=words[-2000:])
-        end = job.end if job else ("job_lost", "Slurm no longer knows the job")
+        end = self._end(identity, job) if job else ("job_lost", "Slurm no longer knows the job")
         if end and (code is None or end[0] != "job_failed"):
             return StartFailed(RuntimeUnavailable(f"{end[1]} before the instance ran", cause=end[0]), code or 1)
         return StartFailed(refusal_of(words), code or 1)
@@ -183,9 +183,15 @@ class Slurm:
         code = exit_code(folder)
         if job is None and not (folder / node.ENDED).exists():
             raise Lost("job_lost", "Slurm no longer knows the job")
-        if job is not None and job.end is not None:
-            raise Lost(*job.end, code)
+        if job is not None and (end := self._end(request.identity, job)) is not None:
+            raise Lost(*end, code)
         return code
+
+    def _end(self, identity: str, job: Job) -> tuple[str, str] | None:
+        """Why Slurm ended it, None where it ended by itself."""
+        with suppress(OSError):
+            return job.why_ended((self._of(identity) / _OUTPUT).read_text(errors="replace"))
+        return job.end
 
     async def stop(self, request: InstanceRequest, started: Started) -> None:
         await self._cancel(started, by_force=False)

@@ -1,0 +1,60 @@
+"""What the tests on a real Slurm share: a cluster for each file, and an engine that runs its instances there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from api.http.app import make_app
+from engine import files
+from engine.engine import open_engine
+from engine.platform import jobs
+from engine.settings import Settings, SlurmSettings
+from engine.trust.authorized_keys import AuthorizedKeys
+from engine.trust.permissions import FIVE, MASTER
+from tests.cluster import Cluster, running_cluster
+from tests.containers import Place
+from tests.fakes import Browser, key, sign_in
+from tests.test_instance_doors import Doors
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster | None]:
+    """One cluster for all tests here; each leaves it without jobs."""
+    if os.geteuid() == 0:
+        yield None  # the tests run elsewhere, as an ordinary user
+        return
+    with running_cluster() as here:
+        yield here
+
+
+@pytest.fixture
+def at_cluster(cluster: Cluster | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster | None]:
+    """The cluster that an engine of this process finds; it is asked more often than one that others use too."""
+    if cluster is None:
+        yield cluster
+        return
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    monkeypatch.setattr(jobs, "FIRST_PAUSE", 0.3)
+    monkeypatch.setattr(jobs, "LONGEST_PAUSE", 1.0)
+    yield cluster
+    cluster.resume()
+
+
+@asynccontextmanager
+async def doors(place: Place, **slurm: Any) -> AsyncIterator[Doors]:
+    """An engine on the cluster, and a browser signed in at it."""
+    if not (place.home / "authorized_keys").exists():
+        files.write_private(place.home / "private-key.pem", key("own").pem())
+        keys = AuthorizedKeys(place.home / "authorized_keys")
+        keys.register(key("own").public, (MASTER,), own=True)
+        keys.register(key().public, FIVE)
+    images, volumes = (str(place.images),), (str(place.volumes),)
+    known = Settings(platform="slurm", image_folders=images, volume_roots=volumes, slurm=SlurmSettings(**slurm))
+    async with open_engine(place.home, lambda: known) as engine:
+        browser = Browser(make_app(engine))
+        yield Doors(browser, (await sign_in(browser))["token"])
