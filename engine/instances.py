@@ -95,7 +95,10 @@ class Instances:
         return self._platform.progress(actor.id) if actor.state in ("starting", "queued") else None
 
     async def stop(self, name: str, origin: Origin) -> Actor:
-        """The instance, ended. Raises InstanceNotFound where none of that name is live, StoreUnavailable."""
+        """The instance, ended. Raises InstanceNotFound where none of that name is live, StoreUnavailable.
+
+        Raises RuntimeUnavailable where the platform does not answer: the instance stays told to stop.
+        """
         actor = self.show(name)
         if not is_live(actor):
             raise InstanceNotFound("this engine has no such instance that is live")
@@ -104,6 +107,7 @@ class Instances:
             # Refused, it ended by itself or another stop came first: either way its end is what is waited for.
             with suppress(EventRefused):
                 await self._runtime.send("instance", name, "stop", origin=origin)
+        await self._platform.heard()
         await ended.wait()
         return actor
 

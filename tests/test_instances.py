@@ -53,6 +53,7 @@ class TestPlatform:
         self.queue: trio.Event | None = None
         self.lost: Lost | None = None
         self.away = 0
+        self.silent = False
 
     def admit(self, request: InstanceRequest) -> None:
         self.told.append(("admit", request.identity))
@@ -85,6 +86,11 @@ class TestPlatform:
             self.away -= 1
             raise RuntimeUnavailable("not now", retry_after=30)
         self.running.pop(identity, None)
+
+    async def heard(self) -> None:
+        await trio.sleep(0.1)
+        if self.silent:
+            raise RuntimeUnavailable("no word", retry_after=30)
 
     async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
         self.told.append(("watch", request.identity))
@@ -284,6 +290,21 @@ async def test_a_deaf_instance_is_killed(autojump_clock: MockClock) -> None:
             nursery.start_soon(here.instances.stop, "one", ORIGIN)
         assert trio.current_time() - begun == pytest.approx(60, abs=1)
         assert [word for word, _ in here.platform.told[-3:]] == ["stop", "kill", "kill"]
+
+
+async def test_a_stop_while_its_platform_is_silent(autojump_clock: MockClock) -> None:
+    """Whoever asks for it is told within moments that no answer came, each time; it is done all the same."""
+    async with service() as here:
+        here.platform.deaf = here.platform.silent = True
+        await here.start("one")
+        for _ in range(2):
+            with trio.fail_after(1), pytest.raises(RuntimeUnavailable) as refused:
+                await here.instances.stop("one", ORIGIN)
+            assert refused.value.retry_after == 30
+            assert here.state("one") == "stopping"
+        here.platform.silent = False
+        here.platform.running["one"].set()
+        assert (await here.instances.stop("one", ORIGIN)).state == "stopped"
 
 
 async def test_nothing_to_stop(autojump_clock: MockClock) -> None:

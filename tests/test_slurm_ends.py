@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from engine.platform import processes
-from tests.cluster import Cluster
+from engine.platform.slurm import HEARD_WITHIN
+from tests.cluster import NODE_CPUS, Cluster
 from tests.containers import LONG, Place, living, new_name, place
 from tests.slurm_doors import at_cluster, cluster, doors
 
@@ -79,23 +80,29 @@ async def test_killed_on_its_node(place: Place, at_cluster: Cluster) -> None:
 
 
 async def test_the_controller_is_away(place: Place, at_cluster: Cluster) -> None:
-    """A start is refused with a later try, what runs is still told as running, and a stop is done once it is back."""
+    """A start is refused with a later try, so is a stop, soon; what was told to stop does so once it is back."""
     async with doors(place) as at:
-        name = new_name()
+        name, queued = new_name(), new_name()
         await at.start(identity=name, command=["sleep", LONG])
+        with trio.move_on_after(2):
+            await at.start(identity=queued, cpu=str(NODE_CPUS))
+        await at.until("queued", queued)
         at_cluster.stop_controller()
         try:
             refused = await at.start(identity=new_name())
             assert (refused.status, refused.json()["code"]) == (503, "runtime_unavailable")
             assert "retry-after" in refused.headers
             assert (await at.show(name))["state"] == "running"
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(at.ask, "DELETE", f"{name}/")
-                await at.until("stopping", name)
-                at_cluster.start_controller()
+            for one in (name, queued):
+                with trio.fail_after(2 * HEARD_WITHIN):
+                    refused = await at.ask("DELETE", f"{one}/")
+                assert (refused.status, refused.json()["code"]) == (503, "runtime_unavailable")
+                assert "retry-after" in refused.headers
+                assert (await at.show(one))["state"] == "stopping"
         finally:
             at_cluster.start_controller()
-        assert (await at.show(name))["state"] == "stopped"
+        await at.until("stopped", name)
+        await at.until("failed", queued)
         assert not living()
 
 

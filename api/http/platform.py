@@ -82,7 +82,7 @@ def show_instance(visit: Visit) -> Answer:
 
 
 async def stop_instance(visit: Visit) -> Answer:
-    """Stop an instance, and wait until it has ended."""
+    """Stop an instance, and wait until it has ended; 503 where Slurm is away: it ends once that is back."""
     actor = await visit.engine.instances.stop(visit.call.params["identity"], _origin(visit))
     return json_answer(_described(actor, None))
 

@@ -116,6 +116,9 @@ class Apptainer:
             self._commands.ensure(self._folder / request.identity, started, run, stop, argv.variables(request))
         return started
 
+    async def heard(self) -> None:
+        """The runtime is on this host: it is never away."""
+
     async def undo(self, identity: str) -> None:
         if not self._launched(identity):
             return

@@ -98,6 +98,12 @@ class Platform(Protocol):
     async def kill(self, request: InstanceRequest, started: Started) -> None:
         """End it by force."""
 
+    async def heard(self) -> None:
+        """Returns when what it was asked so far has reached what runs instances.
+
+        Raises RuntimeUnavailable, with `retry_after`, where that does not answer: it is asked on all the same.
+        """
+
     def progress(self, identity: str) -> str:
         """What a start is doing now, in a word or two; of one that is queued, with why."""
 

@@ -35,6 +35,9 @@ LOOK = 0.25
 WRITTEN_WITHIN = 5.0
 """Seconds after a job's end until what its node has written is seen from here."""
 
+HEARD_WITHIN = 3.0
+"""Seconds that whoever stops an instance waits for a word of Slurm's."""
+
 UNDONE_WITHIN = 10.0
 """Seconds until a start that can't be undone is left for a later try."""
 
@@ -206,6 +209,12 @@ class Slurm:
                 await self._jobs.cancel(job, by_force=by_force)
                 return
             await trio.sleep(LOOK)
+
+    async def heard(self) -> None:
+        with trio.move_on_after(HEARD_WITHIN):
+            await self._jobs.look()
+            return
+        raise RuntimeUnavailable("Slurm does not answer: the instance is stopped as soon as it does", retry_after=30)
 
     # Beside it
 
