@@ -205,3 +205,13 @@ def sign_in(client: httpx.Client, private: PrivateKey | None = None, **more: Any
     assert answer.status_code == 200, answer.text
     session: dict[str, Any] = answer.json()
     return session
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that a token travels in."""
+    return {"authorization": f"Bearer {token}"}
+
+
+def inspect(client: httpx.Client, token: str) -> int:
+    """The status of the token: 200, or 401."""
+    return client.get("/api/auth/inspect/", headers=bearer(token)).status_code

@@ -19,7 +19,7 @@ from engine.trust.permissions import FIVE, MASTER
 from tests.cluster import Cluster, running_cluster
 from tests.containers import Place
 from tests.fakes import Browser, key, sign_in
-from tests.test_instance_doors import Doors
+from tests.instance_doors import Doors
 
 
 @pytest.fixture(scope="module")

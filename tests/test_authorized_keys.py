@@ -12,36 +12,16 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import files
 from engine.clock import counted_turns
 from engine.errors import FileRefused, KeyRefused
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.keys import PublicKey, read_public_key
 from engine.trust.permissions import FIVE, MASTER
+from tests.authorized import LINE, A, B, C, granted, keys, put
 from tests.fakes import ROOT
 from tests.registers import KEPT, pool
 
-A, B, C, *_ = pool()
-LINE = A.openssh()
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> AuthorizedKeys:
-    """An empty file's place, in a private folder."""
-    files.make_private_dir(tmp_path / "home")
-    return AuthorizedKeys(tmp_path / "home" / "authorized_keys")
-
-
-def put(keys: AuthorizedKeys, data: bytes | str) -> None:
-    """Write the file as an editor would: in place."""
-    keys.path.touch(0o600)
-    keys.path.write_bytes(data if isinstance(data, bytes) else data.encode())
-
-
-def granted(keys: AuthorizedKeys) -> dict[str, tuple[str, ...]]:
-    """Permissions by comment."""
-    return {entry.comment: entry.permissions for entry in keys.entries()}
-
+__all__ = ["keys"]
 
 HAND = f"""# keys of the lab\r
 \t

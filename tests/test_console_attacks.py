@@ -11,7 +11,7 @@ from playwright.sync_api import Route, expect
 from tests.browser import KEYS, Host, Visitor
 from tests.fakes import vectors
 from tests.false_engine import answer, false_engine, nonce
-from tests.test_keys import BASELINE
+from tests.key_data import BASELINE
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 

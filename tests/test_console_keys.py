@@ -23,8 +23,7 @@ from engine.durations import InvalidDuration, lifetime
 from engine.errors import KeyRefused
 from engine.trust.keys import PassphraseWanted, read_private_key, read_public_key
 from tests.browser import KEYS, NOTHING, Visitor
-from tests.test_key_files import BROKEN, HARMLESS
-from tests.test_keys import BASELINE
+from tests.key_data import BASELINE, BROKEN, HARMLESS
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 

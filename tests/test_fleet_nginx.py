@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
@@ -15,38 +11,22 @@ import pytest
 
 from tests.fakes import effort
 from tests.fleet import fleet
+from tests.nginx import Proxy, running_nginx
 from tests.pairs import Console, desk
 from tests.ports import free_port
 from tests.processes import EngineProcess, sign_in
-from tests.redis_server import RedisServer, speak, until
-from tests.test_nginx import CONFIGURATION, Proxy
+from tests.redis_server import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.nginx, pytest.mark.process]
 
 ROUNDS = int(10 * effort())
 
 
-@contextmanager
-def nginx(folder: Path, port: int, engines: list[EngineProcess]) -> Iterator[None]:
+def nginx(folder: Path, port: int, engines: list[EngineProcess]) -> AbstractContextManager[None]:
     """One address before all of them, in turns."""
-    folder.mkdir()
     members = "".join(f"server 127.0.0.1:{engine.port}; " for engine in engines)
-    proxied = f"listen 127.0.0.1:{port}; location / {{ proxy_pass http://fleet; proxy_set_header Host $http_host; }}"
-    user = "user root;" if os.geteuid() == 0 else ""
-    text = CONFIGURATION.format(folder=folder, user=user, server=proxied)
-    (folder / "nginx.conf").write_text(
-        text.replace("access_log off;", f"access_log off; upstream fleet {{ {members}}}")
-    )
-    program = shutil.which("nginx", path="/usr/sbin:" + os.environ["PATH"])
-    assert program
-    arguments = [program, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf")]
-    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: speak(port, "GET") != b"", what="nginx")
-        yield
-    finally:
-        process.terminate()
-        process.wait(10)
+    location = "proxy_pass http://fleet; proxy_set_header Host $http_host;"
+    return running_nginx(folder, port, location, f"upstream fleet {{ {members}}}")
 
 
 def test_one_service(tmp_path: Path) -> None:

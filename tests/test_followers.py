@@ -11,7 +11,7 @@ import trio
 
 from engine.followers import TOLD_AT_ONCE, FollowerDropped
 from engine.journal import RECENT, FileJournal
-from tests.test_journal import Host, folder
+from tests.journals import Host, folder
 
 __all__ = ["folder"]
 

@@ -14,8 +14,7 @@ import pytest
 
 from engine.trust.authorized_keys import AuthorizedKeys
 from tests.fakes import key
-from tests.processes import HATCHWAY, EngineProcess, sign_in
-from tests.test_crash import bearer
+from tests.processes import HATCHWAY, EngineProcess, bearer, sign_in
 
 pytestmark = [pytest.mark.process, pytest.mark.mount]
 

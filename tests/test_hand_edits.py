@@ -12,7 +12,7 @@ import pytest
 
 from engine import files
 from engine.trust.authorized_keys import AuthorizedKeys
-from tests.test_authorized_keys import LINE, A, keys, put
+from tests.authorized import LINE, A, keys, put
 
 __all__ = ["keys"]
 

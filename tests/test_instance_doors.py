@@ -8,70 +8,23 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from api.http.app import make_app
-from engine import files
-from engine.engine import open_engine
-from engine.settings import Settings
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.permissions import FIVE, MASTER
 from tests.containers import LONG, Place, listed, living, new_name, place
-from tests.fakes import ROOT, Browser, Reply, key, sign_in
-from tests.test_confinement import BODIES, filled
-from tests.test_confinement import Place as Traps
+from tests.fakes import ROOT, Reply
+from tests.instance_doors import Doors, doors
+from tests.traps import BODIES, filled
+from tests.traps import Place as Traps
 
 __all__ = ["place"]
 
 AS_ORDINARY_USER = True
 pytest_plugins = ["tests.ordinary"]
 pytestmark = pytest.mark.apptainer
-
-PATH = "/api/platform/singularity/instance/"
-
-
-class Doors:
-    """A browser that is signed in, at an engine with a real runtime."""
-
-    def __init__(self, browser: Browser, token: str) -> None:
-        self._browser, self._token = browser, token
-
-    async def ask(self, method: str, path: str = "", value: Any = None, **more: Any) -> Reply:
-        return await self._browser.ask(method, PATH + path, value, token=self._token, **more)
-
-    async def start(self, reply: Reply | None = None, **fields: Any) -> Reply:
-        reply = reply or Reply()
-        await self._browser.talk(reply, "POST", PATH, {"image": "box.sif", **fields}, token=self._token)
-        return reply
-
-    async def show(self, name: str) -> Any:
-        return (await self.ask("GET", f"{name}/")).json()
-
-    async def until(self, state: str, name: str, *, seconds: float = 30) -> Any:
-        with trio.fail_after(seconds):
-            while (shown := await self.show(name))["state"] != state:
-                await trio.sleep(0.05)
-        return shown
-
-
-@asynccontextmanager
-async def doors(place: Place, **settings: Any) -> AsyncIterator[Doors]:
-    if not (place.home / "authorized_keys").exists():
-        files.write_private(place.home / "private-key.pem", key("own").pem())
-        keys = AuthorizedKeys(place.home / "authorized_keys")
-        keys.register(key("own").public, (MASTER,), own=True)
-        keys.register(key().public, FIVE)
-    usual = {"image_folders": (str(place.images),), "volume_roots": (str(place.volumes),)}
-    known = Settings(**usual | settings)
-    async with open_engine(place.home, lambda: known) as engine:
-        browser = Browser(make_app(engine))
-        yield Doors(browser, (await sign_in(browser))["token"])
 
 
 async def test_the_three_items(place: Place) -> None:

@@ -16,7 +16,7 @@ from engine.platform.apptainer import Apptainer
 from engine.platform.request import Image, InstanceRequest
 from tests.containers import Place, place
 from tests.fakes import Browser, key, sign_in, virtual_engine
-from tests.test_license import PEM, issued
+from tests.licenses import PEM, issued
 
 __all__ = ["place"]
 

@@ -13,37 +13,13 @@ import pytest
 import structlog
 
 from engine import journal as journal_module
-from engine.clock import TrioClock
 from engine.errors import FileRefused
-from engine.journal import KEPT_BYTES, SEGMENT_BYTES, FileJournal
+from engine.journal import KEPT_BYTES, SEGMENT_BYTES
 from engine.journal_files import CURRENT, Line, last_seq, parse, read_after, segments
-from engine.records import Origin, Records
+from engine.records import Origin
+from tests.journals import Host, folder
 
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    os.umask(0o077)
-    return tmp_path / "log"
-
-
-class Host:
-    """A journal with the records that feed it, as an engine has them; `again` is the next engine's."""
-
-    def __init__(self, folder: Path, clock: TrioClock | None = None) -> None:
-        self.clock = clock or TrioClock()
-        self.journal = FileJournal(folder, self.clock)
-        self.records = Records(self.clock, self.journal, last_seq=self.journal.last_seq)
-        self._folder = folder
-
-    def tell(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.records.transition(
-                "pairing", "p1", "issue", "none", "issued", ("print_code",), Origin("operator", "127.0.0.1", "ab-1")
-            )
-
-    def again(self) -> Host:
-        self.journal.close()
-        return Host(self._folder, self.clock)
+__all__ = ["folder"]
 
 
 def seqs(folder: Path, after: int = 0) -> list[int]:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.key_lines import parse_file
 from engine.trust.permissions import FIVE, MASTER
+from tests.authorized import LINE, A, B, C, granted, keys, put
 from tests.fakes import vectors
-from tests.test_authorized_keys import LINE, A, B, C, granted, keys, put
 
 __all__ = ["keys"]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from base64 import encodebytes
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
@@ -18,19 +15,7 @@ from engine.errors import KeyRefused
 from engine.trust import weak_keys
 from engine.trust.keys import PassphraseWanted, PublicKey, read_private_key, read_public_half, read_public_key
 from tests.fakes import ROOT, key, vectors
-
-OWN = ROOT / "tests/data/own/keys"
-MANIFEST = json.loads((OWN.parent / "keys_manifest.json").read_text())
-BASELINE = "SHA256:Dcz1btrL4mk5rosgMQ7YaetTZKvkNg3s7NaYKSkVJEE"
-"""Fingerprint of rsa2048, as `ssh-keygen -l` prints it."""
-
-
-def refusal(read: Callable[..., object], data: bytes, *more: Any) -> KeyRefused:
-    """The refusal that reading makes."""
-    with pytest.raises(KeyRefused) as refused:
-        read(data, *more)
-    return refused.value
-
+from tests.key_data import BASELINE, MANIFEST, OWN, refusal
 
 # What is read (manifest of own keys)
 

@@ -11,19 +11,13 @@ from typing import Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ModuleNotLicensed, SettingRefused
 from engine.trust.license import MODULES, License, load_license
 from tests.fakes import key
-
-VENDOR, STRANGER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-PEM = VENDOR.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
-EXPIRY = 1_801_396_800
-"""2027-01-31 12:00:00 UTC."""
+from tests.licenses import EXPIRY, PEM, STRANGER, issued
 
 
 class Wall:
@@ -39,13 +33,6 @@ class Wall:
     def elapsed(self) -> float:
         """The same."""
         return self.now
-
-
-def issued(signer: Any = VENDOR, algorithm: str = "EdDSA", **changes: Any) -> str:
-    """A license of the vendor's for two modules; None takes a claim out."""
-    payload = {"licensee": "Lab 4", "modules": ["runtime", "shell"], "exp": EXPIRY} | changes
-    payload = {name: value for name, value in payload.items() if value is not None}
-    return jwt.encode(payload, signer, algorithm=algorithm)
 
 
 def loaded(tmp_path: Path, text: str | bytes | None, clock: Wall | None = None, vendor: str | None = PEM) -> License:

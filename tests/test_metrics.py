@@ -12,7 +12,6 @@ import pytest
 import trio
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import Histogram as TheirHistogram
-from prometheus_client.parser import text_string_to_metric_families
 
 from api.http.app import make_app
 from engine.engine import Engine
@@ -20,20 +19,9 @@ from engine.histograms import Histogram
 from engine.records import NOBODY, Record
 from tests.fakes import ROOT, Browser, Reply, key, sign_in
 from tests.live import live_engine
+from tests.scraped import Labels, parsed
 
 DASHBOARD = json.loads((ROOT / "api" / "dashboards" / "hatchway.json").read_text())
-
-Labels = frozenset[tuple[str, str]]
-
-
-def parsed(text: str) -> dict[str, dict[Labels, float]]:
-    """Every sample by name and labels, by the Prometheus client's own parser."""
-    found: dict[str, dict[Labels, float]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            assert frozenset(sample.labels.items()) not in found.setdefault(sample.name, {}), "told twice"
-            found[sample.name][frozenset(sample.labels.items())] = sample.value
-    return found
 
 
 class Scraped(dict[str, dict[Labels, float]]):

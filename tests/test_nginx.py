@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.hostile import exchange, request
+from tests.nginx import Proxy, running_nginx
 from tests.pairs import PAIR, Console, desk
 from tests.ports import free_port
 from tests.processes import HATCHWAY, EngineProcess, running_engine
 
 pytestmark = [pytest.mark.nginx, pytest.mark.process]
-
-SERVER = "listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{engine}; {more} }}"
-CONFIGURATION = """
-daemon off; pid {folder}/pid; {user}
-events {{ }}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-  server {{ {server} }}
-}}
-"""
-
-
-@dataclass
-class Proxy:
-    """What a console needs of what it dials."""
-
-    port: int
 
 
 class Behind(NamedTuple):
@@ -51,34 +29,14 @@ class Behind(NamedTuple):
 
 
 @contextmanager
-def _nginx(folder: Path, port: int, engine: int, more: str) -> Iterator[None]:
-    folder.mkdir()
-    server = SERVER.format(port=port, engine=engine, more=more)
-    user = "user root;" if os.geteuid() == 0 else ""
-    (folder / "nginx.conf").write_text(CONFIGURATION.format(folder=folder, user=user, server=server))
-    program = shutil.which("nginx", path="/usr/sbin:" + os.environ["PATH"])
-    assert program
-    arguments = [program, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf")]
-    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
-    try:
-        until = time.monotonic() + 10
-        while time.monotonic() < until:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.02)
-        yield
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-@contextmanager
 def behind(folder: Path, more: str = "", **settings: str) -> Iterator[Behind]:
     """An engine behind nginx, whose `location` has `proxy_pass` and what `more` says."""
     port = free_port()
     settings["HATCHWAY_ADDRESSES"] = f"127.0.0.1:{port}"
-    with running_engine(folder / "home", **settings) as engine, _nginx(folder / "nginx", port, engine.port, more):
+    with (
+        running_engine(folder / "home", **settings) as engine,
+        running_nginx(folder / "nginx", port, f"proxy_pass http://127.0.0.1:{engine.port}; {more}"),
+    ):
         yield Behind(engine, Proxy(port))
 
 

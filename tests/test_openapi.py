@@ -27,11 +27,11 @@ from engine.platform.lives import InstanceFacts
 from engine.platform.protocol import Entry, Started
 from engine.platform.request import Image, InstanceRequest, Volume
 from engine.runtime import Actor
+from tests.event_stream import Reader, read_events
 from tests.fakes import Browser, effort, key
 from tests.fakes import sign_in as sign_in_here
 from tests.processes import EngineProcess, running_engine, sign_in
-from tests.test_events import Reader, read_events
-from tests.test_pairings import Host, claim
+from tests.virtual_pairs import Host, claim
 
 DOCUMENT = json.loads(json.dumps(openapi(DOORS)))
 

@@ -15,39 +15,11 @@ from hypothesis import strategies as st
 from api.http.app import make_app
 from engine.engine import Engine
 from engine.errors import PairingExpired, TooManyRequests
-from engine.pairings import Issued
-from engine.records import Origin
 from engine.trust.codes import ALPHABET, normalise, printable
-from engine.trust.permissions import FIVE
 from tests.fakes import Browser, Reply, virtual_engine, watch_of
+from tests.virtual_pairs import EXPIRED, INVALID, OPERATOR, PAIR, Host, claim, is_problem
 
 pytestmark = pytest.mark.virtual_time
-
-PAIR = "/api/auth/pair/request/"
-OPERATOR = Origin("operator")
-INVALID = {"status": 401, "code": "invalid_pairing_code", "detail": "invalid pairing code"}
-EXPIRED = {"status": 401, "code": "pairing_expired_on_approval", "detail": "pairing expired on approval"}
-
-
-class Host:
-    """An operator at a terminal: prints codes, sees what is told, answers."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.told: list[tuple[str, dict[str, Any]]] = []
-
-    def terminal(self, event: str, **details: Any) -> None:
-        self.told.append((event, details))
-
-    async def print_code(self, permissions: tuple[str, ...] = FIVE, lifetime: int = 3600) -> Issued:
-        return await self.engine.pairings.issue(permissions, lifetime, self.terminal, OPERATOR)
-
-    async def answer(self, issued: Issued, approved: bool) -> None:
-        await self.engine.pairings.answer(issued.id, approved, OPERATOR)
-
-    @property
-    def last(self) -> str:
-        return self.told[-1][0]
 
 
 @pytest.fixture
@@ -64,18 +36,6 @@ async def host(engine: Engine) -> Host:
 @pytest.fixture
 async def browser(engine: Engine) -> Browser:
     return Browser(make_app(engine))
-
-
-async def claim(nursery: trio.Nursery, browser: Browser, code: str, **more: Any) -> Reply:
-    """A claim under way, its first line there or its answer complete."""
-    reply = Reply()
-    nursery.start_soon(partial(browser.talk, reply, "POST", PAIR, {"code": code}, **more))
-    await trio.testing.wait_all_tasks_blocked()
-    return reply
-
-
-def is_problem(value: dict[str, Any], expected: dict[str, Any]) -> bool:
-    return expected.items() <= value.items()
 
 
 async def test_approved(nursery: trio.Nursery, browser: Browser, host: Host, engine: Engine) -> None:

@@ -25,7 +25,7 @@ from engine.settings import Log
 from statecharts.catalogue import CHARTS
 from statecharts.chart import Chart
 from tests.fakes import Browser, Reply, jump, key, sign_in, signed, virtual_engine, watch_of
-from tests.test_pairings import OPERATOR, Host, claim
+from tests.virtual_pairs import OPERATOR, Host, claim
 
 pytestmark = pytest.mark.virtual_time
 

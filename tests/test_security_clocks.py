@@ -11,7 +11,7 @@ from api.http.app import make_app
 from engine.clock import TrioClock
 from engine.errors import PairingExpired
 from tests.fakes import Browser, key, sign_in, signed, virtual_engine
-from tests.test_pairings import EXPIRED, PAIR, Host, claim, is_problem
+from tests.virtual_pairs import EXPIRED, PAIR, Host, claim, is_problem
 
 pytestmark = pytest.mark.virtual_time
 

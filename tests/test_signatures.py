@@ -29,7 +29,7 @@ from engine.trust.keys import (
     verify,
 )
 from tests.fakes import ROOT, key, vectors
-from tests.test_keys import refusal
+from tests.key_data import refusal
 
 MESSAGE = b"hatchway-auth-v1.a.b.c"
 N_BYTES = 256

@@ -14,8 +14,8 @@ import trio
 from api.http import app
 from api.http.app import make_app
 from tests.fakes import ROOT, Browser, virtual_engine
+from tests.keep_alive import Wire
 from tests.processes import running_engine
-from tests.test_load import Wire
 
 LEFT_OUT = ("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "statecharts.layout", "xml.sax")
 

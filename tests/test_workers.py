@@ -27,9 +27,9 @@ from engine.trust.permissions import FIVE
 from tests import test_pairing_processes as pairing
 from tests.doors import Line, doors_of, engine_with_doors, two_doors, wait_until
 from tests.fakes import ROOT, effort, key, signed
-from tests.processes import EngineProcess, TlsEngine, sign_in
-from tests.test_crash import GONE, Load, bearer
-from tests.test_metrics import parsed
+from tests.people_at_work import GONE, Load
+from tests.processes import EngineProcess, TlsEngine, bearer, sign_in
+from tests.scraped import parsed
 
 pytestmark = pytest.mark.process
 
