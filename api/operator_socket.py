@@ -94,6 +94,7 @@ class OperatorSocket:
 
     async def _take_keys(self, request: dict[str, Any]) -> dict[str, Any]:
         removed, added = _identities(request, "removed"), _identities(request, "added")
+        await self._engine.key_watch.follow()
         ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
         for identity in sorted(removed):
             self._engine.records.notice("key", identity, "unregister", origin=OPERATOR)

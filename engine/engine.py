@@ -17,8 +17,11 @@ from engine.clock import Clock, SystemClock, counted_turns
 from engine.errors import EngineUnavailable, Refusal
 from engine.fleet.codes import Codes
 from engine.fleet.fleet import Fleet, open_fleet
+from engine.fleet.key_mirror import KeyMirror
+from engine.fleet.keys import FleetKeys
 from engine.instances import Instances, is_live
 from engine.journal import FileJournal
+from engine.key_watch import KeyWatch
 from engine.logs import log_record
 from engine.metrics import Metrics
 from engine.pairings import Pairings
@@ -33,16 +36,14 @@ from engine.store.memory import MemoryStore
 from engine.store.protocol import Store
 from engine.store.redis_address import is_redis
 from engine.store.sqlite import SQLiteStore
-from engine.trust.authorized_keys import AuthorizedKeys
+from engine.trust.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
 from engine.trust.challenges import Challenges
+from engine.trust.keys import PublicKey
 from engine.trust.license import License, load_license
-from engine.trust.own_keys import load_own_key, load_token_keys
-from engine.trust.tokens import Tokens, key_id
+from engine.trust.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
+from engine.trust.tokens import Tokens
 
 log = structlog.get_logger(__name__)
-
-KEYS_WATCHED = 1.0
-"""Seconds between two looks at authorized_keys for a hand edit; every use of a session looks too."""
 
 
 class Engine:
@@ -58,20 +59,22 @@ class Engine:
         identity: str,
         fleet: Fleet | None = None,
         own: Store | None = None,
+        mirror: KeyMirror | None = None,
     ) -> None:
         self.home, self.clock, self.store, self.identity, self.fleet = home, clock, store, identity, fleet
-        self._load = load
+        self._load, self._mirror = load, mirror
         self.settings = load()
         self.started_at = clock.wall()
         self.keys_in = keys_folder(home, self.settings)
-        self.keys = AuthorizedKeys(self.keys_in / "authorized_keys")
-        self.own_key = load_own_key(home, self.keys)
+        self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS)
+        self.own_key = self._load_own_key()
         self.keys.entries()  # raises FileRefused where others may read or write it: no engine starts on that
         self.journal = FileJournal(home / "log", clock)
         self.records = Records(clock, self.journal, log_record, last_seq=self.journal.last_seq)
         self.runtime = Runtime(clock, self.records)
         self.license = self._load_license()
         self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
+        self.key_watch = KeyWatch(home, self.keys_in, self.keys, self.tokens, fleet, mirror)
         self.sessions = Sessions(
             self.runtime,
             store,
@@ -111,6 +114,14 @@ class Engine:
             return Slurm(self.settings.slurm.folder or self.home / "slurm", allow_root)
         return Apptainer(self.home / "instances", allow_root)
 
+    def _load_own_key(self) -> PublicKey:
+        if self._mirror is None:
+            return load_own_key(self.home, self.keys)
+        own = read_own_key(self.home)  # made, and authorized in the store, before there was an engine
+        if own is None:
+            raise EngineUnavailable(f"{self.home / PRIVATE_KEY} is missing: the next start makes one")
+        return own
+
     def _load_license(self) -> License:
         return load_license(self.home / "license.jwt", self.settings.vendor_key, self.clock)
 
@@ -129,7 +140,7 @@ class Engine:
                 nursery.start_soon(self.fleet.run, self.runtime)
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self.journal.run)
-            nursery.start_soon(self._watch_keys)
+            nursery.start_soon(self.key_watch.run, self.sessions.end_orphans)
             nursery.start_soon(self._end_pairings)
             nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
@@ -143,32 +154,6 @@ class Engine:
         except Refusal as refused:
             log.warning("codes_not_withdrawn", why=refused.detail)  # they end with the engine
 
-    async def _watch_keys(self) -> None:
-        seen = self.keys.version()
-        while True:
-            await trio.sleep(KEYS_WATCHED)
-            self._follow_token_keys()
-            if self.keys.version() != seen:
-                seen = self.keys.version()
-                await self._end_orphans()
-
-    def _follow_token_keys(self) -> None:
-        """In a common folder another engine's operator may have rotated the token key."""
-        if self.keys_in == self.home:
-            return
-        try:
-            key, old = load_token_keys(self.keys_in)
-            if key_id(key.public_key()) != self.tokens.key_ids()[0]:
-                self.tokens.use(key, old)
-        except (Refusal, OSError) as fault:
-            log.warning("token_key_not_read", why=str(fault))
-
-    async def _end_orphans(self) -> None:
-        try:
-            await self.sessions.end_orphans()
-        except Refusal as refused:
-            log.warning("orphans_not_ended", why=refused.detail)
-
     def reload(self, also: Callable[[Settings], None] = lambda settings: None) -> tuple[str, ...]:
         """Take up settings, license, token keys and log file anew; the names of settings that wait for a restart.
 
@@ -178,13 +163,13 @@ class Engine:
         # Everything is read before anything is taken up: what can't be read leaves all as it was.
         settings, waiting = reload(self.settings, self._load())
         own_key, token_keys, license_ = (
-            load_own_key(self.home, self.keys),
+            self._load_own_key(),
             load_token_keys(self.keys_in),
             self._load_license(),
         )
         also(settings)
         self.settings, self.own_key, self.license = settings, own_key, license_
-        self.tokens.use(*token_keys)
+        self.key_watch.use(*token_keys)
         self.records.notice("engine", self.identity, "reload", ", ".join(waiting) or None)
         return waiting
 
@@ -203,11 +188,15 @@ class Engine:
         }
 
 
-def make_own_key(home: Path, settings: Settings) -> None:
+def make_own_key_ahead(home: Path, settings: Settings) -> None:
     """Make the engine's own key ahead of its first start, unless another engine is at it. Raises FileRefused."""
+    keys_in = keys_folder(home, settings)
     files.make_private_dir(home)
     with suppress(files.LockHeld), files.locked(home / "engine.lock", wait=False):
-        load_own_key(home, AuthorizedKeys(keys_folder(home, settings) / "authorized_keys"))
+        if settings.keys == "store":
+            make_own_key(home)
+        else:
+            load_own_key(home, AuthorizedKeys(keys_in / AUTHORIZED_KEYS))
 
 
 @asynccontextmanager
@@ -235,11 +224,16 @@ async def open_engine(
         if store is None:
             store = database = SQLiteStore(_database(home), clock, inline=inline)
             stack.callback(database.close)
-        own, fleet, wanted = store, None, load().store
-        if is_redis(wanted):
-            fleet = await stack.enter_async_context(open_fleet(wanted, clock, socket.gethostname()))
+        own, fleet, mirror, settings = store, None, None, load()
+        keys_in = keys_folder(home, settings)
+        if is_redis(settings.store):
+            fleet = await stack.enter_async_context(open_fleet(settings.store, clock, socket.gethostname()))
             store = fleet.store
-        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), await store.identity(), fleet, own)
+        identity = await store.identity()
+        if fleet is not None and settings.keys == "store":
+            mirror = KeyMirror(FleetKeys(fleet.store), keys_in)
+            await mirror.join(identity, make_own_key(home), home, fleet.check_signers)
+        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, fleet, own, mirror)
         stack.callback(engine.journal.close)
         engine.keys.turns = stack.enter_context(counted_turns())
         stack.callback(setattr, engine.keys, "turns", None)

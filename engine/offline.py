@@ -14,9 +14,6 @@ from engine.settings import Log, load_settings
 
 def end_sessions_of(home: Path, identities: set[str]) -> int:
     """End every stored session of these identities; how many there were. Raises EngineUnavailable if one is running."""
-    if not (home / "engine.db").exists():
-        return 0
-
     set_up_logs(Log(level="warning"))  # standard output is the command's
 
     async def end() -> int:

@@ -71,6 +71,7 @@ class Sessions:
 
         Raises SignatureRefused, TooManyRequests, StoreUnavailable.
         """
+        await self._hear_of_keys()
         try:
             challenge = self._challenges.read(nonce)
             made = decode_signature(signature)
@@ -81,11 +82,17 @@ class Sessions:
             await self._failures.take(origin.address or "")
             raise
 
+    async def _hear_of_keys(self) -> None:
+        """A key that was taken out elsewhere a second ago signs in nowhere. Raises StoreUnavailable."""
+        if self._mirror is not None:
+            await self._mirror.wait_fresh()
+
     async def admit(self, challenge: Challenge, identity: str, lifetime: int, origin: Origin) -> SignedIn:
         """Start a session as `verify` does, for the key whose signature a door process has checked.
 
         Raises SignatureRefused and StoreUnavailable, and neither records nor counts: the whole request is to follow.
         """
+        await self._hear_of_keys()
         entry = self._keys.find(identity)
         if entry is None:
             raise SignatureRefused("unknown_key")

@@ -17,6 +17,7 @@ import msgspec
 from engine import setting_kinds as kinds
 from engine.errors import SettingRefused
 from engine.files import read_private
+from engine.store.redis_address import is_redis
 
 RESTART: Literal["restart"] = "restart"
 RELOAD: Literal["reload"] = "reload"
@@ -139,7 +140,9 @@ class Settings(msgspec.Struct, frozen=True):
     metrics_open: Annotated[bool, _r(kinds.boolean(), "/metrics without a token from anywhere")] = False
     vendor_key: Annotated[str | None, _s(kinds.lines(), "the license vendor's public key, PEM or its path")] = None
     store: Annotated[str, _s(kinds.store(), "where sessions are kept: sqlite, or a fleet's redis://")] = "sqlite"
-    keys: Annotated[str, _s(kinds.folder_or("home"), "folder of authorized_keys and token key")] = "home"
+    keys: Annotated[
+        str, _s(kinds.folder_or("home", "store"), "where authorized_keys and token key are: home, store, or a folder")
+    ] = "home"
     platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
     slurm: SlurmSettings = SlurmSettings()
     log: Log = Log()
@@ -152,7 +155,15 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def keys_folder(home: Path, settings: Settings) -> Path:
-    """Where authorized_keys and the token key lie: the engine's folder, or the one that a fleet has in common."""
+    """Where authorized_keys and the token key lie: the engine's folder, one that a fleet has in common, or this host's
+    copy of what its store holds. Raises SettingRefused where no store is set that could hold them."""
+    if settings.keys == "store":
+        if not is_redis(settings.store):
+            raise SettingRefused(
+                "keys = store needs a store that several engines share: set store to an address such as"
+                " redis://host:6379/0, or keys to home or a folder"
+            )
+        return home / "fleet-keys"
     return home if settings.keys == "home" else Path(settings.keys)
 
 

@@ -47,6 +47,7 @@ TESTS = {
     "engine/trust/codes.py": ("codes", "pairings"),
     "engine/trust/keys.py": ("keys", "key_files", "key_lines", "signatures"),
     "engine/trust/authorized_keys.py": ("authorized_keys", "key_lines"),
+    "engine/trust/key_edits.py": ("authorized_keys", "cli_keys"),
     "engine/trust/license.py": ("license",),
     "engine/trust/rotation.py": ("tokens", "cli_keys", "sessions"),
     "engine/trust/key_files.py": ("key_files", "keys"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.engine import make_own_key
+from engine.engine import make_own_key_ahead
 from engine.files import make_private_dir
 from engine.settings import Settings
 from engine.trust.authorized_keys import AuthorizedKeys
@@ -68,7 +68,7 @@ def test_the_own_key_of_one_of_a_fleet(home: Path, tmp_path: Path) -> None:
     """Made ahead of the first start, it is authorized where the fleet's engines look."""
     shared = tmp_path / "shared"
     make_private_dir(shared)
-    make_own_key(home, Settings(keys=str(shared)))
+    make_own_key_ahead(home, Settings(keys=str(shared)))
     assert (home / "private-key.pem").exists()
     assert not (home / "authorized_keys").exists()
     assert [entry.permissions for entry in AuthorizedKeys(shared / "authorized_keys").entries()] == [(MASTER,)]

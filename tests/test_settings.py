@@ -128,7 +128,7 @@ def test_an_unknown_variable_names_the_nearest(home: Path) -> None:
         ("store", "postgres://x", "sqlite, or an address such as redis://"),
         ("store", "redis+sentinel://one,two", "/service"),
         ("store", "redis://host/zero", "redis://host:6379/0"),
-        ("keys", "somewhere", "home or a path"),
+        ("keys", "somewhere", "store or a path"),
         ("log.level", "loud", "one of debug"),
         ("url", "ftp://engine", "http://127.0.0.1:7420"),
         ("url", "http://me:secret@engine", "http://127.0.0.1:7420"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ from api.cli.groups import json_option
 from api.cli.pairing import permissions_option
 
 if TYPE_CHECKING:
-    from engine.trust.authorized_keys import AuthorizedKeys
+    from engine.key_desk import KeyDesk
+    from engine.trust.key_edits import Registered
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -30,18 +32,13 @@ def key() -> None:
     """Make keys, and say which may sign in here."""
 
 
-def _authorized() -> AuthorizedKeys:
-    from engine.trust.authorized_keys import AuthorizedKeys
-
-    return AuthorizedKeys(_folder() / "authorized_keys")
-
-
-def _folder() -> Path:
-    """Where authorized_keys and the token key lie."""
-    from engine.settings import home_folder, keys_folder, load_settings
+def _desk() -> KeyDesk:
+    """Where authorized_keys and the token key are."""
+    from engine.key_desk import open_desk
+    from engine.settings import home_folder, load_settings
 
     home = home_folder()
-    return keys_folder(home, load_settings(home, os.environ, {}))
+    return open_desk(home, load_settings(home, os.environ, {}))
 
 
 @key.command("list", epilog="\b\nExample:\n  hatchway key list --json")
@@ -50,7 +47,9 @@ def list_(as_json: bool) -> None:
     """List the authorized keys, with their permissions."""
     from api.cli.printing import note, print_json, print_table
 
-    keys = _authorized()
+    desk = _desk()
+    lines = desk.lines()
+    entries = [line.entry for line in lines if line.entry]
     rows = [
         {
             "identity": entry.identity,
@@ -58,16 +57,17 @@ def list_(as_json: bool) -> None:
             "bits": entry.key.bits,
             "comment": entry.comment,
         }
-        for entry in keys.entries()
+        for entry in entries
     ]
-    for fault in keys.faults():
-        note(f"{keys.path} line {fault.line} grants nothing: {fault.reason}")
+    for line in lines:
+        if line.fault:
+            note(f"{desk.where} line {line.number} grants nothing: {line.fault}")
     if as_json:
         print_json(rows)
         return
     print_table(
         ("IDENTITY", "PERMISSIONS", "BITS", "COMMENT"),
-        [(entry.identity, ",".join(entry.permissions), entry.key.bits, entry.comment) for entry in keys.entries()],
+        [(entry.identity, ",".join(entry.permissions), entry.key.bits, entry.comment) for entry in entries],
         "no authorized keys; the first start of the engine makes one, and `hatchway key register` adds others",
     )
 
@@ -131,14 +131,20 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
     """
     from api.cli.printing import print_json
     from engine.files import read_small
+    from engine.trust import key_edits
+    from engine.trust.key_lines import parse_file
     from engine.trust.keys import read_public_key
     from engine.trust.permissions import FIVE
 
     public = read_public_key(read_small(Path(public_key_file)))
-    keys = _authorized()
-    known = keys.find(public.identity)
-    name = comment or (known.comment if known else "") or public.comment or Path(public_key_file).stem
-    done = keys.register(public, permissions or FIVE, name)
+
+    def change(data: bytes) -> tuple[bytes, Registered]:
+        entries = [line.entry for line in parse_file(data) if line.entry]
+        known = next((entry for entry in entries if entry.identity == public.identity), None)
+        name = comment or (known.comment if known else "") or public.comment or Path(public_key_file).stem
+        return key_edits.register(data, public, permissions or FIVE, name)
+
+    done = _desk().edit(change)
     _tell_engine(removed=(), added=(public.identity,))
     held = ", ".join(done.entry.permissions)
     if as_json:
@@ -164,8 +170,10 @@ Examples:
 def unregister(key_identity: str, force: bool, as_json: bool) -> None:
     """Remove an authorized key, and end its sessions at once."""
     from api.cli.printing import print_json
+    from engine.trust import key_edits
 
-    identity, _ = _authorized().unregister(key_identity, force=force, own=_own_identity())
+    change = partial(key_edits.unregister, selector=key_identity, force=force, own=_own_identity())
+    identity, _ = _desk().edit(change)
     ended = _tell_engine(removed=(identity,))
     if as_json:
         print_json({"identity": identity, "sessions_ended": ended})
@@ -193,7 +201,7 @@ def rotate_engine(as_json: bool) -> None:
     from engine.settings import home_folder
     from engine.trust.rotation import rotate_engine_key
 
-    old, new = rotate_engine_key(home_folder(), _folder())
+    old, new = rotate_engine_key(home_folder(), _desk().edit)
     ended = _tell_engine(removed=(old,), added=(new,), reload=True)
     if as_json:
         print_json({"old": old, "identity": new, "sessions_ended": ended})
@@ -206,9 +214,8 @@ def rotate_engine(as_json: bool) -> None:
 def rotate_token(force: bool) -> None:
     """Replace the key that signs tokens. Tokens of the old one stay good until their own end."""
     from engine.clock import SystemClock
-    from engine.trust.rotation import rotate_token_key
 
-    rotate_token_key(_folder(), SystemClock(), force=force)
+    _desk().rotate_token(SystemClock(), force=force)
     _tell_engine(removed=(), reload=True)
     click.echo("new token key; the old one verifies its tokens until the last of them has ended")
 
@@ -216,7 +223,7 @@ def rotate_token(force: bool) -> None:
 def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: bool = False) -> int:
     """Have the sessions of removed keys ended, by the engine if one runs, else in its store; how many there were."""
     from engine.errors import EngineUnavailable
-    from engine.settings import home_folder
+    from engine.settings import home_folder, load_settings
 
     home = home_folder()
     with suppress(EngineUnavailable):
@@ -225,6 +232,10 @@ def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: 
         return 0
     from engine.offline import end_sessions_of
 
+    if not (home / "engine.db").exists():
+        if load_settings(home, os.environ, {}).keys != "home":
+            click.echo("no engine has run here; those that share these keys end the key's sessions", err=True)
+        return 0
     try:
         return end_sessions_of(home, set(removed))
     except EngineUnavailable:

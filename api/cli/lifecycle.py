@@ -49,11 +49,11 @@ def start(**flags: Any) -> None:
 
         from api.cli.busy import busy
         from api.run import run_engine
-        from engine.engine import make_own_key
+        from engine.engine import make_own_key_ahead
 
     if not (home / "private-key.pem").exists():
         with busy("making the engine's own key, once"):
-            make_own_key(home, settings)
+            make_own_key_ahead(home, settings)
     trio.run(run_engine, home, load)
 
 

@@ -51,6 +51,7 @@ class Crew:
             engine.fleet.hold_until = self.validity.hold_until
             engine.runtime.on_moved.append(lambda chart, actor, *states: self.validity.take_moved(chart, actor))
         engine.records.sinks.append(self.validity.take)
+        engine.key_watch.on_token_keys.append(self.validity.moved_all)
         self._colleagues: list[Colleague] = []
         self._up = self._stopping = False
 

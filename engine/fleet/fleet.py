@@ -12,7 +12,7 @@ import trio
 
 from engine.clock import Clock
 from engine.errors import EngineUnavailable, Refusal, StoreUnavailable
-from engine.fleet.follower import Follower
+from engine.fleet.follower import Follow, Follower
 from engine.fleet.lease import Lease, inbox
 from engine.fleet.limits import FleetLimit
 from engine.runtime import Runtime
@@ -23,6 +23,9 @@ from engine.store.scripts import SEND
 from engine.trust.limits import Limit
 
 log = structlog.get_logger(__name__)
+
+TOKEN_KEY_ID = PREFIX + "token-key"
+"""Where it stands which key the live engines sign with."""
 
 FRESH = 0.75
 """Seconds since the mirror was known to be whole, within which a session is answered from it."""
@@ -62,13 +65,16 @@ class Fleet:
         """What is wrong with the store's durability, in words; None if nothing is."""
         self.hold_until: Callable[[float], None] = lambda elapsed: None
         """Told until when an answer from memory may be given again, whenever that is later than before."""
+        self.mirrors: dict[str, Follow] = {}
+        """What else is kept whole, by the chart under which its changes are told."""
         self._follower: Follower | None = None
         self._read, self._inbox = trio.open_memory_channel[tuple[str, str, bytes]](inf)
         self._queued, self._queue = trio.open_memory_channel[Task](inf)
 
     async def run(self, runtime: Runtime) -> None:
         """Keep lease and mirror, read and send messages, for ever."""
-        follower = Follower(self.link, self.store, self._clock, runtime, inbox(self.lease.run), self._take)
+        own = inbox(self.lease.run)
+        follower = Follower(self.link, self.store, self._clock, runtime, own, self._take, self.mirrors)
         self._follower = follower
         follower.on_confirmed = self._tell_fresh
         async with trio.open_nursery() as nursery:
@@ -82,15 +88,27 @@ class Fleet:
 
         Their tokens would be refused here, and ours there.
         """
-        key = PREFIX + "token-key"
-        agreed = (await self.store.agree(key, own[0].encode())).decode()
+        agreed = (await self.store.agree(TOKEN_KEY_ID, own[0].encode())).decode()
+        await self._refuse_other_signers(agreed, own)
+        if agreed != own[0]:
+            await self.tell_token_key(own[0])
+
+    async def check_signers(self, own: tuple[str, ...]) -> None:
+        """As `check_token_key`, before the key that this engine will sign with is settled."""
+        agreed = await self.link.call(lambda client: client.get(TOKEN_KEY_ID))
+        if agreed is not None:
+            await self._refuse_other_signers(agreed.decode(), own)
+
+    async def _refuse_other_signers(self, agreed: str, own: tuple[str, ...]) -> None:
         if agreed not in own and await self._others():
             raise EngineUnavailable(
                 "the other engines of this fleet sign tokens with another key than this one's token-key.pem: give all"
-                " of them one folder of keys (the setting `keys`), or this engine a copy of theirs"
+                " of them the same setting `keys`, store or one folder, or this engine a copy of their keys"
             )
-        if agreed != own[0]:
-            await self.link.call(lambda client: client.set(key, own[0]))
+
+    async def tell_token_key(self, key_id: str) -> None:
+        """The fleet signs with another key from now on. Raises StoreUnavailable."""
+        await self.link.call(lambda client: client.set(TOKEN_KEY_ID, key_id))
 
     async def check_durable(self) -> None:
         """Name what of the store's setting could lose an answered change when its server fails."""

@@ -27,6 +27,9 @@ BATCH = 200
 Deliver = Callable[[str, str, bytes], None]
 """Takes one message of the inbox: kind, pairing, body. Must not wait."""
 
+Follow = Callable[[], Awaitable[None]]
+"""Has a mirror of something else read the stored value anew."""
+
 Ask = Callable[..., Awaitable[Any]]
 
 
@@ -34,10 +37,18 @@ class Follower:
     """Reads the changes and one inbox. `confirmed_at` is a time, in elapsed seconds, at which the mirror was whole."""
 
     def __init__(
-        self, link: RedisLink, store: RedisStore, clock: Clock, runtime: Runtime, inbox: str, deliver: Deliver
+        self,
+        link: RedisLink,
+        store: RedisStore,
+        clock: Clock,
+        runtime: Runtime,
+        inbox: str,
+        deliver: Deliver,
+        mirrors: Mapping[str, Follow],
     ) -> None:
         self._link, self._store, self._clock, self._runtime = link, store, clock, runtime
         self._inbox, self._inbox_at, self._deliver = inbox, b"0-0", deliver
+        self._mirrors = mirrors
         self.confirmed_at = -inf
         self.on_confirmed: Callable[[], None] = lambda: None
         self._confirmed = trio.Event()
@@ -76,6 +87,8 @@ class Follower:
             names = list(moved)
             for start in range(0, len(names), BATCH):
                 await self._runtime.absorb(chart, {name: moved[name] for name in names[start : start + BATCH]})
+        for follow in self._mirrors.values():
+            await follow()
         return last[0][0] if last else b"0-0", number
 
     async def _read(self, ask: Ask, at: bytes, number: int) -> tuple[bytes, int]:
@@ -91,7 +104,10 @@ class Follower:
                 raise StoreUnavailable("messages are missing", cause="gap")
             moved.setdefault(fields[b"c"].decode(), {})[fields[b"a"].decode()] = int(fields[b"v"])
         for chart, versions in moved.items():
-            await self._runtime.absorb(chart, versions)
+            if chart in CHARTS:
+                await self._runtime.absorb(chart, versions)
+            elif chart in self._mirrors:
+                await self._mirrors[chart]()
         for message, entry in read.get(self._inbox.encode(), ()):
             fields, self._inbox_at = _fields(entry), message
             self._deliver(fields[b"kind"].decode(), fields[b"pairing"].decode(), fields[b"body"])

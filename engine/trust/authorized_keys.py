@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from engine import files
 from engine.clock import SystemClock, Turns
-from engine.errors import FileRefused, KeyRefused
-from engine.trust.key_files import printable
-from engine.trust.key_lines import Entry, Line, parse_file, render
+from engine.errors import FileRefused
+from engine.trust import key_edits
+from engine.trust.key_edits import Edit, Registered, T
+from engine.trust.key_lines import Entry, parse_file
 from engine.trust.keys import PublicKey
-from engine.trust.permissions import FIVE, MASTER, fold
+from engine.trust.permissions import FIVE
 
 __all__ = ["AuthorizedKeys", "Entry", "Fault", "Registered"]
+
+AUTHORIZED_KEYS = "authorized_keys"
+"""The file's name."""
 
 _TICK = 0.05
 """Seconds: two changes closer than that may carry one time stamp."""
@@ -30,14 +34,6 @@ class Fault(NamedTuple):
 
     line: int
     reason: str
-
-
-class Registered(NamedTuple):
-    """What `register` did; `before` is what the key held until then."""
-
-    entry: Entry
-    outcome: Literal["added", "replaced", "unchanged"]
-    before: tuple[str, ...] | None = None
 
 
 class AuthorizedKeys:
@@ -92,51 +88,26 @@ class AuthorizedKeys:
     def register(
         self, key: PublicKey, permissions: tuple[str, ...] = FIVE, comment: str = "", *, own: bool = False
     ) -> Registered:
-        """Authorize `key`, or replace what it holds. `own` is the engine's own key, which alone takes MASTER.
-
-        Raises KeyRefused where the key's line has foreign options, or MASTER.
-        """
-        permissions = fold(permissions)
-        if not permissions:
-            raise KeyRefused("a key without any permission is not registered", cause="empty")
-        if MASTER in permissions and not own:
-            raise KeyRefused("MASTER belongs to the engine's own key and is not given to another", cause="master")
-        with files.locked(self._lock()):
-            lines = self._read()
-            old = next((line for line in lines if line.key and line.key.identity == key.identity), None)
-            _refuse_replacing(old, own)
-            before = old.entry if old else None
-            kept = comment or key.comment or (old.key.comment if old and old.key else "")
-            entry = Entry(key, permissions, printable(kept), old.number if old else len(lines) + 1)
-            if before and (before.permissions, before.comment) == (permissions, entry.comment):
-                return Registered(before, "unchanged", permissions)
-            self._write(_with(lines, old, render(key, permissions, entry.comment)))
-        return Registered(entry, "replaced" if old else "added", before.permissions if before else None)
+        """Authorize `key`, or replace what it holds; as `key_edits.register`."""
+        return self.edit(partial(key_edits.register, key=key, permissions=permissions, comment=comment, own=own))
 
     def unregister(self, selector: str, *, force: bool = False, own: str | None = None) -> tuple[str, Entry | None]:
-        """Take out every line of one key: its identity, a unique prefix of it, or a unique comment.
+        """Take out every line of one key; as `key_edits.unregister`."""
+        return self.edit(partial(key_edits.unregister, selector=selector, force=force, own=own))
 
-        Returns its identity and what it held, None if its lines granted nothing. Raises KeyRefused: no such key, more
-        than one, or, without `force`, one that holds MASTER or is `own`, the engine's own identity.
-        """
+    def edit(self, change: Edit[T]) -> T:
+        """Change the content under the lock that all who edit by us take; what `change` says it did."""
         with files.locked(self._lock()):
-            lines = self._read()
-            identity = _selected(lines, selector)
-            # A later line of the same key must not come to count.
-            gone = [line for line in lines if line.key and line.key.identity == identity]
-            entry = next((line.entry for line in gone if line.entry), None)
-            if not force and (identity == own or (entry and MASTER in entry.permissions)):
-                raise KeyRefused("this is the engine's own key; to remove it all the same, add --force", cause="own")
-            self._write(b"".join(line.raw for line in lines if line not in gone))
-        return identity, entry
+            files.clear_leftovers(self.path)
+            data = self._content()
+            edited, done = change(data)
+            if edited != data:
+                self._write(edited)
+        return done
 
     def _lock(self) -> Path:
         files.make_private_dir(self.path.parent)
         return self.path.with_name(f"{self.path.name}.lock")
-
-    def _read(self) -> tuple[Line, ...]:
-        files.clear_leftovers(self.path)
-        return parse_file(self._content())
 
     def _write(self, data: bytes) -> None:
         files.write_private(self.path, data)
@@ -202,48 +173,3 @@ def _stamp(status: os.stat_result | None) -> tuple[int, ...]:
         status.st_mode,
         status.st_uid,
     )
-
-
-def _refuse_replacing(old: Line | None, own: bool) -> None:
-    if old is None:
-        return
-    if old.options:
-        raise KeyRefused(
-            f"line {old.number} of authorized_keys has this key with the option {', '.join(old.options)}:"
-            " unregister it first, or edit the line",
-            cause="options",
-        )
-    if old.entry and MASTER in old.entry.permissions and not own:
-        raise KeyRefused("this is the engine's own key, which holds MASTER already", cause="own")
-
-
-def _with(lines: Iterable[Line], old: Line | None, new: bytes) -> bytes:
-    """The file with `new` in the place of `old`, or as its last line; every other line byte for byte as it was."""
-    if old is None:
-        data = b"".join(line.raw for line in lines)
-        return data + (b"\n" if data and not data.endswith(b"\n") else b"") + new + b"\n"
-    end = b"\r\n" if old.raw.endswith(b"\r\n") else b"\n"
-    return b"".join(new + end if line is old else line.raw for line in lines)
-
-
-def _selected(lines: Iterable[Line], selector: str) -> str:
-    """The one identity that `selector` means. Raises KeyRefused."""
-    known: dict[str, str] = {}
-    for line in lines:
-        if line.key:
-            known.setdefault(line.key.identity, line.key.comment)
-    if selector in known:
-        return selector
-    prefix = len(selector) > len("SHA256:")
-    found = [
-        identity
-        for identity, comment in known.items()
-        if (prefix and identity.startswith(selector)) or comment == selector
-    ]
-    if not selector or not found:
-        raise KeyRefused(f"no authorized key has the identity or comment {printable(selector)!r}", cause="unknown_key")
-    if len(found) > 1:
-        raise KeyRefused(
-            f"{len(found)} authorized keys go by {printable(selector)!r}: give more of the identity", cause="ambiguous"
-        )
-    return found[0]

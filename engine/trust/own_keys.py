@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -19,23 +20,46 @@ OLD_KEY_KEPT = 24 * 3600
 """Seconds a rotated token key still verifies: no token lasts longer (section 8)."""
 
 
+PRIVATE_KEY, TOKEN_KEY, OLD_TOKEN_KEY = "private-key.pem", "token-key.pem", "token-key-old.pub"
+"""The files' names."""
+
+OWN = "engine"
+"""Comment of an engine's own key."""
+
+
 def load_own_key(home: Path, authorized: AuthorizedKeys) -> PublicKey:
     """The engine's own public key; at first start it is made, and authorized with MASTER (section 2.3)."""
-    path = home / "private-key.pem"
-    try:
-        return keys.read_public_half(files.read_private(path))
-    except FileNotFoundError:
-        pass
+    known = read_own_key(home)
+    if known is not None:
+        return known
     made = keys.generate_key()
     # Authorized first: a crash between the two leaves a key that nobody holds, not an engine locked out of itself.
-    authorized.register(made.public, (MASTER,), comment="engine", own=True)
-    files.write_private(path, made.pem(), overwrite=False)
+    authorized.register(made.public, (MASTER,), comment=OWN, own=True)
+    files.write_private(home / PRIVATE_KEY, made.pem(), overwrite=False)
+    return made.public
+
+
+def read_own_key(home: Path) -> PublicKey | None:
+    """The engine's own public key, None where there is none yet."""
+    try:
+        return keys.read_public_half(files.read_private(home / PRIVATE_KEY))
+    except FileNotFoundError:
+        return None
+
+
+def make_own_key(home: Path) -> PublicKey:
+    """The engine's own public key, made where there is none; whoever calls authorizes it."""
+    known = read_own_key(home)
+    if known is not None:
+        return known
+    made = keys.generate_key()
+    files.write_private(home / PRIVATE_KEY, made.pem(), overwrite=False)
     return made.public
 
 
 def load_token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | None]:
     """The token key, made where there is none, and the rotated one while tokens of it may live."""
-    path, old = home / "token-key.pem", home / "token-key-old.pub"
+    path, old = home / TOKEN_KEY, home / OLD_TOKEN_KEY
     try:
         key = keys.read_token_key(files.read_private(path))
     except FileNotFoundError:
@@ -46,13 +70,17 @@ def load_token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | N
             key = keys.read_token_key(files.read_private(path))
     try:
         fresh = time.time() - old.stat().st_mtime < OLD_KEY_KEPT
-        return key, _public_token_key(files.read_private(old)) if fresh else None
+        return key, read_public_token_key(files.read_private(old)) if fresh else None
     except FileNotFoundError:
         return key, None
 
 
-def _public_token_key(data: bytes) -> Ed25519PublicKey:
-    key = load_pem_public_key(data)
+def read_public_token_key(data: bytes) -> Ed25519PublicKey:
+    """The key in `token-key-old.pub`. Raises KeyRefused."""
+    try:
+        key: object = load_pem_public_key(data)
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
     if not isinstance(key, Ed25519PublicKey):
         raise KeyRefused("token-key-old.pub is not an Ed25519 key: remove it")
     return key

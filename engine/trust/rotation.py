@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from engine import files
 from engine.clock import Clock
 from engine.errors import EngineUnavailable, KeyRefused
-from engine.trust import keys
-from engine.trust.authorized_keys import AuthorizedKeys
+from engine.trust import key_edits, keys
+from engine.trust.key_edits import Edit
+from engine.trust.key_lines import parse_file
+from engine.trust.own_keys import OLD_TOKEN_KEY, OWN, PRIVATE_KEY, TOKEN_KEY
 from engine.trust.permissions import MASTER
 from statecharts.session import LONGEST_LIFETIME
 
+Editor = Callable[[Edit[Any]], Any]
+"""Makes an edit of authorized_keys, wherever it is kept."""
 
-def rotate_engine_key(home: Path, keys_in: Path | None = None) -> tuple[str, str]:
+
+def rotate_engine_key(home: Path, edit: Editor) -> tuple[str, str]:
     """Replace private-key.pem; returns the old and the new identity. The running engine must then be told.
 
-    `keys_in` is the folder of authorized_keys where it isn't `home`. Raises EngineUnavailable where there is no key
-    yet. In this order a crash never leaves the engine without its key.
+    `edit` changes authorized_keys, where it is kept. Raises EngineUnavailable where there is no key yet. In this order
+    a crash never leaves the engine without its key.
     """
-    path, authorized = home / "private-key.pem", AuthorizedKeys((keys_in or home) / "authorized_keys")
+    path = home / PRIVATE_KEY
     files.make_private_dir(home)
     with files.locked(home / "rotation.lock"):
         old = keys.read_private_key(_read(path)).identity
         made = keys.generate_key()
-        authorized.register(made.public, (MASTER,), comment="engine", own=True)
+        edit(partial(key_edits.register, key=made.public, permissions=(MASTER,), comment=OWN, own=True))
         files.write_private(path, made.pem(), overwrite=True)
-        if authorized.find(old) is not None:
-            authorized.unregister(old, force=True)
+        edit(partial(_without, identity=old))
     return old, made.identity
+
+
+def _without(data: bytes, identity: str) -> tuple[bytes, None]:
+    if any(line.key and line.key.identity == identity for line in parse_file(data)):
+        data, _ = key_edits.unregister(data, identity, force=True)
+    return data, None
 
 
 def rotate_token_key(home: Path, clock: Clock, *, force: bool = False) -> None:
@@ -38,19 +51,29 @@ def rotate_token_key(home: Path, clock: Clock, *, force: bool = False) -> None:
 
     Raises KeyRefused while the key before still verifies tokens, unless `force` gives those up.
     """
-    path, kept = home / "token-key.pem", home / "token-key-old.pub"
+    path, kept = home / TOKEN_KEY, home / OLD_TOKEN_KEY
     files.make_private_dir(home)
     with files.locked(home / "rotation.lock"):
-        old = keys.read_token_key(_read(path))
-        if not force and kept.exists() and (left := kept.stat().st_mtime + LONGEST_LIFETIME - clock.wall()) > 0:
-            raise KeyRefused(
-                f"the token key before this one still verifies tokens, for at most {int(left // 60) + 1} minutes;"
-                " to end them now, add --force",
-                cause="rotating",
-            )
-        public = old.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        current, rotated_at = _read(path), kept.stat().st_mtime if kept.exists() else 0.0
+        made, public = next_token_key(current, rotated_at, clock.wall(), force=force)
         files.write_private(kept, public, overwrite=True)
-        files.write_private(path, keys.token_key_pem(keys.generate_token_key()), overwrite=True)
+        files.write_private(path, made, overwrite=True)
+
+
+def next_token_key(current: bytes, rotated_at: float, now: float, *, force: bool = False) -> tuple[bytes, bytes]:
+    """A new token key and the public half of the one it replaces, both PEM; times in epoch seconds.
+
+    Raises KeyRefused while the key that was replaced at `rotated_at` verifies tokens, unless `force` gives those up.
+    """
+    old, left = keys.read_token_key(current), rotated_at + LONGEST_LIFETIME - now
+    if not force and left > 0:
+        raise KeyRefused(
+            f"the token key before this one still verifies tokens, for at most {int(left // 60) + 1} minutes;"
+            " to end them now, add --force",
+            cause="rotating",
+        )
+    public = old.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return keys.token_key_pem(keys.generate_token_key()), public
 
 
 def _read(path: Path) -> bytes:

@@ -1,0 +1,114 @@
+"""One host's copy of the keys in the fleet's store, in files that engine and door processes read as any others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+from engine import files
+from engine.errors import EngineUnavailable, FileRefused, StoreUnavailable
+from engine.fleet.keys import FleetKeys, Held, SharedKeys
+from engine.trust import key_edits, keys
+from engine.trust.authorized_keys import AUTHORIZED_KEYS
+from engine.trust.key_lines import parse_file
+from engine.trust.keys import PublicKey
+from engine.trust.own_keys import OLD_TOKEN_KEY, OWN, TOKEN_KEY
+from engine.trust.permissions import MASTER
+from engine.trust.tokens import key_id
+
+FLEET = "fleet"
+"""File that names the fleet whose keys the folder has a copy of, and the engine's key that was authorized there."""
+
+CheckSigners = Callable[[tuple[str, ...]], Awaitable[None]]
+"""Raises EngineUnavailable where live engines sign with a key whose id is none of these."""
+
+
+class KeyMirror:
+    """The copy in `folder`, which follows the store; an edit of the files themselves lasts a second."""
+
+    def __init__(self, store: FleetKeys, folder: Path) -> None:
+        self._store, self._folder = store, folder
+        self._version = 0
+
+    async def join(self, fleet: str, own: PublicKey, home: Path, check_signers: CheckSigners) -> None:
+        """Take the keys up at an engine's start; the first engine of a fleet makes or brings them.
+
+        An engine whose `own` key is new to this fleet has it authorized, as at any first start (section 2.3).
+        One that was of no fleet before brings what lies in `home`, where the store has no keys yet.
+        Raises KeyRefused, FileRefused, StoreUnavailable.
+        """
+        files.make_private_dir(self._folder)
+        joined, wanted = _read(self._folder / FLEET), f"{fleet}\n{own.identity}\n".encode()
+        if joined != wanted:
+            brought = SharedKeys() if joined else _brought(home)
+            await self._check(brought, check_signers)
+            await self._store.change(partial(_with_engine, brought=brought, own=own))
+        await self.follow()
+        if joined != wanted:
+            files.write_private(self._folder / FLEET, wanted)
+
+    async def _check(self, brought: SharedKeys, check_signers: CheckSigners) -> None:
+        """No key is made for engines that live, and sign with keys that they have from elsewhere."""
+        ids = (key_id(keys.read_token_key(brought.token).public_key()),) if brought.token else ()
+        if (await self._store.read()).version:
+            return
+        try:
+            await check_signers(ids)
+        except EngineUnavailable:
+            if not (await self._store.read()).version:  # else another engine of this fleet was first
+                raise
+
+    async def follow(self) -> None:
+        """Make the files what the store has. Raises StoreUnavailable, also where they can't be written."""
+        held = await self._store.read()
+        if held.version < self._version:
+            raise StoreUnavailable("the fleet's store has lost keys that it held; restart the engine", cause="older")
+        if not held.keys.token:
+            raise StoreUnavailable("the fleet's store has no keys any more", cause="no_keys")
+        try:
+            self._write(held)
+        except (FileRefused, OSError) as error:
+            raise StoreUnavailable(f"the fleet's keys can't be kept here: {error}", cause="mirror") from None
+
+    def _write(self, held: Held) -> None:
+        kept = held.keys
+        self._put(OLD_TOKEN_KEY, kept.old_token)
+        if kept.old_token:
+            os.utime(self._folder / OLD_TOKEN_KEY, (kept.rotated_at, kept.rotated_at))
+        self._put(TOKEN_KEY, kept.token)
+        self._put(AUTHORIZED_KEYS, kept.authorized)
+        self._version = held.version
+
+    def _put(self, name: str, data: bytes) -> None:
+        path = self._folder / name
+        if _read(path) == data:
+            return
+        files.clear_leftovers(path)
+        if data:
+            files.write_private(path, data)
+        else:
+            path.unlink()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return files.read_private(path)
+    except FileNotFoundError:
+        return b""
+
+
+def _brought(home: Path) -> SharedKeys:
+    old = home / OLD_TOKEN_KEY
+    rotated_at = old.stat().st_mtime if old.exists() else 0.0
+    return SharedKeys(_read(home / AUTHORIZED_KEYS), _read(home / TOKEN_KEY), _read(old), rotated_at)
+
+
+def _with_engine(held: SharedKeys, brought: SharedKeys, own: PublicKey) -> tuple[SharedKeys, None]:
+    base = held if held.token else brought
+    token = base.token or keys.token_key_pem(keys.generate_token_key())
+    authorized = base.authorized
+    if all(line.key is None or line.key.identity != own.identity for line in parse_file(authorized)):
+        authorized, _ = key_edits.register(authorized, own, (MASTER,), OWN, own=True)
+    return SharedKeys(authorized, token, base.old_token, base.rotated_at), None

@@ -1,0 +1,90 @@
+"""A fleet's keys in its store: authorized_keys and the token key as one value, changed by compare-and-set alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from engine.errors import KeyRefused, StoreUnavailable
+from engine.store.protocol import Change, Stored, VersionMoved
+from engine.store.redis import RedisStore
+from engine.trust import keys
+from engine.trust.key_lines import parse_file
+from engine.trust.own_keys import read_public_token_key
+
+CHART = "keys"
+"""The value is stored, and its change told, as if it were the one actor of a chart of this name."""
+
+LARGEST = 1024 * 1024
+"""Bytes of authorized_keys; a key of 3072 bits takes about 560."""
+
+T = TypeVar("T")
+
+
+class SharedKeys(msgspec.Struct, frozen=True):
+    """What the files of a folder of keys would hold. `rotated_at` is in epoch seconds."""
+
+    authorized: bytes = b""
+    token: bytes = b""
+    old_token: bytes = b""
+    rotated_at: float = 0.0
+
+
+class Held(NamedTuple):
+    """The keys as the store has them; version 0 is none yet."""
+
+    version: int
+    keys: SharedKeys
+
+
+class FleetKeys:
+    """The stored value is the truth; every host's files are copies of it."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+        store.define({CHART: SharedKeys})
+
+    async def read(self) -> Held:
+        """Raises StoreUnavailable, also where the value is none that we wrote."""
+        try:
+            stored = await self._store.load(CHART, CHART)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise StoreUnavailable(f"the fleet's keys in the store can't be read: {error}", cause="damaged") from None
+        if stored is None:
+            return Held(0, SharedKeys())
+        assert isinstance(stored.facts, SharedKeys)
+        return Held(stored.version, stored.facts)
+
+    async def change(self, edit: Callable[[SharedKeys], tuple[SharedKeys, T]]) -> T:
+        """Store what `edit` makes of the keys, and give what it says it did. Every engine hears of it.
+
+        `edit` is called again where another was first: no change is lost. Raises KeyRefused for what is no good,
+        StoreUnavailable.
+        """
+        while True:
+            version, held = await self.read()
+            wanted, done = edit(held)
+            if wanted == held:
+                return done
+            _check(wanted, held)
+            try:
+                await self._store.commit(Change(CHART, CHART, version, Stored(version + 1, "held", None, wanted)))
+            except VersionMoved:
+                continue
+            return done
+
+
+def _check(wanted: SharedKeys, held: SharedKeys) -> None:
+    """Raises KeyRefused: a fault would reach every engine."""
+    if len(wanted.authorized) > LARGEST:
+        raise KeyRefused(f"authorized_keys would be larger than {LARGEST // 1024} KiB", cause="size")
+    known = {line.raw for line in parse_file(held.authorized)}
+    for line in parse_file(wanted.authorized):
+        if line.fault and line.raw not in known:
+            raise KeyRefused(f"line {line.number} of authorized_keys grants nothing: {line.fault}", cause="line")
+    if wanted.token or held.token:
+        keys.read_token_key(wanted.token)
+    if wanted.old_token:
+        read_public_token_key(wanted.old_token)
