@@ -75,6 +75,12 @@ class Instances:
         if len(live) >= most:
             raise TooManyInstances(f"{most} instances are live, the most that `max_instances` allows", retry_after=30)
 
+    @property
+    def may_ask(self) -> tuple[str, ...]:
+        """The fields of Slurm's that a request may choose; none where the platform is another."""
+        slurm = Policy.of(self._home, self._settings()).slurm
+        return slurm.allow_request if slurm else ()
+
     def shown(self) -> list[Actor]:
         """The live instances and those that ended lately, in the order of their requests."""
         outdated = set(self._outdated())

@@ -221,9 +221,10 @@ NOTHING = {"local": [], "session": [], "cookie": "", "databases": [], "cookies":
 
 
 @contextmanager
-def running_host(folder: Path) -> Iterator[Host]:
+def running_host(folder: Path, **environ: str) -> Iterator[Host]:
     """A running engine: `rsa2048` has the five permissions, `rsa3072` may look at instances; its own key has MASTER."""
     host = Host(folder / "hatchway")
+    host.environ |= environ
     (folder / "images").mkdir()
     if IMAGE.exists():
         shutil.copy(IMAGE, folder / "images" / "box.sif")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser import Host, Visitor, visiting
+from tests.browser import INSTANCE, Host, Visitor, visiting
 from tests.containers import new_name
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
@@ -58,6 +58,28 @@ def test_a_refused_start_names_each_field(visitor: Visitor) -> None:
     expect(page.locator("#start-env-error")).to_be_visible()
     expect(page.locator("#start-memory")).to_be_focused()
     expect(page.locator("#start-env")).to_have_value("1A=x")
+    for field in ("partition", "account", "time_limit"):
+        expect(page.locator(f"#start-{field}")).to_be_hidden()
+
+
+def test_a_queued_start_is_told_as_such(visitor: Visitor) -> None:
+    """What the engine answers 202 for has not started: the form closes, and the page says that it is queued."""
+    page = visitor.sign_in()
+    status, entity = {"kind": "status", "payload": {"code": 0, "message": "job 7: queued"}}, {"kind": "entity"}
+    items = [status, {**entity, "payload": "web"}, {**entity, "payload": {"instance": "web", "pid": 0}}]
+
+    def answer(route: Route) -> None:
+        if route.request.method == "POST":
+            route.fulfill(status=202, json=items)
+        else:
+            route.fallback()
+
+    page.route(f"**{INSTANCE}", answer)
+    page.click("#start-open")
+    page.fill("#start-image", "box.sif")
+    page.click("#start-form button.main")
+    expect(page.locator("#announce")).to_have_text("Instance web is queued.")
+    expect(page.locator("#start-form")).to_be_hidden()
 
 
 def test_the_charts_are_lit_by_what_happens(visitor: Visitor, chromium: Browser, host: Host) -> None:

@@ -12,11 +12,12 @@ const PATH = "/api/platform/singularity/instance/";
 const OVER = ["stopped", "failed"];
 let stop = () => {};
 let tell = () => {};
+let refused = {}; // the stop that was refused last, and why: told until that instance is over
 
 startForm.start({
   path: PATH,
-  started: (identity) => {
-    announce(`Instance ${identity} started.`);
+  started: (identity, runs) => {
+    announce(runs ? `Instance ${identity} started.` : `Instance ${identity} is queued.`);
     load();
   },
 });
@@ -37,24 +38,31 @@ export function leave() {
   startForm.close();
 }
 
+/** The engine's reason against it; empty where there is none. */
 async function attempt(work) {
   try {
     await work();
-    note(byId("instances-problem"), "");
+    return "";
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    if (current()) note(byId("instances-problem"), error.message);
+    return error.message;
   }
 }
 
-const load = () =>
-  attempt(async () => {
-    const { instances } = await (await use("GET", PATH)).json();
-    if (!current()) return;
-    tell(instances);
-    byId("instances-empty").hidden = instances.length > 0;
-    reconcile(byId("instances-list"), instances, { key: (instance) => instance.identity, make, update });
-  });
+async function load() {
+  const problem = await attempt(list);
+  if (current()) note(byId("instances-problem"), problem || (refused.why ?? ""));
+}
+
+async function list() {
+  const { instances, may_ask = [] } = await (await use("GET", PATH)).json();
+  if (!current()) return;
+  tell(instances);
+  startForm.offer(may_ask);
+  if (!instances.some(({ identity, state }) => identity === refused.identity && !OVER.includes(state))) refused = {};
+  byId("instances-empty").hidden = instances.length > 0;
+  reconcile(byId("instances-list"), instances, { key: (instance) => instance.identity, make, update });
+}
 
 function make({ identity }) {
   const log = el("div", { class: "log", id: `log-${identity}`, hidden: true });
@@ -105,10 +113,12 @@ function update(row, instance) {
   row.querySelector(".row-actions").lastChild.hidden = OVER.includes(instance.state) || !allows("RUNTIME");
 }
 
-function facts({ image, progress, pid, ip, started_at, ended_at, exit_code, failure }, over) {
+function facts({ image, progress, job, node, pid, ip, started_at, ended_at, exit_code, failure }, over) {
   return [
     image,
+    job && `job ${job}`,
     progress,
+    node && `on ${node}`,
     !over && pid && `pid ${pid}`,
     !over && ip,
     started_at && `since ${when(started_at)}`,
@@ -127,7 +137,7 @@ async function stopInstance(identity) {
     }))
   )
     return;
-  await attempt(() => use("DELETE", `${PATH}${encodeURIComponent(identity)}/`));
+  refused = { identity, why: await attempt(() => use("DELETE", `${PATH}${encodeURIComponent(identity)}/`)) };
   await load();
   byId("instances-title").focus();
 }

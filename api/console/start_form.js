@@ -26,13 +26,16 @@ const FIELDS = [
     read: lines,
     more: true,
   },
+  { name: "partition", label: "Partition", hint: "Of the cluster's, by name.", more: true, ofSlurm: true },
+  { name: "account", label: "Account", hint: "Whose the job is.", more: true, ofSlurm: true },
+  { name: "time_limit", label: "Time limit", hint: "30m or 2h", more: true, ofSlurm: true },
   { name: "fakeroot", label: "Root inside the container (fakeroot)", read: Boolean, more: true, check: true },
 ];
 const trimmed = (text) => text.trim();
 const inputs = new Map();
 let starting = false;
 
-/** Builds the form once; `started(identity)` is called after each start. */
+/** Builds the form once; `started(identity, runs)` is called after each start: it runs, or it is queued. */
 export function start({ path, started }) {
   const problem = el("p", { class: "error said", id: "start-problem", role: "alert", hidden: true });
   const submit = el("button", { class: "main" }, "Start");
@@ -60,7 +63,19 @@ export function start({ path, started }) {
   byId("start-open").addEventListener("click", () => (byId("start-form").hidden ? open() : close()));
 }
 
-function build({ name, label, hint, read, wide, check, required }) {
+/** Shows of Slurm's fields those that this engine lets a request choose. */
+export function offer(names) {
+  for (const { name, ofSlurm } of FIELDS) if (ofSlurm) inputs.get(name).field.hidden = !names.includes(name);
+}
+
+function build(described) {
+  const { input, error } = parts(described);
+  const field = described.check ? checkField(described, input, error) : textField(described, input, error);
+  inputs.set(described.name, { input, error, field });
+  return field;
+}
+
+function parts({ name, read, check, required }) {
   const id = `start-${name}`;
   const described = `${id}-hint ${id}-error`;
   const error = el("p", { class: "error", id: `${id}-error`, hidden: true });
@@ -75,14 +90,20 @@ function build({ name, label, hint, read, wide, check, required }) {
           autocapitalize: "off",
           "aria-describedby": described,
         });
-  inputs.set(name, { input, error });
-  if (check) return el("div", { class: "field check wide" }, el("label", {}, input, el("span", {}, label)), error);
+  return { input, error };
+}
+
+function checkField({ label }, input, error) {
+  return el("div", { class: "field check wide" }, el("label", {}, input, el("span", {}, label)), error);
+}
+
+function textField({ label, hint, wide, ofSlurm }, input, error) {
   return el(
     "div",
-    { class: wide ? "field wide" : "field" },
-    el("label", { for: id }, label),
+    { class: wide ? "field wide" : "field", hidden: ofSlurm },
+    el("label", { for: input.id }, label),
     input,
-    hint && el("p", { class: "hint", id: `${id}-hint` }, hint),
+    hint && el("p", { class: "hint", id: `${input.id}-hint` }, hint),
     error,
   );
 }
@@ -107,7 +128,7 @@ async function run(path, started) {
     const items = await (await use("POST", path, { body: body() })).json();
     byId("start-form").reset();
     close();
-    started(items[1].payload);
+    started(items[1].payload, items[2].payload.pid > 0);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     complain(error.message, error.errors);
@@ -116,10 +137,10 @@ async function run(path, started) {
 
 /** The request of section 2.6, without the fields that were left empty. */
 function body() {
-  const filled = FIELDS.map(({ name, read, check }) => {
+  const shown = FIELDS.filter(({ name }) => !inputs.get(name).field.hidden);
+  const filled = shown.map(({ name, read, check }) => {
     const { input } = inputs.get(name);
-    const value = check ? input.checked : (read ?? trimmed)(input.value);
-    return [name, value];
+    return [name, check ? input.checked : (read ?? trimmed)(input.value)];
   });
   return Object.fromEntries(filled.filter(([, value]) => value && value.length !== 0));
 }

@@ -69,9 +69,10 @@ def _status(code: int, message: str) -> dict[str, Any]:
 
 
 def list_instances(visit: Visit) -> Answer:
-    """This engine's instances, live or ended lately."""
+    """This engine's instances, live or ended lately, and which of Slurm's fields a start may have here."""
     instances = visit.engine.instances
-    return json_answer({"instances": [_described(actor, instances.progress(actor)) for actor in instances.shown()]})
+    shown = [_described(actor, instances.progress(actor)) for actor in instances.shown()]
+    return json_answer({"instances": shown, "may_ask": instances.may_ask})
 
 
 def show_instance(visit: Visit) -> Answer:

@@ -171,6 +171,10 @@ class Instances(Shape):
     """This engine's instances, live or ended lately."""
 
     instances: list[Instance]
+    may_ask: Annotated[
+        list[Literal["partition", "account", "time_limit"]],
+        Meta(description="The fields of Slurm's that a start may have here; none where the platform is another."),
+    ]
 
 
 class Jwk(Shape):
