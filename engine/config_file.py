@@ -12,7 +12,8 @@ from tomlkit.exceptions import TOMLKitError
 
 from engine.errors import SettingRefused
 from engine.files import locked, make_private_dir, read_private, write_private
-from engine.settings import read_value, setting
+from engine.setting_sources import read_value
+from engine.settings import setting
 
 
 def set_value(home: Path, name: str, text: str) -> None:

@@ -31,7 +31,8 @@ from engine.platform.slurm import Slurm
 from engine.records import Records
 from engine.runtime import Runtime
 from engine.sessions import Sessions
-from engine.settings import Settings, keys_folder, reload
+from engine.setting_sources import reload
+from engine.settings import Settings, keys_folder
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Store
 from engine.store.redis_address import is_redis

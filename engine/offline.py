@@ -9,7 +9,8 @@ import trio
 
 from engine.engine import open_engine
 from engine.logs import set_up_logs
-from engine.settings import Log, load_settings
+from engine.setting_sources import load_settings
+from engine.settings import Log
 
 
 def end_sessions_of(home: Path, identities: set[str]) -> int:

@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-INSTRUMENTED = ["api.http", "api.wire", "engine.trust", "engine.platform", "engine.durations", "engine.settings"]
+INSTRUMENTED = ["api.http", "api.wire", "engine.trust", "engine.platform", "engine.durations", "engine.setting_sources"]
 
 
 def main(seconds: str, folder: str) -> None:

@@ -22,7 +22,7 @@ from engine.errors import Refusal
 from engine.files import make_private_dir, write_private
 from engine.platform.confinement import confine
 from engine.platform.request import InstanceFields, Policy
-from engine.settings import load_settings, read_environment
+from engine.setting_sources import load_settings, read_environment
 from engine.trust.challenges import Challenges, decode_signature
 from engine.trust.codes import ALPHABET, normalise, printable
 from engine.trust.key_lines import parse_file

@@ -13,18 +13,8 @@ from hypothesis import strategies as st
 
 from engine.config_file import set_value, unset_value
 from engine.errors import FileRefused, SettingRefused
-from engine.settings import (
-    TABLE,
-    Settings,
-    check_listening,
-    home_folder,
-    load_settings,
-    read_value,
-    reload,
-    setting,
-    show,
-    value_of,
-)
+from engine.setting_sources import load_settings, read_value, reload
+from engine.settings import TABLE, Settings, check_listening, home_folder, setting, show, value_of
 
 COMMENTED = """# the host behind the lift
 port = 7000  # not the default

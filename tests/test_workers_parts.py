@@ -29,7 +29,8 @@ from api.workers.messages import Ask, Configure, Frames, ToEngine, Told, frame
 from api.workers.relay import Relay
 from api.workers.tally import Tally
 from engine import validity
-from engine.settings import Settings, as_plain, from_plain
+from engine.setting_sources import as_plain, from_plain
+from engine.settings import Settings
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.validity import Mark, Validity
 from tests.fakes import key, virtual_engine

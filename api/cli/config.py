@@ -126,7 +126,8 @@ def _masked(text: str) -> str:
 
 def _values(home: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Every setting's value, and where it comes from."""
-    from engine.settings import TABLE, load_settings, read_config, read_environment, value_of
+    from engine.setting_sources import load_settings, read_config, read_environment
+    from engine.settings import TABLE, value_of
 
     sources = dict.fromkeys(TABLE, "default")
     sources |= dict.fromkeys(read_config(home), "config.toml") | dict.fromkeys(
@@ -137,7 +138,8 @@ def _values(home: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _value(home: Path, name: str) -> Any:
-    from engine.settings import load_settings, value_of
+    from engine.setting_sources import load_settings
+    from engine.settings import value_of
 
     return value_of(load_settings(home, os.environ, {}), name)
 

@@ -13,7 +13,8 @@ import msgspec
 from api.flows import StoredToken, read_key
 from engine.errors import EngineUnavailable, KeyRefused
 from engine.files import make_private_dir, read_private, write_private
-from engine.settings import Settings, home_folder, load_settings
+from engine.setting_sources import load_settings
+from engine.settings import Settings, home_folder
 
 if TYPE_CHECKING:
     from api.client import Client

@@ -35,7 +35,8 @@ def key() -> None:
 def _desk() -> KeyDesk:
     """Where authorized_keys and the token key are."""
     from engine.key_desk import open_desk
-    from engine.settings import home_folder, load_settings
+    from engine.setting_sources import load_settings
+    from engine.settings import home_folder
 
     home = home_folder()
     return open_desk(home, load_settings(home, os.environ, {}))
@@ -223,7 +224,8 @@ def rotate_token(force: bool) -> None:
 def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: bool = False) -> int:
     """Have the sessions of removed keys ended, by the engine if one runs, else in its store; how many there were."""
     from engine.errors import EngineUnavailable
-    from engine.settings import home_folder, load_settings
+    from engine.setting_sources import load_settings
+    from engine.settings import home_folder
 
     home = home_folder()
     with suppress(EngineUnavailable):

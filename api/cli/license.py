@@ -20,7 +20,8 @@ def info(as_json: bool) -> None:
     """Show the license, and which modules it grants."""
     from api.cli.printing import print_facts, print_json
     from engine.clock import SystemClock
-    from engine.settings import home_folder, load_settings
+    from engine.setting_sources import load_settings
+    from engine.settings import home_folder
     from engine.trust.license import MODULES, load_license
 
     home = home_folder()

@@ -21,7 +21,7 @@ from api.workers.messages import Configure, Stop
 from engine import validity
 from engine.engine import Engine
 from engine.errors import EngineUnavailable
-from engine.settings import as_plain
+from engine.setting_sources import as_plain
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,8 @@ from api.workers.messages import Admit, Admitted, Ask, Configure, Told
 from api.workers.tally import Tally
 from engine.clock import SystemClock
 from engine.records import Origin
-from engine.settings import Settings, from_plain
+from engine.setting_sources import from_plain
+from engine.settings import Settings
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.challenges import ANY, Challenge, Challenges
 from engine.trust.keys import PublicKey, parse_openssh

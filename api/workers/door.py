@@ -26,7 +26,8 @@ from api.workers.relay import Relay
 from engine.clock import counted_turns
 from engine.errors import Refusal
 from engine.logs import set_up_logs, use_log_settings
-from engine.settings import from_plain, keys_folder
+from engine.setting_sources import from_plain
+from engine.settings import keys_folder
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.validity import Validity
 

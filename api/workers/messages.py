@@ -8,7 +8,7 @@ import msgspec
 
 from api.transport.lane import Headers, LaneAnswer, LaneRequest
 from engine.records import Origin
-from engine.settings import Plain
+from engine.setting_sources import Plain
 from engine.trust.challenges import Challenge
 from engine.validity import Mark
 

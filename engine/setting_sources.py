@@ -1,0 +1,108 @@
+"""Where settings come from: config.toml, environment and flags, or the engine that a door process is of."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.errors import SettingRefused
+from engine.files import read_private
+from engine.settings import RESTART, TABLE, Settings, setting, show, value_of
+
+NOT_SETTINGS = frozenset({"HATCHWAY_HOME", "HATCHWAY_VECTORS", "HATCHWAY_EFFORT"})
+"""Variables that begin like a setting and are none: the engine's folder, and two that only the tests read."""
+
+
+def read_value(name: str, raw: object, source: str) -> Any:
+    """The value of `name`, read from TOML or a text; a refusal says where it stands and what is wanted."""
+    try:
+        return setting(name).kind.read(raw)
+    except ValueError as fault:
+        raise SettingRefused(f"{source}: {name}: {fault}") from None
+
+
+def flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """TOML's nested tables as dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in document.items():
+        flat.update(flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value})
+    return flat
+
+
+def read_config(home: Path) -> dict[str, Any]:
+    """What stands in config.toml, by dotted name and checked. Nothing if there is no such file."""
+    path = home / "config.toml"
+    try:
+        document = tomllib.loads(read_private(path).decode())
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError) as fault:  # tomllib's own fault, bad UTF-8, a number or a nesting without end
+        raise SettingRefused(f"{path} is not TOML: {fault}") from None
+    return {name: read_value(name, raw, str(path)) for name, raw in flatten(document).items()}
+
+
+def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What the variables `HATCHWAY_...` set, by dotted name and checked."""
+    names = {row.variable: row.name for row in TABLE.values()}
+    values: dict[str, Any] = {}
+    for variable, text in environ.items():
+        if variable.startswith("HATCHWAY_") and variable not in NOT_SETTINGS:
+            if variable not in names:
+                near = difflib.get_close_matches(variable, names, n=1, cutoff=0.0)
+                raise SettingRefused(
+                    f"unknown setting {variable} in the environment; the nearest known one is {near[0]}"
+                )
+            values[names[variable]] = read_value(names[variable], text, f"environment {variable}")
+    return values
+
+
+def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
+    """The settings as config.toml, environment and flags give them, later ones winning.
+
+    `flags` are by dotted name, as text or values; those that are None were not given. Raises SettingRefused, and
+    FileRefused where others may read or write config.toml.
+    """
+    given = {name: read_value(name, raw, "flags") for name, raw in flags.items() if raw is not None}
+    return _build(read_config(home) | read_environment(environ) | given)
+
+
+def _build(values: Mapping[str, Any]) -> Settings:
+    groups: dict[str, dict[str, Any]] = {"": {}}
+    for name, value in values.items():
+        group, _, field = name.rpartition(".")
+        groups.setdefault(group, {})[field] = value
+    top = groups.pop("")
+    hints = typing.get_type_hints(Settings)
+    return Settings(**top, **{group: hints[group](**fields) for group, fields in groups.items()})
+
+
+Plain = dict[str, str | list[str]]
+"""Settings by dotted name as texts and lists, to be told to another process."""
+
+
+def as_plain(settings: Settings) -> Plain:
+    """Every setting that has a value; `from_plain` is the inverse."""
+    values = {name: value_of(settings, name) for name in TABLE}
+    return {
+        name: list(value) if isinstance(value, tuple) else show(name, value)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def from_plain(plain: Plain) -> Settings:
+    """The settings that another process has read."""
+    return _build({name: read_value(name, raw, "engine") for name, raw in plain.items()})
+
+
+def reload(running: Settings, fresh: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """The settings to go on with after a reload, and the names of those that changed but wait for a restart."""
+    held = {name for name, row in TABLE.items() if row.effect == RESTART}
+    if running.tls == "off" and (running.tls_cert is None) != (fresh.tls_cert is None):
+        held |= {"tls_cert", "tls_key"}  # whether there is TLS at all was settled when the doors opened
+    waiting = tuple(name for name in TABLE if name in held and value_of(running, name) != value_of(fresh, name))
+    return _build({name: value_of(running if name in waiting else fresh, name) for name in TABLE}), waiting
