@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import anyio
 import httpx
 
-from api.client_base import HUNG_UP, ClientBase, instance_path, log_ask, longer, rows, session_path
+from api.client_base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, rows, session_path
 from api.flows import INSTANCES, Ask, Flow, Pause, Reply
 from api.wire import Accepted, Inspection, LineReader, NotAnEngine, SignedIn, Started, Unreachable, as_type
 
@@ -100,18 +100,14 @@ class AsyncClient(ClientBase):
 
     async def run(self, flow: Flow[T]) -> T:
         """Drive a flow of `api.flows` to its result."""
-        answer: Reply | Unreachable | None = None
-        while True:
-            try:
-                step = flow.send(answer)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            answer = None
-            if isinstance(step, Pause):
-                await anyio.sleep(step.seconds)
+        driven = Driven(flow)
+        while driven.step is not None:
+            if isinstance(driven.step, Pause):
+                await anyio.sleep(driven.step.seconds)
+                driven.go_on(None)
             else:
-                answer = await self._send(step)
+                driven.go_on(await self._send(driven.step))
+        return driven.result
 
     async def _send(self, ask: Ask) -> Reply | Unreachable:
         try:

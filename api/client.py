@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import httpx
 
 from api.async_client import AsyncClient
-from api.client_base import HUNG_UP, ClientBase, instance_path, log_ask, longer, rows, session_path
+from api.client_base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, rows, session_path
 from api.flows import INSTANCES, Ask, Flow, Pause, Reply, StoredToken, read_key
 from api.wire import (
     Accepted,
@@ -140,18 +140,14 @@ class Client(ClientBase):
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow of `api.flows` to its result."""
-        answer: Reply | Unreachable | None = None
-        while True:
-            try:
-                step = flow.send(answer)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            answer = None
-            if isinstance(step, Pause):
-                time.sleep(step.seconds)
+        driven = Driven(flow)
+        while driven.step is not None:
+            if isinstance(driven.step, Pause):
+                time.sleep(driven.step.seconds)
+                driven.go_on(None)
             else:
-                answer = self._send(step)
+                driven.go_on(self._send(driven.step))
+        return driven.result
 
     def _send(self, ask: Ask) -> Reply | Unreachable:
         try:

@@ -6,16 +6,18 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
 
-from api.flows import INSTANCES, Ask, Flows, StoredToken, read_key
+from api.flows import INSTANCES, Ask, Flow, Flows, Pause, Reply, StoredToken, read_key
 from api.wire import NotAnEngine, Unreachable, as_type
 
 if TYPE_CHECKING:
     from engine.trust.keys import PrivateKey
+
+T = TypeVar("T")
 
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that is read whole."""
@@ -79,6 +81,24 @@ class ClientBase:
         unsent = isinstance(fault, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
         words = "no engine answers at" if unsent else "the connection ended before the whole answer of"
         return Unreachable(f"{words} {self.flows.url}: {fault or type(fault).__name__}", sent=not unsent)
+
+
+class Driven(Generic[T]):
+    """A flow of `api.flows` as a client drives it: `step` is what it wants done next, None once there is a `result`."""
+
+    step: Ask | Pause | None
+    result: T
+
+    def __init__(self, flow: Flow[T]) -> None:
+        self._flow = flow
+        self.go_on(None)
+
+    def go_on(self, answer: Reply | Unreachable | None) -> None:
+        """The step was done; `answer` is what came of an `Ask`. Raises what the flow does."""
+        try:
+            self.step = self._flow.send(answer)
+        except StopIteration as stop:
+            self.step, self.result = None, stop.value
 
 
 def longer(body: bytearray, chunk: bytes) -> None:
