@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from engine.errors import KeyRefused
-from engine.trust.keys import read_private_key, read_public_key
+from engine.trust.key_files import load_private
+from engine.trust.keys import PrivateKey, read_private_key, read_public_half, read_public_key
 from tests.fakes import ROOT
 
 OWN = ROOT / "tests/data/own/keys"
@@ -28,6 +29,12 @@ def refusal(read: Callable[..., object], data: bytes, *more: Any) -> KeyRefused:
     with pytest.raises(KeyRefused) as refused:
         read(data, *more)
     return refused.value
+
+
+def odd_key() -> PrivateKey:
+    """A key of 2049 bits, whose signatures are a byte longer than those of 2048."""
+    data = (ROOT / "tests/data/rsa2049.pem").read_bytes()
+    return PrivateKey(load_private(data, None, proven=True), read_public_half(data))
 
 
 BOM = b"\xef\xbb\xbf"

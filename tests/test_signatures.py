@@ -17,19 +17,16 @@ from hypothesis import strategies as st
 
 from engine.errors import SignatureRefused
 from engine.trust import keys, weak_keys
-from engine.trust.key_files import load_private
 from engine.trust.keys import (
     Algorithm,
-    PrivateKey,
     PublicKey,
     read_private_key,
-    read_public_half,
     read_public_key,
     sign,
     verify,
 )
-from tests.fakes import ROOT, key, vectors
-from tests.key_data import refusal
+from tests.fakes import key, vectors
+from tests.key_data import odd_key, refusal
 
 MESSAGE = b"hatchway-auth-v1.a.b.c"
 N_BYTES = 256
@@ -56,8 +53,7 @@ def test_each_algorithm_verifies_its_own_signature_alone() -> None:
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256"])
 def test_a_signature_is_as_long_as_a_modulus_of_an_odd_size(algorithm: Algorithm) -> None:
     """A key of 2049 bits signs in 257 bytes; one byte more or less is told as such, before any arithmetic."""
-    data = (ROOT / "tests/data/rsa2049.pem").read_bytes()
-    private = PrivateKey(load_private(data, None, proven=True), read_public_half(data))
+    private = odd_key()
     signature = sign(private, MESSAGE, algorithm)
     assert (private.public.bits, len(signature)) == (2049, 257)
     verify(private.public, algorithm, MESSAGE, signature)
