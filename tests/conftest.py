@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,10 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from tests.fakes import run_in_virtual_time, vectors
+from engine.clock import TrioClock
+from engine.engine import Engine
+from tests import fakes
+from tests.fakes import run_in_virtual_time, vectors, virtual_engine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -102,6 +105,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def home(tmp_path: Path) -> Path:
     """A folder for one engine, not made yet."""
     return tmp_path / "hatchway"
+
+
+@pytest.fixture
+def clock() -> TrioClock:
+    """The clock of a test's own trio run."""
+    return TrioClock()
+
+
+@pytest.fixture
+async def engine(home: Path, clock: TrioClock) -> AsyncIterator[Engine]:
+    """An engine in the test's own trio run; in virtual time where the test is."""
+    async with virtual_engine(home, clock) as made:
+        yield made
+
+
+@pytest.fixture
+async def browser(engine: Engine) -> fakes.Browser:
+    """Somebody at that engine's doors, without a token."""
+    from api.http.app import make_app
+
+    return fakes.Browser(make_app(engine))
 
 
 @pytest.fixture

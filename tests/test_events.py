@@ -24,22 +24,6 @@ pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture
-def clock() -> TrioClock:
-    return TrioClock()
-
-
-@pytest.fixture
-async def engine(home: Path, clock: TrioClock) -> AsyncIterator[Engine]:
-    async with virtual_engine(home, clock) as made:
-        yield made
-
-
-@pytest.fixture
-async def browser(engine: Engine) -> Browser:
-    return Browser(make_app(engine))
-
-
-@pytest.fixture
 async def master(browser: Browser) -> str:
     token: str = (await sign_in(browser, key("own")))["token"]
     return token

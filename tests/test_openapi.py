@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +114,6 @@ def test_an_instance_has_the_shape_that_is_told() -> None:
         assert list(answer) == [field.name for field in msgspec.structs.fields(Instance)]
         msgspec.convert(answer, Instance, strict=True)
         validator({"$ref": "#/components/schemas/Instance"}).validate(json.loads(json.dumps(answer)))
-
-
-@pytest.fixture
-async def engine(home: Path) -> AsyncIterator[Engine]:
-    from tests.fakes import virtual_engine
-
-    async with virtual_engine(home) as made:
-        yield made
 
 
 def item_schema(method: str, path: str, media: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,8 @@ pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture
-async def engine(home: Path) -> AsyncIterator[Engine]:
-    async with virtual_engine(home) as made:
-        yield made
-
-
-@pytest.fixture
 async def host(engine: Engine) -> Host:
     return Host(engine)
-
-
-@pytest.fixture
-async def browser(engine: Engine) -> Browser:
-    return Browser(make_app(engine))
 
 
 async def test_approved(nursery: trio.Nursery, browser: Browser, host: Host, engine: Engine) -> None:

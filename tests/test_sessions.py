@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,6 @@ from tests.fakes import ROOT, Browser, jump, key, sign_in, signed, virtual_engin
 pytestmark = pytest.mark.virtual_time
 
 INSPECT = "/api/auth/inspect/"
-
-
-@pytest.fixture
-def clock() -> TrioClock:
-    return TrioClock()
-
-
-@pytest.fixture
-async def engine(home: Path, clock: TrioClock) -> AsyncIterator[Engine]:
-    async with virtual_engine(home, clock) as made:
-        yield made
-
-
-@pytest.fixture
-async def browser(engine: Engine) -> Browser:
-    return Browser(make_app(engine))
 
 
 async def valid(browser: Browser, token: str) -> bool:

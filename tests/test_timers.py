@@ -31,11 +31,6 @@ def fired() -> Fired:
     return Fired()
 
 
-@pytest.fixture
-def clock() -> TrioClock:
-    return TrioClock()
-
-
 async def test_each_fires_on_its_second(autojump_clock: MockClock, nursery: trio.Nursery, fired: Fired) -> None:
     """Whatever the order of arming, each timer fires at its own deadline."""
     timers = Timers(TrioClock(), fired.fire)
