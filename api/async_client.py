@@ -68,7 +68,7 @@ class AsyncClient(ClientBase):
         return await self.run(self.flows.start_instance(fields))
 
     async def instances(self) -> list[dict[str, Any]]:
-        """The instances that the engine started."""
+        """The instances of the engine, and of the others of its fleet."""
         return rows(await self.get(INSTANCES), "instances")
 
     async def instance(self, identity: str) -> dict[str, Any]:

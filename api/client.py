@@ -107,7 +107,7 @@ class Client(ClientBase):
         return self.run(self.flows.start_instance(fields))
 
     def instances(self) -> list[dict[str, Any]]:
-        """The instances that the engine started."""
+        """The instances of the engine, and of the others of its fleet."""
         return rows(self.get(INSTANCES), "instances")
 
     def instance(self, identity: str) -> dict[str, Any]:

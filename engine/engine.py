@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ from engine.fleet.codes import Codes
 from engine.fleet.fleet import Fleet, open_fleet
 from engine.fleet.key_mirror import KeyMirror
 from engine.fleet.keys import FleetKeys
+from engine.fleet.neighbours import Neighbours
+from engine.fleet.questions import Questions
+from engine.fleet.roster import Roster
+from engine.fleet.shared_instances import SharedInstances
 from engine.instances import Instances, is_live
 from engine.journal import FileJournal
 from engine.key_watch import KeyWatch
@@ -87,7 +91,9 @@ class Engine:
             fleet,
         )
         self.pairings = self._pairings(codes)
-        self.instances = Instances(self.runtime, own or store, self._platform(), lambda: self.settings, home)
+        self._also: list[Callable[..., Awaitable[None]]] = []
+        """What runs beside the instances in a fleet."""
+        self.instances = self._instances(own or store)
         self.metrics = Metrics(self.runtime, store, self.journal, self.started_at)
         self.certificate: str | None = None
         """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
@@ -106,6 +112,18 @@ class Engine:
                 self.fleet, pairings, most, self.sessions.started_elsewhere, self.sessions.name_of
             )
         return pairings
+
+    def _instances(self, own: Store) -> Instances:
+        """They are this engine's, in its own store; in a fleet the others are told of them."""
+        if self.fleet is None:
+            return Instances(self.runtime, own, self._platform(), lambda: self.settings, self.home)
+        roster, questions = Roster(self.fleet), Questions(self.fleet)
+        shared = SharedInstances(own, roster, self.runtime)
+        instances = Instances(self.runtime, shared, self._platform(), lambda: self.settings, self.home)
+        shared.progress = instances.progress_in
+        instances.elsewhere = Neighbours(roster, questions, instances, lambda: self.stopping.is_set())
+        self._also = [questions.run, shared.run]
+        return instances
 
     def _platform(self) -> Platform:
         def allow_root() -> bool:
@@ -145,6 +163,8 @@ class Engine:
             nursery.start_soon(self._end_pairings)
             nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
+            for run in self._also:
+                await nursery.start(run)
             self.metrics.count()
             task_status.started()
 
@@ -228,7 +248,8 @@ async def open_engine(
         own, fleet, mirror, settings = store, None, None, load()
         keys_in = keys_folder(home, settings)
         if is_redis(settings.store):
-            fleet = await stack.enter_async_context(open_fleet(settings.store, clock, socket.gethostname()))
+            place = open_fleet(settings.store, clock, socket.gethostname(), await own.identity())
+            fleet = await stack.enter_async_context(place)
             store = fleet.store
         identity = await store.identity()
         if fleet is not None and settings.keys == "store":

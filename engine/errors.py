@@ -137,6 +137,12 @@ class RuntimeUnavailable(Refusal):
     code = "runtime_unavailable"
 
 
+class HostUnavailable(Refusal):
+    """The instance is another engine's of the fleet, and that one does not answer."""
+
+    code = "host_unavailable"
+
+
 class ResourcesUnavailable(Refusal):
     """A limit that this host can't enforce, or more than it has."""
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import trio
 
 from engine.errors import InstanceExists, InstanceNotFound, TooManyInstances
+from engine.platform import output
 from engine.platform.confinement import confine
 from engine.platform.lives import InstanceFacts, Lives, Waiter, start_window
 from engine.platform.protocol import Platform, Stream
@@ -24,14 +27,48 @@ KEPT_SECONDS, KEPT_COUNT = 24 * 3600, 256
 """How long an ended instance is still shown, with its exit code and log; and how many of them at most."""
 
 
+class Seen(NamedTuple):
+    """An instance as anybody may see it, on whatever host: as it is, or as it was told of last where its engine does
+    not answer. `run` is that engine where it is another one."""
+
+    identity: str
+    state: str
+    progress: str | None
+    facts: InstanceFacts
+    host: str
+    answers: bool = True
+    run: str = ""
+
+
+class Elsewhere(Protocol):
+    """The instances of the other engines of a fleet."""
+
+    async def all(self) -> list[Seen]:
+        """Live, or ended lately. Raises StoreUnavailable."""
+
+    async def find(self, name: str) -> Seen | None:
+        """Another engine's of that name. Raises StoreUnavailable."""
+
+    async def stop(self, seen: Seen, origin: Origin) -> Seen:
+        """It, ended. Raises InstanceNotFound, HostUnavailable, StoreUnavailable."""
+
+    async def read(self, seen: Seen, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncIterator[bytes]:
+        """Its log. Raises InstanceNotFound, HostUnavailable, StoreUnavailable, at first or midway; TooManyRequests."""
+
+
 class Instances:
-    """Starts, shows and stops instances. `run` must have begun before any is asked for."""
+    """Starts, shows and stops instances. `run` must have begun before any is asked for.
+
+    What `all`, `find`, `end` and `read` do is for the whole fleet; the rest is for those that this engine started.
+    """
 
     def __init__(
         self, runtime: Runtime, store: Store, platform: Platform, settings: Callable[[], Settings], home: Path
     ) -> None:
         self._runtime, self._store, self._platform = runtime, store, platform
         self._settings, self._home = settings, home
+        self.elsewhere: Elsewhere | None = None
+        self._host = socket.gethostname()
         self._lives = Lives(runtime, platform)
         self.run = self._lives.run
         runtime.register(
@@ -96,9 +133,13 @@ class Instances:
 
     def progress(self, actor: Actor) -> str | None:
         """What a start that is under way is doing, or why it is queued; None for any other instance."""
-        if actor.state == "requested":
+        return self.progress_in(actor.id, actor.state)
+
+    def progress_in(self, name: str, state: str) -> str | None:
+        """The same, for one that is in that state."""
+        if state == "requested":
             return "waiting"
-        return self._platform.progress(actor.id) if actor.state in ("starting", "queued") else None
+        return self._platform.progress(name) if state in ("starting", "queued") else None
 
     async def stop(self, name: str, origin: Origin) -> Actor:
         """The instance, ended. Raises InstanceNotFound where none of that name is live, StoreUnavailable.
@@ -122,6 +163,56 @@ class Instances:
         if actor.facts.started is None:
             raise InstanceNotFound("the instance never ran: it has no log")
         return self._platform.log(actor.facts.started, stream)
+
+    # On whatever host
+
+    def seen(self, actor: Actor) -> Seen:
+        """One of this engine's."""
+        return Seen(actor.id, actor.state, self.progress(actor), actor.facts, self._host)
+
+    async def all(self) -> list[Seen]:
+        """Every engine's, live or ended lately, in the order of their requests. Raises StoreUnavailable."""
+        found = {actor.id: self.seen(actor) for actor in self.shown()}
+        if self.elsewhere is not None:
+            oldest = self._runtime.clock.wall() - KEPT_SECONDS
+            for other in await self.elsewhere.all():
+                mine = found.get(other.identity)
+                if (mine is None or mine.state in instance.CHART.final) and (other.facts.ended_at or oldest) >= oldest:
+                    found[other.identity] = other
+        return sorted(found.values(), key=lambda seen: seen.facts.requested_at)
+
+    async def find(self, name: str) -> Seen:
+        """The one of that name, live or ended lately. Raises InstanceNotFound, StoreUnavailable."""
+        actor = self._runtime.peek("instance", name)
+        if self.elsewhere is not None and (actor is None or not is_live(actor)):
+            other = await self.elsewhere.find(name)
+            if other is not None:
+                return other
+            if actor is None:
+                raise InstanceNotFound("no engine of this fleet has such an instance")
+        return self.seen(self.show(name))
+
+    async def end(self, name: str, origin: Origin) -> Seen:
+        """Stop it, wherever it runs, and wait until it has ended. Raises what `stop` does, and HostUnavailable."""
+        found = await self.find(name)
+        if self.elsewhere is None or not found.run:
+            return self.seen(await self.stop(name, origin))
+        if found.state in instance.CHART.final:
+            raise InstanceNotFound("no engine of this fleet has such an instance that is live")
+        return await self.elsewhere.stop(found, origin)
+
+    async def read(self, name: str, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncIterator[bytes]:
+        """What it wrote so far; with `goes_on` also what it writes, until it ends or that is no longer true.
+
+        Raises InstanceNotFound, HostUnavailable, StoreUnavailable, TooManyRequests; while it is read, the middle two.
+        """
+        found = await self.find(name)
+        if self.elsewhere is not None and found.run:
+            return await self.elsewhere.read(found, stream, goes_on)
+        actor = self.show(name)
+        path, begin = self.log(actor, stream)
+        more_may_come = None if goes_on is None else lambda: is_live(actor) and goes_on()
+        return output.pieces(path, begin, more_may_come)
 
     # Ended ones: kept for their exit code and log, until their name is wanted or their time is over
 

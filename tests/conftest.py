@@ -66,7 +66,15 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"CI must run every test, and this machine lacks: {', '.join(MISSING)}")
 
 
-ONE_USERS_INSTANCES = ("apptainer", "client_instances", "cli_instances", "instance_doors", "instance_gates", "registry")
+ONE_USERS_INSTANCES = (
+    "apptainer",
+    "client_instances",
+    "cli_instances",
+    "fleet_instances",
+    "instance_doors",
+    "instance_gates",
+    "registry",
+)
 
 
 class Spread(LoadFileScheduling):  # type: ignore[misc]

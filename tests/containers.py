@@ -9,7 +9,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,14 @@ def holders(folder: Path) -> list[int]:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     """A place that has to be left with no instance of ours, listed or not."""
-    here = Place(tmp_path)
+    with left_clean(tmp_path) as here:
+        yield here
+
+
+@contextmanager
+def left_clean(base: Path) -> Iterator[Place]:
+    """The same, in a folder of the caller's."""
+    here = Place(base)
     yield here
     left = [pid for pids in living().values() for pid in pids] + holders(here.images)
     names = list(living())

@@ -45,6 +45,22 @@ def test_an_instance_is_started_followed_and_stopped(visitor: Visitor, chromium:
     expect(row.locator(".hint")).to_have_text("The log has ended.")
 
 
+def test_instances_of_several_hosts(visitor: Visitor) -> None:
+    """Each says where it runs, once there is more than one host; and of a host that does not answer, so."""
+    here = {"identity": "one", "state": "running", "image": "box.sif", "host": "ash", "host_answers": True}
+    away = here | {"identity": "two", "host": "elm", "host_answers": False}
+    told = [here]
+    visitor.context.route(
+        "**/api/platform/singularity/instance/", lambda route: route.fulfill(json={"instances": told})
+    )
+    page = visitor.sign_in()
+    row = page.locator("#instances-list [data-key=one]")
+    expect(row.locator(".row-facts")).to_have_text("box.sif")
+    told.append(away)
+    expect(row.locator(".row-facts")).to_have_text("box.sif · host ash")
+    expect(page.locator("#instances-list [data-key=two] .row-facts")).to_contain_text("host elm, which does not answer")
+
+
 def test_a_refused_start_names_each_field(visitor: Visitor) -> None:
     """The engine's reason stands beside the field, which has the focus; nothing that was typed is lost."""
     page = visitor.sign_in()

@@ -26,100 +26,15 @@ from engine.errors import (
 )
 from engine.instances import KEPT_COUNT, KEPT_SECONDS, Instances
 from engine.platform.lives import FETCHING_STARTS, LOCAL_STARTS, QUEUE_HELD
-from engine.platform.protocol import Entry, Lost, Report, Started, StartFailed, Stream
-from engine.platform.request import InstanceFields, InstanceRequest
-from engine.records import Origin, Records
+from engine.platform.protocol import Lost, StartFailed
+from engine.platform.request import InstanceFields
+from engine.records import Records
 from engine.runtime import Runtime
 from engine.settings import Settings
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change
 from tests.fakes import Watch
-
-ORIGIN = Origin("SHA256:somebody", "127.0.0.1", "r-1")
-
-
-class TestPlatform:
-    """Runs nothing, and tells what it was asked. `takes` seconds a start, `fails` what it comes to."""
-
-    __test__ = False
-
-    def __init__(self) -> None:
-        self.takes = 1.0
-        self.fails: Exception | None = None
-        self.deaf = False
-        self.told: list[tuple[str, str]] = []
-        self.running: dict[str, trio.Event] = {}
-        self.code: int | None = 0
-        self.queue: trio.Event | None = None
-        self.lost: Lost | None = None
-        self.away = 0
-        self.silent = False
-
-    def admit(self, request: InstanceRequest) -> None:
-        self.told.append(("admit", request.identity))
-
-    async def run(self) -> None:
-        self.told.append(("run", ""))
-
-    async def start(self, request: InstanceRequest, report: Report) -> Started:
-        return await self._begin("start", request, report)
-
-    async def adopt(self, request: InstanceRequest, report: Report) -> Started:
-        return await self._begin("adopt", request, report)
-
-    async def _begin(self, how: str, request: InstanceRequest, report: Report) -> Started:
-        self.told.append((how, request.identity))
-        if self.queue is not None:
-            await report.queued("7")
-            await self.queue.wait()
-            await report.placed()
-        await trio.sleep(self.takes)
-        if self.fails:
-            raise self.fails
-        self.running[request.identity] = trio.Event()
-        return Started(Entry(request.identity, 4711, "/i.sif", "", "/l.err", "/l.out"), "boot:1", (3, 4))
-
-    async def undo(self, identity: str) -> None:
-        await trio.sleep(0.5)
-        self.told.append(("undo", identity))
-        if self.away:
-            self.away -= 1
-            raise RuntimeUnavailable("not now", retry_after=30)
-        self.running.pop(identity, None)
-
-    async def heard(self) -> None:
-        await trio.sleep(0.1)
-        if self.silent:
-            raise RuntimeUnavailable("no word", retry_after=30)
-
-    async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
-        self.told.append(("watch", request.identity))
-        await self.running.setdefault(request.identity, trio.Event()).wait()
-        if self.lost:
-            raise self.lost
-        return self.code
-
-    async def stop(self, request: InstanceRequest, started: Started) -> None:
-        self.told.append(("stop", request.identity))
-        if not self.deaf:
-            self.running[request.identity].set()
-
-    async def kill(self, request: InstanceRequest, started: Started) -> None:
-        self.told.append(("kill", request.identity))
-        if self.words("kill") > 1:
-            self.running[request.identity].set()
-
-    def words(self, word: str) -> int:
-        return Counter(word for word, _ in self.told)[word]
-
-    def progress(self, identity: str) -> str:
-        return "fetching image"
-
-    def log(self, started: Started, stream: Stream) -> tuple[Path, int]:
-        return Path(started.entry.log_out_path), started.log_from[0]
-
-    def forget(self, identity: str) -> None:
-        self.told.append(("forget", identity))
+from tests.platform import ORIGIN, TestPlatform
 
 
 class Service:

@@ -23,10 +23,10 @@ from api.http.platform import _described
 from api.http.problems import STATUS
 from api.http.shapes import Instance
 from engine.engine import Engine
+from engine.instances import Seen
 from engine.platform.lives import InstanceFacts
 from engine.platform.protocol import Entry, Started
 from engine.platform.request import Image, InstanceRequest, Volume
-from engine.runtime import Actor
 from tests.event_stream import Reader, read_events
 from tests.fakes import Browser, effort, key
 from tests.fakes import sign_in as sign_in_here
@@ -110,7 +110,7 @@ def test_an_instance_has_the_shape_that_is_told() -> None:
     entry = Entry("box", 1, "/srv/box.sif", "", "/log/err", "/log/out")
     full = InstanceFacts(request, "SHA256:x", 1.0, Started(entry, "1", (0, 0)), 2.0, 3.0, 0, "none")
     for facts in (full, InstanceFacts(InstanceRequest("box", Image("docker://a", "a")), "", 1.0)):
-        answer = _described(Actor("instance", "box", "running", 1, None, facts), None)
+        answer = _described(Seen("box", "running", None, facts, "host"))
         assert list(answer) == [field.name for field in msgspec.structs.fields(Instance)]
         msgspec.convert(answer, Instance, strict=True)
         validator({"$ref": "#/components/schemas/Instance"}).validate(json.loads(json.dumps(answer)))

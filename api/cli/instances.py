@@ -121,7 +121,7 @@ def _look(client: Client, name: str, say: Callable[[str], None], over: Event) ->
 @instance.command("list", epilog="\b\nExample:\n  hatchway instance list --json")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the engine's instances, live or ended within a day."""
+    """List the instances of the engine, or of its whole fleet, live or ended within a day."""
     from api.cli.host import Here
     from api.cli.printing import print_json, print_table, span
 
@@ -130,8 +130,9 @@ def list_(as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
+    hosts = ("HOST",) if len({row.get("host") for row in rows}) > 1 else ()
     print_table(
-        ("NAME", "STATE", "WHY", "EXIT", "AGE", "IMAGE"),
+        ("NAME", "STATE", "WHY", "EXIT", "AGE", *hosts, "IMAGE"),
         [
             (
                 row.get("identity"),
@@ -139,6 +140,7 @@ def list_(as_json: bool) -> None:
                 _why(row),
                 "" if row.get("exit_code") is None else row["exit_code"],
                 span(time.time() - row.get("requested_at", 0)),
+                *(row.get("host") for _ in hosts),
                 row.get("image"),
             )
             for row in rows
@@ -148,7 +150,9 @@ def list_(as_json: bool) -> None:
 
 
 def _why(row: dict[str, Any]) -> str:
-    """What it waits for, or what ended it."""
+    """What it waits for, or what ended it; or why nobody knows."""
+    if not row.get("host_answers", True):
+        return f"{row.get('host')} does not answer"
     told = str(row.get("failure") or row.get("progress") or "")
     return told.removeprefix("queued (").removesuffix(")") if row.get("state") == "queued" else told
 

@@ -13,6 +13,7 @@ const OVER = ["stopped", "failed"];
 let stop = () => {};
 let tell = () => {};
 let refused = {}; // the stop that was refused last, and why: told until that instance is over
+let severalHosts = false;
 
 startForm.start({
   path: PATH,
@@ -58,6 +59,7 @@ async function list() {
   const { instances, may_ask = [] } = await (await use("GET", PATH)).json();
   if (!current()) return;
   tell(instances);
+  severalHosts = new Set(instances.map(({ host }) => host)).size > 1;
   startForm.offer(may_ask);
   if (!instances.some(({ identity, state }) => identity === refused.identity && !OVER.includes(state))) refused = {};
   byId("instances-empty").hidden = instances.length > 0;
@@ -113,9 +115,11 @@ function update(row, instance) {
   row.querySelector(".row-actions").lastChild.hidden = OVER.includes(instance.state) || !allows("RUNTIME");
 }
 
-function facts({ image, progress, job, node, pid, ip, started_at, ended_at, exit_code, failure }, over) {
+function facts(instance, over) {
+  const { image, job, node, progress, pid, ip, started_at, ended_at, exit_code, failure } = instance;
   return [
     image,
+    place(instance),
     job && `job ${job}`,
     progress,
     node && `on ${node}`,
@@ -126,6 +130,12 @@ function facts({ image, progress, job, node, pid, ip, started_at, ended_at, exit
     exit_code != null && `exit code ${exit_code}`,
     failure,
   ];
+}
+
+/** The host, where there are several, or where it does not answer. */
+function place({ host, host_answers }) {
+  if (!host_answers) return `host ${host}, which does not answer: this is what it told last`;
+  return severalHosts && `host ${host}`;
 }
 
 async function stopInstance(identity) {

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
-
-import trio
 
 from api.http.call import Answer, Headers, json_answer
 from api.http.door import Visit, bearer
 from api.http.problems import problem_answer
 from engine.errors import InvalidRequest, Refusal
 from engine.holders import require
-from engine.instances import is_live
+from engine.instances import Seen
 from engine.platform.protocol import StartFailed, Stream
 from engine.records import Origin
 from engine.runtime import Actor
-
-LOOK = 0.25
-"""Seconds between two looks at a log that is followed: it may lie on a file system that tells nobody of a change."""
-
-CHUNK = 65536
 
 ITEMS = list[dict[str, Any]]
 
@@ -68,36 +60,33 @@ def _status(code: int, message: str) -> dict[str, Any]:
     return {"kind": "status", "payload": {"code": code, "message": message}}
 
 
-def list_instances(visit: Visit) -> Answer:
-    """This engine's instances, live or ended lately, and which of Slurm's fields a start may have here."""
+async def list_instances(visit: Visit) -> Answer:
+    """The instances of this engine, and of all others of its fleet, live or ended lately; and which of Slurm's fields a
+    start may have here."""
     instances = visit.engine.instances
-    shown = [_described(actor, instances.progress(actor)) for actor in instances.shown()]
+    shown = [_described(seen) for seen in await instances.all()]
     return json_answer({"instances": shown, "may_ask": instances.may_ask})
 
 
-def show_instance(visit: Visit) -> Answer:
+async def show_instance(visit: Visit) -> Answer:
     """One instance: its state, what was asked, what the runtime says, its command's exit code."""
-    instances = visit.engine.instances
-    actor = instances.show(visit.call.params["identity"])
-    return json_answer(_described(actor, instances.progress(actor)))
+    return json_answer(_described(await visit.engine.instances.find(visit.call.params["identity"])))
 
 
 async def stop_instance(visit: Visit) -> Answer:
     """Stop an instance, and wait until it has ended; 503 where Slurm is away: it ends once that is back."""
-    actor = await visit.engine.instances.stop(visit.call.params["identity"], _origin(visit))
-    return json_answer(_described(actor, None))
+    return json_answer(_described(await visit.engine.instances.end(visit.call.params["identity"], _origin(visit))))
 
 
-def read_log(visit: Visit) -> Answer:
+async def read_log(visit: Visit) -> Answer:
     """What the instance wrote, to its end or, followed, as it comes."""
     stream, follow = _log_query(visit.call.query)
-    actor = visit.engine.instances.show(visit.call.params["identity"])
-    path, begin = visit.engine.instances.log(actor, stream)
 
-    def more_may_come() -> bool:
-        return is_live(actor) and not visit.engine.stopping.is_set() and _still_allowed(visit)
+    def goes_on() -> bool:
+        return not visit.engine.stopping.is_set() and _still_allowed(visit)
 
-    return Answer(200, _lines(path, begin, more_may_come if follow else None), _LOG_HEADERS)
+    name = visit.call.params["identity"]
+    return Answer(200, await visit.engine.instances.read(name, stream, goes_on if follow else None), _LOG_HEADERS)
 
 
 def _still_allowed(visit: Visit) -> bool:
@@ -107,37 +96,6 @@ def _still_allowed(visit: Visit) -> bool:
     except Refusal:
         return False
     return True
-
-
-async def _lines(path: Path, position: int, more_may_come: Callable[[], bool] | None) -> AsyncIterator[bytes]:
-    """The log from `position`: to where it ends now, or on for as long as more may come."""
-    end = _size(path) if more_may_come is None else None
-    while True:
-        last = more_may_come is None or not more_may_come()  # asked first: nothing is written after an end
-        chunk = _read(path, position, CHUNK if end is None else min(CHUNK, end - position))
-        if chunk:
-            position += len(chunk)
-            yield chunk
-        elif last:
-            return
-        else:
-            await trio.sleep(LOOK)
-
-
-def _read(path: Path, position: int, size: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(position)
-            return file.read(max(size, 0))
-    except OSError:
-        return b""
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _log_query(query: bytes) -> tuple[Stream, bool]:
@@ -153,13 +111,15 @@ def _log_query(query: bytes) -> tuple[Stream, bool]:
     return "err" if stream == "err" else "out", follow == "true"
 
 
-def _described(actor: Actor, progress: str | None) -> Mapping[str, Any]:
-    facts, request = actor.facts, actor.facts.request
+def _described(seen: Seen) -> Mapping[str, Any]:
+    facts, request = seen.facts, seen.facts.request
     entry = facts.started.entry if facts.started else None
     return {
-        "identity": actor.id,
-        "state": actor.state,
-        "progress": progress,
+        "identity": seen.identity,
+        "state": seen.state,
+        "host": seen.host,
+        "host_answers": seen.answers,
+        "progress": seen.progress,
         "owner": facts.owner,
         "image": request.image.name,
         "command": request.command,

@@ -36,6 +36,7 @@ STATUS = {
     "instance_not_found": 404,
     "image_not_found": 422,
     "runtime_unavailable": 503,
+    "host_unavailable": 503,
     "resources_unavailable": 422,
     "store_unavailable": 503,
     "file_refused": 503,

@@ -136,10 +136,14 @@ class Running(Shape):
 
 
 class Instance(Shape):
-    """An instance of this engine: its state, what was asked for, what the runtime says, how its command ended."""
+    """An instance: its state, where it is, what was asked for, what the runtime says, how its command ended."""
 
     identity: str
     state: Literal["requested", "starting", "queued", "running", "stopping", "stopped", "failed"]
+    host: Annotated[str, Meta(description="The host of the engine that runs it, which alone knows and ends it.")]
+    host_answers: Annotated[
+        bool, Meta(description="Whether that engine does; where not, all the rest is what it told last.")
+    ]
     progress: Annotated[str | None, Meta(description="What a start is doing; of a queued one, Slurm's reason.")]
     owner: str
     image: str
@@ -154,7 +158,7 @@ class Instance(Shape):
     account: str | None
     time_limit: Annotated[int | None, Meta(description="Seconds.")]
     job: Annotated[str | None, Meta(description="Slurm's number.")]
-    node: Annotated[str | None, Meta(description="Where it runs, if not on this host.")]
+    node: Annotated[str | None, Meta(description="Where it runs, if not on `host`.")]
     requested_at: Epoch
     started_at: Epoch | None
     ended_at: Epoch | None
@@ -168,7 +172,7 @@ class Instance(Shape):
 
 
 class Instances(Shape):
-    """This engine's instances, live or ended lately."""
+    """The instances of this engine, and of the others of its fleet, live or ended lately."""
 
     instances: list[Instance]
     may_ask: Annotated[

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -117,12 +116,12 @@ class Codes:
             self._send(asked.run, "answer", Told(asked.ticket, refused=refused.code, detail=refused.cause))
             return
         self._visitors[asked.ticket] = visitor
-        self._fleet.lease.watched[asked.run] += 1
+        self._fleet.lease.watch(asked.run)
         self._send(asked.run, "claimed", Told(asked.ticket, match=visitor.match))
 
     def _tell(self, visitor: _Visitor) -> None:
         if self._visitors.pop(visitor.ticket, None) is not None:
-            self._unwatch(visitor.run)
+            self._fleet.lease.unwatch(visitor.run)
         result = visitor.result
         if isinstance(result, SignedIn):
             told = Told(visitor.ticket, session=self._name_of(result.token))
@@ -166,7 +165,7 @@ class Codes:
             raise PairingCodeRefused(f"{outcome}_code")
         out.run = run
         if ticket in self._outs:  # else it has been answered already
-            self._fleet.lease.watched[run] += 1
+            self._fleet.lease.watch(run)
         with trio.move_on_after(TAKING):
             await out.taken.wait()
         if not out.claim.match:
@@ -175,7 +174,7 @@ class Codes:
     def _give_up(self, ticket: str) -> None:
         out = self._outs.pop(ticket, None)
         if out is not None and out.run:
-            self._unwatch(out.run)
+            self._fleet.lease.unwatch(out.run)
             self._send(out.run, "leave", Told(ticket))
 
     async def _take_claimed(self, _: str, body: bytes) -> None:
@@ -191,7 +190,7 @@ class Codes:
         if out is None:
             return
         if out.run:
-            self._unwatch(out.run)
+            self._fleet.lease.unwatch(out.run)
         out.cause = told.detail
         out.taken.set()
         try:
@@ -235,13 +234,6 @@ class Codes:
         for visitor in self._visitors.values():
             if visitor.run in dead:
                 self._fleet.later(partial(self._pairings.go, visitor))
-
-    def _unwatch(self, run: str) -> None:
-        watched = self._fleet.lease.watched
-        watched[run] -= 1
-        if watched[run] <= 0:
-            with suppress(KeyError):
-                del watched[run]
 
     def _send(self, run: str, kind: str, told: Told) -> None:
         self._fleet.post(run, kind, "", _encode(told))

@@ -55,9 +55,9 @@ LEAVING = 1.0
 class Fleet:
     """One engine's side of the fleet. Use `open_fleet`."""
 
-    def __init__(self, link: RedisLink, clock: Clock, name: str) -> None:
+    def __init__(self, link: RedisLink, clock: Clock, name: str, home: str) -> None:
         self.link, self.store, self._clock = link, RedisStore(link), clock
-        self.lease = Lease(link, clock, name)
+        self.lease = Lease(link, clock, name, home)
         self.handlers: dict[str, Handler] = {}
         self.on_tick: list[Callable[[], None]] = []
         """Called after each renewal of the lease."""
@@ -240,12 +240,15 @@ class Fleet:
 
 
 @asynccontextmanager
-async def open_fleet(url: str, clock: Clock, name: str) -> AsyncIterator[Fleet]:
-    """A place in the fleet behind `url`, until left. Raises EngineUnavailable where its store can't be used."""
+async def open_fleet(url: str, clock: Clock, name: str, home: str) -> AsyncIterator[Fleet]:
+    """A place in the fleet behind `url`, until left, for the engine `home` on the host `name`.
+
+    Raises EngineUnavailable where its store can't be used.
+    """
     address = read_address(url)
     link = RedisLink(address)
     async with trio.open_nursery() as nursery:
-        fleet = Fleet(link, clock, name)
+        fleet = Fleet(link, clock, name, home)
         nursery.start_soon(link.run)
         connected = await _connect(fleet)
         if connected:

@@ -16,31 +16,36 @@ from engine.store.scripts import LEASE
 SECONDS = 3.0
 """How long an engine that is heard of no more counts as alive: its codes and claims end with it."""
 
+REMEMBERED = 7 * 24 * 3600.0
+"""How long the fleet remembers an engine that is heard of no more, and with it what instances it ran."""
+
 EPOCH = 3600
 """Seconds of the store's time in which nonces are made under one MAC key."""
 
 
 class Lease:
-    """`run` names this process, and no other ever. `refresh` is to be called about once a second."""
+    """`run` names this process, and no other ever; `home` its engine across restarts, `name` its host.
 
-    def __init__(self, link: RedisLink, clock: Clock, name: str) -> None:
-        self.run, self.name = secrets.token_hex(8), name
+    `refresh` is to be called about once a second.
+    """
+
+    def __init__(self, link: RedisLink, clock: Clock, name: str, home: str) -> None:
+        self.run, self.name, self.home = secrets.token_hex(8), name, home
         self._link, self._clock = link, clock
         self._offset = 0.0
         self._mac_keys: dict[int, bytes] = {}
         self.renewed_at = -inf
         """When the last renewal that was answered was sent, in elapsed seconds."""
-        self.watched: Counter[str] = Counter()
-        """Other engines that something here waits for."""
+        self._watched: Counter[str] = Counter()
         self.dead: frozenset[str] = frozenset()
         self.identity: str | None = None
 
     async def refresh(self) -> None:
         """Raises StoreUnavailable."""
-        watched, sent = sorted(self.watched), self._clock.elapsed()
+        watched, sent = sorted(self._watched), self._clock.elapsed()
         fresh = (secrets.token_bytes(32), secrets.token_bytes(32))
-        keys = (f"{PREFIX}engine:{self.run}", inbox(self.run), f"{PREFIX}engines")
-        args = (self.run, self.name, int(SECONDS * 1000), EPOCH, *fresh, *watched)
+        keys = (f"{PREFIX}engine:{self.run}", inbox(self.run), f"{PREFIX}engines", f"{PREFIX}home:{self.home}")
+        args = (self.run, self.name, int(SECONDS * 1000), EPOCH, *fresh, int(REMEMBERED * 1000), *watched)
         answer = await self._link.script(LEASE, keys, args, durable=True)
         seconds, micros, epoch = (int(value) for value in answer[:3])
         self._offset = seconds + micros / 1e6 - (sent + self._clock.elapsed()) / 2
@@ -48,6 +53,15 @@ class Lease:
         self.identity = answer[6].decode()
         self.dead = frozenset(run for run, alive in zip(watched, answer[7:], strict=True) if not alive)
         self.renewed_at = sent
+
+    def watch(self, run: str) -> None:
+        """Something here waits for another engine: `dead` is to tell of it, until `unwatch`."""
+        self._watched[run] += 1
+
+    def unwatch(self, run: str) -> None:
+        self._watched[run] -= 1
+        if self._watched[run] <= 0:
+            del self._watched[run]
 
     async def give_up(self) -> None:
         """The engine stops: nobody is to wait for it. What can't be told runs out."""

@@ -47,11 +47,13 @@ return 'OK'
 """)
 
 LEASE = _script("""
--- KEYS: lease, inbox, engines. ARGV: run, name, lease ms, epoch seconds, two fresh MAC keys, then runs to look after.
+-- KEYS: lease, inbox, engines, home. ARGV: run, name, lease ms, epoch seconds, two fresh MAC keys, ms that a home is
+-- remembered, then runs to look after.
 -- The answer: time in microseconds, MAC keys of the epochs before, now and next, then 1 or 0 for each run.
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[2], 60000)
+redis.call('SET', KEYS[4], ARGV[1] .. '|' .. ARGV[2], 'PX', ARGV[7])
 local t = redis.call('TIME')
 local epoch = math.floor(tonumber(t[1]) / tonumber(ARGV[4]))
 local answer = {t[1], t[2], epoch}
@@ -63,7 +65,7 @@ for ahead = -1, 1 do
   answer[#answer + 1] = redis.call('GET', 'hatchway:mac:' .. (epoch + ahead)) or ''
 end
 answer[#answer + 1] = redis.call('GET', 'hatchway:identity') or ''
-for place = 7, #ARGV do
+for place = 8, #ARGV do
   answer[#answer + 1] = redis.call('EXISTS', 'hatchway:engine:' .. ARGV[place])
 end
 return answer
@@ -128,4 +130,79 @@ PUBLISH = _script("""
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. '|' .. ARGV[3] .. '|0')
 redis.call('SET', KEYS[2], '1', 'PX', ARGV[4])
 return 0
+""")
+
+ENTER = _script("""
+-- KEYS: instances. ARGV: name, home, life, version, 1 if live, row.
+-- A row is home|life|version|live|..., and its home's alone; others may have its name once it has ended, or once its
+-- home is forgotten. The answer: '' where the row is there now, or a later one of ours is; else the host that has it.
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+if held then
+  local home, life, version, live = string.match(held, '^([^|]*)|([^|]*)|(%d+)|(%d)|')
+  if home ~= ARGV[2] then
+    local known = redis.call('GET', 'hatchway:home:' .. home)
+    if known and (live == '1' or ARGV[5] == '0') then return string.match(known, '|(.*)$') end
+  elseif life == ARGV[3] and tonumber(version) > tonumber(ARGV[4]) then
+    return ''
+  end
+end
+redis.call('HSET', KEYS[1], ARGV[1], table.concat({ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]}, '|'))
+return ''
+""")
+
+DROP = _script("""
+-- KEYS: instances. ARGV: name, home, life. The row goes where it is that home's, and of that life.
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+if held then
+  local home, life = string.match(held, '^([^|]*)|([^|]*)|')
+  if home == ARGV[2] and life == ARGV[3] then redis.call('HDEL', KEYS[1], ARGV[1]) end
+end
+return 0
+""")
+
+ROWS = _script("""
+-- KEYS: instances. ARGV: a name, or nothing for all. The answer: for each its name, its row, its home as run|host, and
+-- whether that run lives. Of a home that is forgotten nothing is kept.
+local rows = ARGV[1] and {ARGV[1], redis.call('HGET', KEYS[1], ARGV[1])} or redis.call('HGETALL', KEYS[1])
+local homes, alive, answer = {}, {}, {}
+for place = 1, #rows, 2 do
+  local name, row = rows[place], rows[place + 1]
+  if row then
+    local home = string.match(row, '^([^|]*)|')
+    if homes[home] == nil then
+      homes[home] = redis.call('GET', 'hatchway:home:' .. home)
+      local run = homes[home] and string.match(homes[home], '^([^|]*)|')
+      alive[home] = run and redis.call('EXISTS', 'hatchway:engine:' .. run) or 0
+    end
+    if homes[home] then
+      for _, value in ipairs({name, row, homes[home], alive[home]}) do answer[#answer + 1] = value end
+    else
+      redis.call('HDEL', KEYS[1], name)
+    end
+  end
+end
+return answer
+""")
+
+ASK = _script("""
+-- KEYS: the inbox of a run. ARGV: run, kind, ticket, body. The answer: 1 where it lives and has the message, else 0.
+if redis.call('EXISTS', 'hatchway:engine:' .. ARGV[1]) == 0 then return 0 end
+redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', 'kind', ARGV[2], 'pairing', ARGV[3], 'body', ARGV[4])
+return 1
+""")
+
+REPLY = _script("""
+-- KEYS: a reply, the inbox of who asked. ARGV: its run, kind, ticket, body. It is kept beside the inbox, whose messages
+-- stay: it may be large, and is taken at once.
+if redis.call('EXISTS', 'hatchway:engine:' .. ARGV[1]) == 0 then return 0 end
+redis.call('SET', KEYS[1], ARGV[4], 'PX', 30000)
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', '10000', '*', 'kind', ARGV[2], 'pairing', ARGV[3], 'body', '')
+return 1
+""")
+
+TAKE = _script("""
+-- KEYS: a reply.
+local held = redis.call('GET', KEYS[1])
+redis.call('DEL', KEYS[1])
+return held
 """)

@@ -1,0 +1,86 @@
+"""The instances of all engines in the fleet's store: a name is taken in one step, a row is its engine's alone."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from engine.fleet.fleet import Fleet
+from engine.platform.lives import InstanceFacts
+from engine.platform.request import InstanceRequest
+from engine.store.redis import PREFIX
+from engine.store.scripts import DROP, ENTER, ROWS
+
+ROWS_OF = PREFIX + "instances"
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Told(msgspec.Struct, array_like=True, frozen=True):
+    """What an engine tells the others of an instance. Of its variables only the names leave the host."""
+
+    state: str
+    progress: str | None
+    facts: InstanceFacts
+
+
+class Row(NamedTuple):
+    """An instance as its engine told it last, at `version` of its actor: that is of `home`, on `host`, and runs as
+    `run`, or did: `answers` says whether it does."""
+
+    name: str
+    home: str
+    life: str
+    version: int
+    told: Told
+    host: str
+    run: str
+    answers: bool
+
+
+class Roster:
+    """One engine's hand on the fleet's list. Everything raises StoreUnavailable."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._link, self.home = fleet.link, fleet.lease.home
+
+    async def enter(self, name: str, version: int, live: bool, told: Told) -> str:
+        """Write a row of ours; the host that holds the name, empty where the row is there now."""
+        args = [name, self.home, life_of(told.facts), version, int(live), _encode(told)]
+        held: bytes = await self._link.script(ENTER, [ROWS_OF], args, durable=True)
+        return held.decode()
+
+    async def drop(self, name: str, life: str) -> None:
+        """The row of ours of that name and life is there no longer."""
+        await self._link.script(DROP, [ROWS_OF], [name, self.home, life], durable=True)
+
+    async def rows(self) -> list[Row]:
+        """Every engine's."""
+        return _rows(await self._link.script(ROWS, [ROWS_OF], []))
+
+    async def row(self, name: str) -> Row | None:
+        """Whose it is, if anybody's."""
+        found = _rows(await self._link.script(ROWS, [ROWS_OF], [name]))
+        return found[0] if found else None
+
+
+def life_of(facts: InstanceFacts) -> str:
+    """What tells an instance from another one that its engine gave the same name."""
+    return f"{facts.requested_at:.6f}"
+
+
+def without_values(request: InstanceRequest) -> InstanceRequest:
+    """The same with its variables' names alone."""
+    return msgspec.structs.replace(request, env=tuple(f"{pair.partition('=')[0]}=" for pair in request.env))
+
+
+def _rows(answer: list[Any]) -> list[Row]:
+    return [_row(*answer[place : place + 4]) for place in range(0, len(answer), 4)]
+
+
+def _row(name: bytes, row: bytes, home_now: bytes, alive: int) -> Row:
+    home, life, version, _, packed = row.split(b"|", 4)
+    run, _, host = home_now.decode().partition("|")
+    told = msgspec.msgpack.decode(packed, type=Told)
+    return Row(name.decode(), home.decode(), life.decode(), int(version), told, host, run, bool(alive))

@@ -1,0 +1,272 @@
+"""What a fleet knows of its instances, over a real Redis: a name is taken once, and what is told comes right again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import trio
+
+from engine.clock import SystemClock
+from engine.errors import HostUnavailable, InstanceExists, InstanceNotFound, Refusal, StoreUnavailable, TooManyRequests
+from engine.fleet import follower, neighbours, shared_instances
+from engine.fleet.fleet import Fleet, open_fleet
+from engine.fleet.neighbours import Neighbours
+from engine.fleet.questions import Questions
+from engine.fleet.roster import Roster, life_of
+from engine.fleet.shared_instances import SharedInstances
+from engine.instances import Instances
+from engine.platform.request import InstanceFields
+from engine.records import Record, Records
+from engine.runtime import Runtime
+from engine.settings import Settings
+from engine.store.memory import MemoryStore
+from engine.store.protocol import Change
+from tests.fakes import effort
+from tests.platform import ORIGIN, TestPlatform
+from tests.redis_server import RedisServer, speak
+
+pytestmark = [pytest.mark.redis, pytest.mark.process]
+
+ROUNDS = int(10 * effort())
+
+
+class Member:
+    """One engine's instances in a fleet, on a platform of the test's own."""
+
+    def __init__(self, fleet: Fleet, own: MemoryStore, platform: TestPlatform) -> None:
+        self.records: list[Record] = []
+        self.runtime = Runtime(SystemClock(), Records(SystemClock(), self.records.append))
+        self.fleet, self.roster, self.questions = fleet, Roster(fleet), Questions(fleet)
+        self.shared = SharedInstances(own, self.roster, self.runtime)
+        known = Settings(registries=("docker.io",))
+        self.instances = Instances(self.runtime, self.shared, platform, lambda: known, Path("/engine"))
+        self.neighbours = Neighbours(self.roster, self.questions, self.instances, lambda: False)
+        self.instances.elsewhere = self.neighbours
+        self.shared.progress = self.instances.progress_in
+
+    async def start(self, name: str = "one") -> str:
+        """The state it is in then, or the code of the refusal."""
+        try:
+            fields = InstanceFields("docker://x", identity=name, env=["SECRET=word"])
+            return (await self.instances.start(fields, ORIGIN)).state
+        except Refusal as refused:
+            return refused.code
+
+    async def listed(self) -> list[tuple[str, str, str, bool]]:
+        seen = await self.instances.all()
+        return [(one.identity, one.state, one.host, one.answers) for one in seen]
+
+    async def until_listed(self, *rows: tuple[str, str, str, bool]) -> None:
+        with trio.fail_after(20):
+            while await self.listed() != list(rows):
+                await trio.sleep(0.05)
+
+
+class Host:
+    """What of an engine survives it: its store, its containers, and the name that it has in the fleet."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.url, self.name = url, name
+        self.store, self.platform = MemoryStore(SystemClock()), TestPlatform()
+        self.platform.takes = 0.05
+
+    @asynccontextmanager
+    async def engine(self) -> AsyncIterator[Member]:
+        with patch("socket.gethostname", lambda: self.name):
+            place = open_fleet(self.url, SystemClock(), self.name, await self.store.identity())
+            async with place as fleet, trio.open_nursery() as nursery:
+                member = Member(fleet, self.store, self.platform)
+                nursery.start_soon(fleet.run, member.runtime)
+                nursery.start_soon(member.runtime.run)
+                await nursery.start(member.instances.run)
+                await nursery.start(member.questions.run)
+                await nursery.start(member.shared.run)
+                yield member
+                nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def hosts(redis: RedisServer) -> tuple[Host, Host]:
+    return Host(redis.url, "ash"), Host(redis.url, "elm")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons come round within a test's time; these engines have no sessions."""
+    monkeypatch.setattr(follower, "CHARTS", ())
+    monkeypatch.setattr(shared_instances, "LOOK", 0.1)
+    monkeypatch.setattr(shared_instances, "COMPARED", 0.5)
+
+
+Hosts = tuple[Host, Host]
+
+
+async def test_a_name_is_taken_once(hosts: Hosts) -> None:
+    """Of two engines that start one name at one time, one does; the other starts nothing."""
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        for number in range(ROUNDS):
+            came: list[str] = []
+
+            async def race(member: Member, name: str, came: list[str] = came) -> None:
+                came.append(await member.start(name))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(race, a, f"n{number}")
+                nursery.start_soon(race, b, f"n{number}")
+            assert Counter(came) == {"running": 1, "instance_exists": 1}
+        starts = [name for host in hosts for word, name in host.platform.told if word == "start"]
+        assert sorted(starts) == sorted(f"n{number}" for number in range(ROUNDS))
+        assert await a.listed() == await b.listed()
+
+
+async def test_where_a_name_is_taken(hosts: Hosts) -> None:
+    """The refusal names the host; what ended there gives its name free, and is shown no more once it is another's."""
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        assert await a.start() == "running"
+        with pytest.raises(InstanceExists, match="there already, on ash"):
+            await b.instances.start(InstanceFields("docker://x", identity="one"), ORIGIN)
+        await b.instances.end("one", ORIGIN)
+        assert await b.start() == "running"
+        assert await a.listed() == await b.listed() == [("one", "running", "elm", True)]
+        assert a.instances.show("one").state == "stopped"
+        assert (await a.instances.find("one")).host == "elm"
+        assert await a.start() == "instance_exists"
+        with pytest.raises(InstanceNotFound, match="no engine of this fleet"):
+            await a.instances.find("two")
+
+
+async def test_a_name_that_was_taken_for_nothing(hosts: Hosts) -> None:
+    """An engine cut off between taking a name and storing the instance gives the name back when it is there again."""
+    async with hosts[0].engine() as a:
+
+        async def cut_off(change: Change) -> None:
+            raise StoreUnavailable("as if it were killed")
+
+        with patch.object(hosts[0].store, "commit", cut_off):
+            assert await a.start() == "store_unavailable"
+        a.shared._untold.clear()  # what is known of it dies with the process
+        row = await a.roster.row("one")
+    assert row is not None
+    async with hosts[1].engine() as b:
+        assert await b.start() == "instance_exists"
+        async with hosts[0].engine():
+            with trio.fail_after(20):
+                while await b.start() != "running":
+                    await trio.sleep(0.05)
+
+
+async def test_nothing_older_comes_after(hosts: Hosts) -> None:
+    """A telling that was late, of an earlier state or of an earlier instance's end, undoes nothing."""
+    async with hosts[0].engine() as a:
+        await a.start()
+        row = await a.roster.row("one")
+        assert row is not None
+        assert await a.roster.enter("one", row.version - 1, True, row.told) == ""
+        await a.roster.drop("one", life_of(row.told.facts) + "9")
+        assert await a.roster.row("one") == row
+
+
+async def test_progress_is_told(hosts: Hosts) -> None:
+    """What a start is doing reaches the others while it does it."""
+    hosts[0].platform.takes = 60
+    doing = "fetching image"
+    hosts[0].platform.progress = lambda identity: doing  # type: ignore[method-assign]
+    async with hosts[0].engine() as a, hosts[1].engine() as b, trio.open_nursery() as nursery:
+        nursery.start_soon(a.start)
+        for doing in ("fetching image", "creating container"):
+            await _until(lambda seen, now=doing: seen.progress == now, b)
+        nursery.cancel_scope.cancel()
+
+
+async def _until(true: Callable[..., bool], member: Member) -> None:
+    with trio.fail_after(20):
+        while True:
+            try:
+                if true(await member.instances.find("one")):
+                    return
+            except InstanceNotFound:
+                pass
+            await trio.sleep(0.05)
+
+
+async def test_away_and_forgotten(hosts: Hosts, redis: RedisServer) -> None:
+    """An engine that is away keeps its instances' names until it is forgotten. Back, it tells of them again; where a
+    name is another's by then, both go on, and each host shows its own."""
+    async with hosts[0].engine() as a:
+        assert (await a.start("one"), await a.start("two")) == ("running", "running")
+        home = a.roster.home
+    async with hosts[1].engine() as b:
+        await b.until_listed(("one", "running", "ash", False), ("two", "running", "ash", False))
+        with pytest.raises(HostUnavailable, match="the engine on ash"):
+            await b.instances.end("one", ORIGIN)
+        assert await b.start() == "instance_exists"
+        speak(redis.port, "DEL", f"hatchway:home:{home}")
+        assert await b.listed() == []
+        assert await b.start() == "running"
+        async with hosts[0].engine() as a:
+            await b.until_listed(("two", "running", "ash", True), ("one", "running", "elm", True))
+            assert [row[:3] for row in await a.listed()] == [("one", "running", "ash"), ("two", "running", "ash")]
+            await b.instances.end("one", ORIGIN)
+            await b.until_listed(("one", "running", "ash", True), ("two", "running", "ash", True))
+
+
+async def test_a_store_that_forgot(hosts: Hosts, redis: RedisServer) -> None:
+    """Told again of everything, from what each engine has itself."""
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        await a.start()
+        await b.start("two")
+        before = await a.listed()
+        speak(redis.port, "DEL", "hatchway:instances")
+        await b.until_listed(*before)
+        await a.until_listed(*before)
+
+
+async def test_logs_read_at_once(hosts: Hosts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Beyond the most that an engine hands on at once one is refused; a reader that leaves makes room."""
+    monkeypatch.setattr(neighbours, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(neighbours, "HELD", 0.1)
+    log = tmp_path / "log"
+    log.write_bytes(b"said\n")
+    hosts[0].platform.log = lambda started, stream: (log, 0)  # type: ignore[method-assign]
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        await a.start()
+        first = await b.instances.read("one", "out", lambda: True)
+        assert await anext(first) == b"said\n"
+        with pytest.raises(TooManyRequests):
+            await b.instances.read("one", "out", None)
+        await first.aclose()  # type: ignore[attr-defined]
+        pieces = [piece async for piece in await b.instances.read("one", "out", None)]
+        assert pieces == [b"said\n"]
+
+
+async def test_an_engine_that_hangs(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alive by its lease, it answers nothing: who asks waits so long, and no longer."""
+    monkeypatch.setattr(neighbours, "STOPPED_WITHIN", 0.5)
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        await a.start()
+        with patch.object(a.questions, "_answer", _never), pytest.raises(HostUnavailable, match="on ash"):
+            await b.instances.end("one", ORIGIN)
+
+
+async def _never(*question: object) -> None:
+    await trio.sleep_forever()
+
+
+async def test_a_fault_of_the_other_engine(hosts: Hosts) -> None:
+    """It is told as such, and the questions after it are answered."""
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        await a.start()
+        fault = partial(_raise, ValueError("a fault of ours"))
+        with patch.dict(a.questions.answerers, {"stop": fault}), pytest.raises(HostUnavailable, match="log has why"):
+            await b.instances.end("one", ORIGIN)
+        assert (await b.instances.end("one", ORIGIN)).state == "stopped"
+
+
+async def _raise(error: Exception, body: bytes) -> bytes:
+    raise error
