@@ -201,4 +201,5 @@ class Lines:
         return value
 
     async def write(self, value: dict[str, Any]) -> None:
+        """One object, as one line. Raises trio.BrokenResourceError where the command is gone."""
         await self._stream.send_all(msgspec.json.encode(value) + b"\n")

@@ -38,13 +38,16 @@ class Claim:
 
     @property
     def answered(self) -> bool:
+        """Whether the result is there."""
         return self._answered.is_set()
 
     def answer(self, result: SignedIn | Refusal) -> None:
+        """The session, or why there is none: whoever waits is woken."""
         self.result = result
         self._answered.set()
 
     async def wait_answered(self) -> None:
+        """Until there is a result; raises nothing."""
         await self._answered.wait()
 
     async def wait_answer(self) -> SignedIn:

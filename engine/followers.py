@@ -90,9 +90,11 @@ class Followers:
             trio.lowlevel.reschedule(task)
 
     def join(self, follower: Follower) -> None:
+        """From now on its `look` is asked whether there is news for it."""
         self._all[follower] = None
 
     def leave(self, follower: Follower) -> None:
+        """Raises KeyError for one that has not joined."""
         del self._all[follower]
 
     async def wait(self, follower: Follower) -> None:

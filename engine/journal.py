@@ -48,6 +48,7 @@ class FileJournal:
         self._prune()
 
     def close(self) -> None:
+        """Close the file: no record may come after."""
         os.close(self._fd)
 
     def __call__(self, record: Record) -> None:

@@ -35,6 +35,7 @@ class Mirror:
         return self._kinds[chart].actors.get(actor)
 
     def actors(self, chart: str) -> Iterable[Actor]:
+        """The live ones, as this engine knows them: a view, which changes with every step."""
         return self._kinds[chart].actors.values()
 
     def forget(self, chart: str, actor: str) -> None:

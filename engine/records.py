@@ -66,6 +66,7 @@ class Records:
         origin: Origin = NOBODY,
         cause: str | None = None,
     ) -> None:
+        """A row was taken: `event` led from `source` to `target`. `cause` says why where the event alone doesn't."""
         seq = self._seq = self._seq + 1
         now = self._clock.wall()
         self._publish(Record(now, seq, "transition", chart, actor, event, source, target, effects, *origin, cause))
@@ -73,6 +74,7 @@ class Records:
     def refusal(
         self, chart: str, actor: str, event: str, cause: str, origin: Origin = NOBODY, source: str | None = None
     ) -> None:
+        """No row was taken: nothing changed in `source`. `actor` is `-` where the event found none."""
         seq = self._seq = self._seq + 1
         now = self._clock.wall()
         self._publish(Record(now, seq, "refusal", chart, actor, event, source, None, (), *origin, cause))

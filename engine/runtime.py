@@ -114,6 +114,7 @@ class Runtime(Mirror):
         return await self._deliver(kind, found, event, origin, changes, data)
 
     async def run(self) -> None:
+        """Fire the delays as they come due, until cancelled."""
         await self.timers.run()
 
     async def _deliver(

@@ -60,6 +60,7 @@ class Timers(Generic[T]):
             self._wake.set()
 
     def disarm(self, item: T) -> None:
+        """`item` does not fire; nothing happens to one that is not armed."""
         if item.timer:
             item.timer = 0
             self._stale += 1

@@ -16,8 +16,6 @@ from engine.platform.protocol import StartFailed, Stream
 from engine.records import Origin
 from engine.runtime import Actor
 
-ITEMS = list[dict[str, Any]]
-
 _LOG_HEADERS: Headers = (
     (b"content-type", b"text/plain; charset=utf-8"),
     (b"cache-control", b"no-store, no-transform"),

@@ -43,6 +43,7 @@ def stop_argv(program: str, identity: str, seconds: int) -> list[str]:
 
 
 def list_argv(program: str) -> list[str]:
+    """Prints the user's instances as JSON."""
     return [program, "instance", "list", "--json"]
 
 

@@ -87,6 +87,7 @@ class Policy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, home: Path, settings: Settings) -> Policy:
+        """What these settings allow, at an engine whose folder is `home`."""
         roots = (settings.image_folders, settings.registries, settings.volume_roots)
         return cls(home, *roots, settings.allow_fakeroot, settings.slurm if settings.platform == "slurm" else None)
 

@@ -26,6 +26,7 @@ class RedisAddress(NamedTuple):
 
 
 def is_redis(store: str) -> bool:
+    """Whether the setting `store` names a fleet's store, whatever else may be wrong with it."""
     return store.partition("://")[0] in SCHEMES
 
 
