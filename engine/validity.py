@@ -34,7 +34,7 @@ def create() -> int:
 
 def readable(fd: int) -> int:
     """A further descriptor of it, through which nothing can be written."""
-    return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
 
 
 class Validity:

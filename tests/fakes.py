@@ -50,9 +50,10 @@ def signed(nonce: str, private: PrivateKey, algorithm: Algorithm = "PS256") -> d
 
 
 class Hands:
-    """A clock that a test sets."""
+    """A clock that a test sets: both of its times are `now`."""
 
-    now = 1000.0
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
 
     def elapsed(self) -> float:
         return self.now

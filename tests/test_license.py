@@ -16,31 +16,16 @@ from hypothesis import strategies as st
 
 from engine.errors import ModuleNotLicensed, SettingRefused
 from engine.trust.license import MODULES, License, load_license
-from tests.fakes import key
+from tests.fakes import Hands, key
 from tests.licenses import EXPIRY, PEM, STRANGER, issued
 
 
-class Wall:
-    """A clock that stands where it is put."""
-
-    def __init__(self, now: float = EXPIRY - 1.0) -> None:
-        self.now = now
-
-    def wall(self) -> float:
-        """Epoch seconds."""
-        return self.now
-
-    def elapsed(self) -> float:
-        """The same."""
-        return self.now
-
-
-def loaded(tmp_path: Path, text: str | bytes | None, clock: Wall | None = None, vendor: str | None = PEM) -> License:
+def loaded(tmp_path: Path, text: str | bytes | None, clock: Hands | None = None, vendor: str | None = PEM) -> License:
     """The license that a file of this text is."""
     path = tmp_path / "license.jwt"
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return load_license(path, vendor, clock or Wall())
+    return load_license(path, vendor, clock or Hands(EXPIRY - 1))
 
 
 def granted(license_: License) -> list[str]:
@@ -68,18 +53,20 @@ def test_a_license_grants_its_modules_and_no_other(tmp_path: Path) -> None:
 
 def test_a_license_ends_on_its_second_by_our_clock(tmp_path: Path) -> None:
     """Also while the engine runs; expired is said with the moment and its time zone."""
-    clock = Wall(EXPIRY - 0.1)
+    clock = Hands(EXPIRY - 0.1)
     licensed = loaded(tmp_path, issued(), clock)
     assert licensed.grants("shell")
     clock.now = EXPIRY
     assert granted(licensed) == []
     assert licensed.why_not() == "the license expired on 2027-01-31 12:00:00 UTC"
+    clock.now += 1000
+    assert granted(licensed) == []
     assert granted(loaded(tmp_path, issued(), clock)) == []
 
 
 def test_the_system_s_clock_does_not_matter(tmp_path: Path) -> None:
     """A license long over for the host is good while our clock says so, and one of the future has begun."""
-    licensed = loaded(tmp_path, issued(exp=1000, nbf=4_000_000_000, iat=4_000_000_000), Wall(500))
+    licensed = loaded(tmp_path, issued(exp=1000, nbf=4_000_000_000, iat=4_000_000_000), Hands(500))
     assert licensed.grants("shell")
 
 
@@ -88,6 +75,9 @@ def unsigned(header: dict[str, Any]) -> str:
     parts = (header, {"licensee": "x", "modules": ["shell"], "exp": EXPIRY})
     return ".".join(urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."
 
+
+YEAR_9999 = 253_370_764_800
+"""Its first second. What is later may be past what a date can say."""
 
 BAD = {
     "missing": (None, "there is no license"),
@@ -107,11 +97,13 @@ BAD = {
     "no modules": (issued(modules=None), "modules"),
     "modules in a string": (issued(modules="shell"), "modules"),
     "modules of numbers": (issued(modules=[1]), "modules"),
-    "no end": (issued(exp=None), "exp"),
-    "end in words": (issued(exp="9999999999"), "exp"),
-    "end true": (issued(exp=True), "exp"),
-    "end for ever": (issued(exp=1e300), "exp"),
-    "end before time": (issued(exp=-1), "exp"),
+    "no end": (issued(exp=None), "exp is not a time"),
+    "end in words": (issued(exp="9999999999"), "exp is not a time"),
+    "end true": (issued(exp=True), "exp is not a time"),
+    "end for ever": (issued(exp=1e300), "exp is not a time"),
+    "end in the year 9999": (issued(exp=YEAR_9999), "exp is not a time"),
+    "end at no time": (issued(exp=0), "exp is not a time"),
+    "end before time": (issued(exp=-1), "exp is not a time"),
 }
 
 
@@ -122,6 +114,17 @@ def test_a_bad_license_grants_nothing_and_says_plainly_why(tmp_path: Path, case:
     licensed = loaded(tmp_path, text)
     assert granted(licensed) == []
     assert reason in (licensed.why_not() or "")
+
+
+def test_a_license_may_be_for_as_long_as_a_date_can_say(tmp_path: Path) -> None:
+    """Until the last second of the year 9998; also from a vendor whose licenses say more than ours need."""
+    assert granted(loaded(tmp_path, issued(exp=YEAR_9999 - 1, aud="lab", iss="vendor"))) == ["shell", "runtime"]
+
+
+def test_a_license_on_a_disk_that_fails_grants_nothing(tmp_path: Path) -> None:
+    """It opens, and can't be read: the system's own words are told."""
+    (tmp_path / "license.jwt").symlink_to("/proc/self/mem")
+    assert loaded(tmp_path, None).why_not() == "the license can't be read: Input/output error"
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])

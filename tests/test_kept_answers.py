@@ -1,0 +1,149 @@
+"""What a door process keeps of the engine's answers, and for how long."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+import trio
+
+from api.http.call import JSON, NO_STORE, NOSNIFF
+from api.transport.lane import LaneAnswer, LaneRequest
+from api.workers import hot
+from api.workers.desk import Desk
+from api.workers.door import make_front
+from api.workers.hot import Hot
+from api.workers.messages import Configure, Told
+from engine import validity
+from engine.setting_sources import as_plain
+from engine.settings import Settings
+from engine.trust.authorized_keys import AuthorizedKeys
+from engine.validity import Validity
+from tests.fakes import Hands, key
+
+ANSWER = LaneAnswer(200, (JSON, NO_STORE, NOSNIFF), b'{"valid":true}')
+
+
+@dataclass
+class Asked:
+    """A door whose engine is the test: what it asked, and what it is told."""
+
+    words: Validity
+    home: Path
+    asked: list[Any] = field(default_factory=list)
+    clock: Hands = field(default_factory=Hands)
+
+    def __post_init__(self) -> None:
+        self.keys = AuthorizedKeys(self.home / "authorized_keys")
+        self.keys.register(key().public, ("SHELL",), "one")
+        self.desk = Desk(self.words, self.keys, self.asked.append)
+        self.desk.clock = cast(Any, self.clock)
+        own = key("own").public.openssh()
+        bound = (("127.0.0.1", 7420),)
+        self.desk.configure(Configure(str(self.home), as_plain(Settings()), bound, own, b"k" * 32))
+        self.hot, front = make_front(self.desk, self.home)
+        front.bound = bound
+
+    async def inspect(self, token: str, until: float = 2000.0) -> bool:
+        """Inspect; whether the engine was asked."""
+        before = len(self.asked)
+        headers = ((b"host", b"127.0.0.1:7420"), (b"authorization", f"Bearer {token}".encode()))
+        reply = ask(self.hot, "/api/auth/inspect/", headers)
+        if isinstance(reply, Awaitable):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._tell, token, until)
+                reply = await reply
+        assert reply == ANSWER
+        return len(self.asked) > before
+
+    async def _tell(self, token: str, until: float) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        self.desk.hear(Told(self.asked[-1].number, ANSWER, self.words.mark(token), until))
+
+
+def ask(hot: Hot, target: str, headers: tuple[tuple[bytes, bytes], ...]) -> Any:
+    """One request at the lane."""
+    return hot(LaneRequest(b"GET", target.encode(), headers, b"", ("127.0.0.1", 5), ("127.0.0.1", 7420), False))
+
+
+@pytest.fixture
+def door(home: Path) -> Iterator[Asked]:
+    fd = validity.create()
+    words = Validity(fd, write=True)
+    words.hold_until()
+    home.mkdir(mode=0o700)
+    yield Asked(words, home)
+    os.close(fd)
+
+
+async def test_an_answer_is_given_again_while_nothing_happens(door: Asked) -> None:
+    """The second inspection asks nobody; one after the session's end in time, by the wall clock, asks again."""
+    assert await door.inspect("a", until=1100.0)
+    assert not await door.inspect("a")
+    door.clock.now = 1099.9
+    assert not await door.inspect("a")
+    door.clock.now = 1100.0
+    assert await door.inspect("a", until=1100.0)
+    assert await door.inspect("a", until=1100.0), "an answer that is over is not kept"
+
+
+async def test_a_step_a_reload_and_a_key_end_what_is_kept(door: Asked) -> None:
+    """After each of them the engine is asked once more; a step of another session changes nothing."""
+    for happens in (
+        lambda: door.words.moved("a"),
+        door.words.moved_all,
+        lambda: door.keys.register(key().public, ("SHELL", "AGENT"), "one"),
+        lambda: door.keys.unregister("one"),
+    ):
+        await door.inspect("a")
+        assert not await door.inspect("a")
+        door.words.moved("b")
+        assert not await door.inspect("a")
+        happens()
+        assert await door.inspect("a")
+
+
+async def test_keys_that_are_refused_have_nothing_kept(door: Asked) -> None:
+    """While authorized_keys is open to others, every inspection is the engine's to judge."""
+    await door.inspect("a")
+    (door.home / "authorized_keys").chmod(0o644)
+    assert [await door.inspect("a") for _ in range(3)] == [True] * 3
+
+
+async def test_little_is_kept(door: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of tokens pushes the oldest out, and no more is held."""
+    monkeypatch.setattr(hot, "KEPT", 100)
+    for number in range(110):
+        await door.inspect(f"{number}")
+    assert len(door.hot._kept) == 100
+    assert await door.inspect("0")
+    assert not await door.inspect("109")
+
+
+async def test_what_a_door_does_not_see_through_is_left_alone(door: Asked) -> None:
+    """Foreign hosts and other paths are the app's; two tokens and none are the engine's."""
+    host = (b"host", b"127.0.0.1:7420")
+    assert ask(door.hot, "/api/auth/inspect/", ((b"host", b"evil.example"),)) is None
+    assert ask(door.hot, "/api/auth/sessions/", (host,)) is None
+    for tokens in ((), ((b"authorization", b"Bearer a"),) * 2):
+        waiting = ask(door.hot, "/api/auth/inspect/", (host, *tokens))
+        assert isinstance(waiting, Awaitable)
+        waiting.close()  # type: ignore[attr-defined]
+
+
+async def test_challenges_of_a_shared_store_are_the_engines(door: Asked) -> None:
+    """Without a key for them a door asks; with it, the challenge is one that the key's holder knows."""
+    host = ((b"host", b"127.0.0.1:7420"),)
+    made = msgspec.json.decode(ask(door.hot, "/api/auth/challenge/", host).body)
+    assert door.desk.challenges is not None
+    assert door.desk.challenges.read(made["nonce"]).identity == "any"
+    own = key("own").public.openssh()
+    door.desk.configure(Configure(str(door.home), as_plain(Settings()), (), own, b""))
+    waiting = ask(door.hot, "/api/auth/challenge/", host)
+    assert isinstance(waiting, Awaitable)
+    waiting.close()  # type: ignore[attr-defined]
