@@ -13,8 +13,8 @@ from engine.errors import SettingRefused
 from engine.files import read_private
 from engine.settings import RESTART, TABLE, Settings, setting, show, value_of
 
-NOT_SETTINGS = frozenset({"HATCHWAY_HOME", "HATCHWAY_VECTORS", "HATCHWAY_EFFORT"})
-"""Variables that begin like a setting and are none: the engine's folder, and two that only the tests read."""
+NOT_SETTINGS = frozenset({"HATCHWAY_HOME", "HATCHWAY_VECTORS", "HATCHWAY_EFFORT", "HATCHWAY_REDIS_SERVER"})
+"""Variables that begin like a setting and are none: the engine's folder, and three that only the tests read."""
 
 
 def read_value(name: str, raw: object, source: str) -> Any:

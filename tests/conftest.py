@@ -35,7 +35,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "man": lambda: shutil.which("man") is not None,
     "nginx": lambda: shutil.which("nginx", path=SYSTEM_PATH) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
-    "redis": lambda: shutil.which("redis-server") is not None and shutil.which("redis-sentinel") is not None,
+    "redis": lambda: shutil.which(os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server") is not None,
     "shells": lambda: all(map(shutil.which, ("zsh", "fish"))),
     "slurm": lambda: all(shutil.which(name, path=SYSTEM_PATH) for name in ("munged", "slurmctld", "slurmd", "squeue")),
     "systemd": lambda: shutil.which("systemd-analyze") is not None,

@@ -21,6 +21,9 @@ from tests.ports import free_port
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 START_SECONDS = 20.0
 
+SERVER = os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server"
+"""The program; by hand it may be a Valkey's."""
+
 
 def until(there: Callable[[], bool], seconds: float = START_SECONDS, *, what: str = "it") -> None:
     """Waits for a condition; fails the test where it does not come."""
@@ -61,7 +64,7 @@ class RedisServer:
     def start(self) -> RedisServer:
         """Until it answers."""
         self.folder.mkdir(exist_ok=True)
-        arguments = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        arguments = [SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         more = ["--save", "", "--daemonize", "no", "--logfile", str(self.folder / "log"), *self._more]
         self._process = subprocess.Popen([*arguments, *more])
         try:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fleet import client, fleet, inspect, post
 from tests.processes import EngineProcess, sign_in
-from tests.redis_server import RedisServer, speak, until
+from tests.redis_server import SERVER, RedisServer, speak, until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 
@@ -139,7 +139,7 @@ class _Watcher(RedisServer):
             f"sentinel monitor fleet 127.0.0.1 {self._primary} 2\n"
             "sentinel down-after-milliseconds fleet 2000\nsentinel failover-timeout fleet 6000\n"
         )
-        self._process = subprocess.Popen(["redis-sentinel", str(path)])
+        self._process = subprocess.Popen([SERVER, str(path), "--sentinel"])
         until(lambda: speak(self.port, "PING").startswith(b"+PONG"), what="a sentinel")
         return self
 

@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+if TYPE_CHECKING:
+    import ssl
 
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel")
+
+
+TLS = {"ssl_ca_certs": "ca", "ssl_certfile": "certificate", "ssl_keyfile": "key"}
+"""What may stand after the `?` of a `rediss://` address, as Redis' own clients for Python spell it."""
+
+
+class RedisTls(NamedTuple):
+    """PEM files: the authority that the server's certificate must be from, and what this side shows, with its key."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Checks certificate and name. Without `ca` by the system's authorities, or SSL_CERT_FILE's.
+
+        Raises ValueError in words where a file is no good.
+        """
+        import ssl  # no command needs it that only looks at the settings
+
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"ssl_ca_certs {self.ca}: {error}") from None
+        if self.certificate is not None:
+            try:
+                context.load_cert_chain(self.certificate, self.key)
+            except (OSError, ValueError) as error:
+                raise ValueError(f"ssl_certfile {self.certificate}, ssl_keyfile {self.key}: {error}") from None
+        return context
 
 
 class RedisAddress(NamedTuple):
     """Where the fleet's store is. `service` is the primary's name where `sentinels` are asked for it."""
 
     url: str
+    tls: RedisTls | None = None
     sentinels: tuple[tuple[str, int], ...] = ()
     service: str = ""
     username: str | None = None
@@ -41,7 +75,8 @@ def read_address(text: str) -> RedisAddress:
         return _sentinels(text, rest) if scheme == "redis+sentinel" else _server(text)
     except ValueError:
         raise ValueError(
-            "an address such as redis://host:6379/0 or redis+sentinel://host1,host2:26379/service is wanted"
+            "an address such as redis://host:6379/0 or redis+sentinel://host1,host2:26379/service is wanted;"
+            f" after rediss://host:6379/0? may stand {', '.join(TLS)}"
         ) from None
 
 
@@ -50,7 +85,16 @@ def _server(text: str) -> RedisAddress:
     database = parts.path.strip("/")
     if not parts.hostname or not (database or "0").isdigit() or parts.port == 0:  # a port out of range raises by itself
         raise ValueError
-    return RedisAddress(text)
+    if parts.scheme == "redis" and not parts.query:
+        return RedisAddress(text)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    if (
+        parts.scheme == "redis"
+        or not given.keys() <= TLS.keys()
+        or ("ssl_keyfile" in given) > ("ssl_certfile" in given)
+    ):
+        raise ValueError
+    return RedisAddress(text, RedisTls(**{TLS[name]: value for name, value in given.items()}))
 
 
 def _sentinels(text: str, rest: str) -> RedisAddress:
@@ -63,6 +107,7 @@ def _sentinels(text: str, rest: str) -> RedisAddress:
     user, _, password = credentials.partition(":")
     return RedisAddress(
         text,
+        None,
         tuple(_host(one) for one in hosts.split(",")),
         service,
         unquote(user) or None,

@@ -57,6 +57,8 @@ class RedisLink:
     async def _open(self) -> AsyncIterator[Any]:
         never = self._coredis.retry.NoRetryPolicy()
         more: dict[str, Any] = {"connect_timeout": PATIENCE, "max_connections": 64}
+        if self.address.tls is not None:
+            more["ssl_context"] = self.address.tls.context()
         if not self.address.sentinels:
             client = self._coredis.Redis.from_url(self.address.url, retry_policy=never, decode_components=True, **more)
             async with client:
@@ -182,4 +184,10 @@ def _words(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, trio.TooSlowError | TimeoutError):
         return "no answer in time"
-    return (str(error) or type(error).__name__).splitlines()[0][:200]
+    root = error
+    while (before := root.__cause__ or root.__context__) is not None:
+        root = before
+    said = str(error) or type(error).__name__
+    if root is not error and isinstance(root, OSError):  # a certificate, a refused connection
+        said = f"{said}: {root}"
+    return said.splitlines()[0][:200]
