@@ -239,6 +239,10 @@ async def test_one_look_serves_a_turn_of_the_event_loop_and_no_more(keys: Author
         assert granted(keys) == {"a": ("SHELL",)}
         keys.register(A, ("AGENT",), "a")
         assert granted(keys) == {"a": ("AGENT",)}
+        put(keys, f"{LINE} a\n")
+        assert granted(keys) == {"a": ("AGENT",)}
+        keys.look_anew()
+        assert granted(keys) == {"a": FIVE}
 
 
 async def test_a_refused_file_is_looked_at_anew_in_the_same_turn(keys: AuthorizedKeys) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from engine import files
 from engine.trust.authorized_keys import AuthorizedKeys
-from tests.authorized import LINE, A, keys, put
+from engine.trust.permissions import FIVE
+from tests.authorized import LINE, A, B, granted, keys, put
 
 __all__ = ["keys"]
 
@@ -93,3 +94,75 @@ def test_a_file_that_stays_empty_is_empty(keys: AuthorizedKeys) -> None:
     assert keys.find(A.identity) is not None
     put(keys, b"")
     assert keys.find(A.identity) is None
+
+
+class Editor:
+    """Somebody who writes on whenever the engine waits for the file to stand still."""
+
+    def __init__(self, path: Path, *pieces: bytes) -> None:
+        self.path, self.pieces, self.waits = path, list(pieces), 0
+
+    def sleep(self, seconds: float) -> None:
+        self.waits += 1
+        if self.pieces:
+            self.path.write_bytes(self.pieces.pop(0))
+
+
+def edited(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch, *pieces: bytes) -> Editor:
+    """The file with nobody's key in it, looked at when the first of the pieces is there."""
+    put(keys, b"# nobody\n")
+    assert keys.entries() == ()
+    editor = Editor(keys.path, *pieces)
+    monkeypatch.setattr(time, "sleep", editor.sleep)
+    editor.sleep(0)
+    editor.waits = 0
+    return editor
+
+
+def test_a_file_is_believed_once_it_stands_still(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of it, nothing, half of it again: none of these is what the editor leaves in the end."""
+    whole = f"{LINE} a\n{B.openssh()} b\n".encode()
+    editor = edited(keys, monkeypatch, whole[:500], b"", whole[:300], whole[:700], whole)
+    assert granted(keys) == {"a": FIVE, "b": FIVE}
+    assert editor.waits == 5
+    assert granted(keys) == {"a": FIVE, "b": FIVE}
+
+
+def test_nobody_waits_long_for_a_file_that_never_does(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After ten looks it is taken as it is."""
+    editor = edited(keys, monkeypatch, *(f"{LINE} {number}\n".encode() for number in range(100)))
+    assert granted(keys) == {"10": FIVE}
+    assert editor.waits == 10
+
+
+def test_a_file_put_in_place_whole_is_believed_at_once(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever renames a new file over the old one, as we do, has written it; an empty one may be an editor's."""
+    editor = edited(keys, monkeypatch, b"# still nobody\n")
+    assert keys.entries() == ()
+    editor.waits = 0
+    for content, waits in ((f"{LINE} a\n".encode(), 0), (b"", 10)):
+        files.write_private(keys.path, content)
+        assert bool(keys.entries()) == bool(content)
+        assert editor.waits == waits
+
+
+def test_a_file_that_was_never_there_is_not_waited_for(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new engine has no keys yet, and no reason to look twice."""
+    monkeypatch.setattr(time, "sleep", None)
+    assert keys.version() == 1
+    assert keys.entries() == ()
+    assert keys.version() == 1
+
+
+def test_the_version_changes_with_the_content_alone(keys: AuthorizedKeys) -> None:
+    """What is kept by it holds while the file says the same, though it was written again."""
+    put(keys, f"{LINE} a\n")
+    version = keys.version()
+    put(keys, f"{LINE} a\n")
+    assert keys.version() == version
+    put(keys, f"{LINE} b\n")
+    assert keys.version() == version + 1
+    keys.path.chmod(0o640)
+    assert keys.version() == -1
+    keys.path.chmod(0o600)
+    assert keys.version() == version + 1
