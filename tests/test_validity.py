@@ -48,6 +48,7 @@ def test_nothing_is_kept_past_what_the_engine_has_heard(words: Validity) -> None
     words.hold_until(10.0)
     assert words.holds(mark, 9.9)
     assert not words.holds(mark, 10.0)
+    assert not words.holds(mark, 1000.0)
 
 
 def test_the_mark_of_a_session_is_one_of_many(words: Validity) -> None:
