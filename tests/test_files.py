@@ -7,7 +7,7 @@ import resource
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -93,6 +93,11 @@ def test_what_must_not_be_overwritten_is_not(folder: Path) -> None:
     assert sorted(os.listdir(folder)) == ["dangling", "file", "folder", "link"]
 
 
+def descriptors() -> list[str]:
+    """What this process has open."""
+    return sorted(os.listdir("/proc/self/fd"))
+
+
 def plant(folder: Path, kind: str) -> Path:
     """Something at a private file's place that must not be there."""
     path, target = folder / "file", folder / "target"
@@ -114,13 +119,15 @@ def plant(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["symlink", "folder", "pipe", "owner", "640", "604", "620", "610"])
 def test_a_file_that_is_not_private_is_refused_both_ways(folder: Path, kind: str) -> None:
-    """Reading, writing and locking refuse it, touch nothing, and name a command that mends it."""
+    """Reading, writing, adding and locking refuse it, touch and keep nothing, and name a command that mends it."""
     path = plant(folder, kind)
     before = sorted(os.listdir(folder))
-    for refused in (files.read_private, lambda path: files.write_private(path, b"x"), lock_once):
+    held = descriptors()
+    for refused in (files.read_private, lambda path: files.write_private(path, b"x"), files.open_append, lock_once):
         with pytest.raises(FileRefused, match=r"mend it with: (rm|mv|chown|chmod 600) ") as why:
             refused(path)
         assert str(path) in why.value.detail
+    assert descriptors() == held
     assert sorted(os.listdir(folder)) == before
     assert (folder / "target").read_bytes() == b"target"
 
@@ -129,6 +136,51 @@ def lock_once(path: Path) -> None:
     """Take and leave the lock."""
     with files.locked(path):
         pass
+
+
+@pytest.mark.parametrize("kind", ["symlink", "640"])
+@pytest.mark.parametrize("use", [files.open_append, files.read_private, lock_once])
+def test_what_comes_between_the_look_and_the_use_is_no_way_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, use: Callable[[Path], object]
+) -> None:
+    """A look by name protects nobody: no link is followed, and what was opened is looked at again."""
+    path = plant(folder, kind)
+    monkeypatch.setattr(files, "check_private", lambda path: None)
+    held = descriptors()
+    if (kind, use) == ("640", lock_once):
+        use(path)  # a lock file holds nothing that could be read
+    else:
+        with pytest.raises((FileRefused, OSError)):
+            use(path)
+    assert descriptors() == held
+    assert (folder / "target").read_bytes() == b"target"
+
+
+def test_a_log_is_added_to(folder: Path) -> None:
+    """It is made where it isn't there, 0600 whatever the umask; what is written goes to its end."""
+    with umask(0):
+        for line in (b"one\n", b"two\n"):
+            fd = files.open_append(folder / "log")
+            os.write(fd, line)
+            os.close(fd)
+    assert (folder / "log").read_bytes() == b"one\ntwo\n"
+    assert mode(folder / "log") == 0o600
+
+
+def test_a_crash_of_the_host_leaves_the_old_file_or_the_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is on the disk, whole, before it has its name, and the name before the writer goes on."""
+    path, synced, fsync = folder / "file", [], os.fsync
+
+    def noted(fd: int) -> None:
+        status = os.fstat(fd)
+        what = "folder" if stat.S_ISDIR(status.st_mode) else status.st_size
+        synced.append((what, path.read_bytes() if path.exists() else None))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    files.write_private(path, b"old", overwrite=False)
+    files.write_private(path, b"newer")
+    assert synced == [(3, None), ("folder", b"old"), (5, b"old"), ("folder", b"newer")]
 
 
 @pytest.mark.parametrize("kind", ["symlink", "640"])
@@ -203,8 +255,10 @@ def test_a_missing_file_is_missing(folder: Path) -> None:
 
 def test_a_lock_is_held_by_one_and_freed_when_its_holder_dies(folder: Path) -> None:
     """A second holder is refused or waits, across descriptors; `kill -9` of the holder frees it."""
+    held = descriptors()
     with files.locked(folder / "lock"), pytest.raises(files.LockHeld), files.locked(folder / "lock", wait=False):
         pass
+    assert descriptors() == held
     hold = [sys.executable, "-c", HOLD, str(folder / "lock")]
     with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
