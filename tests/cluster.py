@@ -1,4 +1,4 @@
-"""A real Slurm of three nodes on this host, all of it the calling user's: munged, slurmctld, a slurmd for each node."""
+"""A real Slurm of four nodes on this host, all of it the calling user's: munged, slurmctld, a slurmd for each node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from tests.ports import free_port
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NODES = ("first", "second", "third")
+NODES = ("first", "second", "third", "fourth")
 NODE_CPUS, NODE_MEMORY, NODE_GPUS = 8, 4000, 2
 """What each node says it has; memory in MiB. GPUs has the first alone."""
 
@@ -69,6 +69,7 @@ PartitionName=main Nodes=first Default=YES MaxTime=INFINITE State=UP
 PartitionName=short Nodes=first MaxTime=60 State=UP
 PartitionName=pair Nodes=first,second MaxTime=INFINITE State=UP
 PartitionName=third Nodes=third MaxTime=INFINITE State=UP
+PartitionName=fourth Nodes=fourth MaxTime=INFINITE State=UP
 """
 
 

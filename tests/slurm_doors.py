@@ -24,25 +24,24 @@ from tests.instance_doors import Doors
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster | None]:
-    """One cluster for all tests here; each leaves it without jobs."""
+    """One cluster for all tests of a file, found by every engine of this process; each leaves it without jobs."""
     if os.geteuid() == 0:
         yield None  # the tests run elsewhere, as an ordinary user
         return
-    with running_cluster() as here:
+    with running_cluster() as here, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(here.conf))
+        # It is asked more often than one that others use too.
+        patch.setattr(jobs, "FIRST_PAUSE", 0.3)
+        patch.setattr(jobs, "LONGEST_PAUSE", 1.0)
         yield here
 
 
 @pytest.fixture
-def at_cluster(cluster: Cluster | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster | None]:
-    """The cluster that an engine of this process finds; it is asked more often than one that others use too."""
-    if cluster is None:
-        yield cluster
-        return
-    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
-    monkeypatch.setattr(jobs, "FIRST_PAUSE", 0.3)
-    monkeypatch.setattr(jobs, "LONGEST_PAUSE", 1.0)
+def at_cluster(cluster: Cluster | None) -> Iterator[Cluster | None]:
+    """The cluster, its first node ready."""
     yield cluster
-    cluster.resume()
+    if cluster is not None:
+        cluster.resume()
 
 
 @asynccontextmanager

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser import INSTANCE, Host, Visitor, running_host, visiting
+from tests.browser import INSTANCE, Host, Visitor, running_host
 from tests.cluster import Cluster, running_cluster
 from tests.containers import new_name
 
@@ -42,8 +42,8 @@ def fill(page: Page, name: str, **fields: str) -> None:
     page.click("#start-form button.main")
 
 
-def test_a_queued_start(visitor: Visitor, cluster: Cluster) -> None:
-    """Its row says why it waits, in Slurm's word, then where it runs; the job is as the form asked."""
+def test_an_instance_that_has_to_wait(visitor: Visitor, cluster: Cluster) -> None:
+    """Queued, its row says why, in Slurm's word, then where it runs; a stop that waits for slurmctld says so too."""
     page, name = visitor.sign_in(), new_name()
     row = page.locator(f"#instances-list [data-key='{name}']")
     cluster.drain()
@@ -58,6 +58,19 @@ def test_a_queued_start(visitor: Visitor, cluster: Cluster) -> None:
     expect(row.locator(".tag")).to_have_text("running", timeout=SOON)
     expect(row.locator(".row-facts")).to_contain_text("on\u00a0first")
     expect(page.locator("#start-form")).to_be_hidden()
+    cluster.stop_controller()
+    try:
+        row.get_by_role("button", name="Stop").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+        expect(page.locator("#instances-problem")).to_contain_text("Slurm does not answer", timeout=SOON)
+        with page.expect_response(f"**{INSTANCE}"):
+            pass  # the list is fresh, and it is still said
+        expect(row.locator(".tag")).to_have_text("stopping")
+        expect(page.locator("#instances-problem")).to_contain_text("Slurm does not answer")
+    finally:
+        cluster.start_controller()
+    expect(row.locator(".tag")).to_have_text("stopped", timeout=SOON)
+    expect(page.locator("#instances-problem")).to_be_hidden()
 
 
 def test_what_may_be_asked_for_is_shown(visitor: Visitor) -> None:
@@ -74,25 +87,3 @@ def test_what_may_be_asked_for_is_shown(visitor: Visitor) -> None:
     page.click("#start-form button.main")
     expect(page.locator("#start-problem")).to_contain_text("nvalid partition", timeout=SOON)
     expect(page.locator("#start-partition-error")).to_be_hidden()
-
-
-def test_a_stop_that_has_to_wait(chromium: Browser, host: Host, cluster: Cluster) -> None:
-    """While slurmctld is away the page says so, for as long as the instance is told to stop; then it has stopped."""
-    with visiting(chromium, host) as visitor:
-        page, name = visitor.sign_in(), new_name()
-        row = page.locator(f"#instances-list [data-key='{name}']")
-        fill(page, name)
-        expect(row.locator(".tag")).to_have_text("running", timeout=SOON)
-        cluster.stop_controller()
-        try:
-            row.get_by_role("button", name="Stop").click()
-            page.get_by_role("dialog").get_by_role("button", name="Stop").click()
-            expect(page.locator("#instances-problem")).to_contain_text("Slurm does not answer", timeout=SOON)
-            with page.expect_response(f"**{INSTANCE}"):
-                pass
-            expect(page.locator("#instances-problem")).to_contain_text("Slurm does not answer")
-            expect(row.locator(".tag")).to_have_text("stopping")
-        finally:
-            cluster.start_controller()
-        expect(row.locator(".tag")).to_have_text("stopped", timeout=SOON)
-        expect(page.locator("#instances-problem")).to_be_hidden()

@@ -1,4 +1,4 @@
-"""Slurm for real, with Apptainer in its jobs: what is asked arrives on the node, and what it has not is refused."""
+"""Slurm for real, with Apptainer in its jobs: what is asked arrives on the node, and every end lands in the chart."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ import trio
 from engine.platform import lives, processes
 from tests.cluster import NODE_CPUS, NODE_GPUS, NODE_MEMORY, NODES, Cluster
 from tests.containers import LONG, Place, living, new_name, place
-from tests.fakes import ROOT
+from tests.fakes import ROOT, key
 from tests.slurm_doors import at_cluster, cluster, doors
+from tests.slurm_ends import ENDS, end_all
 
 __all__ = ["at_cluster", "cluster", "place"]
 
@@ -182,7 +185,7 @@ async def test_what_may_be_asked_for(place: Place, at_cluster: Cluster) -> None:
 
 async def test_queued_over_a_restart(place: Place, at_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the node is drained a start is queued and Slurm's reason shown; engine restarted, node back: it runs."""
-    monkeypatch.setattr(lives, "QUEUE_HELD", 3.0)
+    monkeypatch.setattr(lives, "QUEUE_HELD", 1.0)
     name, given_up = new_name(), new_name()
     at_cluster.drain()
     async with doors(place) as at:
@@ -211,6 +214,8 @@ async def test_queued_over_a_restart(place: Place, at_cluster: Cluster, monkeypa
 
 ENGINE = """
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 import trio
@@ -256,3 +261,24 @@ async def test_an_engine_killed_while_it_submits(place: Place, at_cluster: Clust
         assert shown["state"] == "failed" or shown["job"] == str(job and job["job_id"])
         await at.ask("DELETE", f"{name}/")
         assert not living()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ends(
+    request: pytest.FixtureRequest, cluster: Cluster | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Future[dict[str, Any]] | None]:
+    """What became of instances that were ended from outside; begun at once, beside the tests above, if anybody asks."""
+    wanted = any(item.name.startswith("test_an_end") for item in request.session.items if item.path == request.path)
+    if cluster is None or not wanted:
+        yield None
+        return
+    _ = key("own"), key()  # made before: two threads at once would make two of one name
+    with ThreadPoolExecutor(1) as beside:
+        yield beside.submit(trio.run, end_all, cluster, Place(tmp_path_factory.mktemp("ends")))
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_an_end_from_outside(ends: Future[dict[str, Any]], what: str) -> None:
+    """Out of time, node dead, out of memory, cancelled, killed: each in its own state with its cause; nothing stays."""
+    shown = ends.result()[what]
+    assert (shown["state"], shown["failure"]) == (ENDS[what].state, ENDS[what].failure)
