@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from api.http.app import make_app
 from engine.engine import Engine
-from engine.errors import PairingExpired, TooManyRequests
+from engine.errors import PairingExpired, StoreUnavailable, TooManyRequests
+from engine.store.memory import MemoryStore
+from engine.store.protocol import Change
 from engine.trust.codes import ALPHABET, normalise, printable
-from tests.fakes import Browser, Reply, virtual_engine, watch_of
+from tests.fakes import Browser, Reply, jump, virtual_engine, watch_of
 from tests.virtual_pairs import EXPIRED, INVALID, OPERATOR, PAIR, Host, claim, is_problem
 
 pytestmark = pytest.mark.virtual_time
@@ -211,9 +213,10 @@ async def test_fifty_wrong_codes_withdraw_those_that_are_out(browser: Browser, h
     for number in range(50):
         guesser = Browser(browser.front, address=f"2001:db8:0:{number:x}::1")
         assert (await guesser.post(PAIR, {"code": "WRONG123"})).status == 401
+    assert [details["count"] for event, details in host.told if event == "wrong_codes"] == [1, 25, 50]
     assert host.last == "withdrawn"
     assert "too many wrong codes" in host.told[-1][1]["message"]
-    assert len(host.told) <= 4
+    assert len(host.told) == 4
     assert (await Browser(browser.front, address="192.0.2.1").post(PAIR, {"code": issued.code})).status == 401
 
 
@@ -223,6 +226,92 @@ async def test_used_codes_are_no_guesses(browser: Browser, host: Host) -> None:
     await host.engine.pairings.withdraw(issued.id, OPERATOR)
     statuses = {(await browser.post(PAIR, {"code": issued.code})).status for _ in range(20)}
     assert statuses == {401}
+
+
+async def test_a_used_code_is_remembered_for_ten_minutes(browser: Browser, host: Host) -> None:
+    """After that it is a guess like any other: it counts for its address, and for the codes that are out."""
+    issued = await host.print_code()
+    await host.engine.pairings.withdraw(issued.id, OPERATOR)
+    await jump(599)
+    assert {(await browser.post(PAIR, {"code": issued.code})).status for _ in range(10)} == {401}
+    await jump(1)
+    await host.print_code()
+    assert [(await browser.post(PAIR, {"code": issued.code})).status for _ in range(6)] == [401] * 5 + [429]
+    assert host.told[-1] == ("wrong_codes", {"count": 1})
+
+
+async def test_a_right_code_is_no_try(nursery: trio.Nursery, browser: Browser, host: Host) -> None:
+    """Whoever signs in often from one address is as free to mistype as anybody."""
+    for _ in range(6):
+        issued = await host.print_code()
+        reply = await claim(nursery, browser, issued.code)
+        await host.answer(issued, False)
+        await reply.done.wait()
+    assert [(await browser.post(PAIR, {"code": "WRONG123"})).status for _ in range(6)] == [401] * 5 + [429]
+
+
+async def test_a_code_is_out_for_guesses_from_its_printing_on(browser: Browser, host: Host) -> None:
+    """Each code is withdrawn at its own fiftieth, whatever came before it was printed."""
+    older = await host.print_code()
+    for number in range(70):
+        if number == 20:
+            await host.print_code()
+        guesser = Browser(browser.front, address=f"2001:db8:0:{number:x}::1")
+        await guesser.post(PAIR, {"code": "WRONG123"})
+        assert len(host.engine.pairings) == (1 if number < 20 else 2 if number < 49 else 1 if number < 69 else 0)
+    assert (await Browser(browser.front, address="192.0.2.1").post(PAIR, {"code": older.code})).status == 401
+
+
+async def test_a_code_that_could_not_be_stored_is_not_out(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can claim it, and it takes none of the four places."""
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "commit", unavailable)
+        for _ in range(5):
+            with pytest.raises(StoreUnavailable):
+                await host.print_code()
+    assert len(host.engine.pairings) == 0
+    for _ in range(4):
+        await host.print_code()
+
+
+async def test_an_approval_whose_session_is_not_stored(
+    nursery: trio.Nursery, browser: Browser, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sides are told that there is none, and the code is used up."""
+    issued = await host.print_code()
+    reply = await claim(nursery, browser, issued.code)
+    monkeypatch.setattr(host.engine.store, "commit", unavailable)
+    await host.answer(issued, True)
+    await reply.done.wait()
+    assert is_problem(reply.lines()[-1], {"status": 503, "code": "store_unavailable"})
+    assert host.told[-1] == ("failed", {"message": "approved, but no session was made: the disk is full"})
+    assert len(host.engine.pairings) == 0
+
+
+@pytest.mark.parametrize("slowness", [3.0, 10.0])
+async def test_a_console_that_leaves_while_its_session_is_stored(
+    nursery: trio.Nursery, browser: Browser, host: Host, monkeypatch: pytest.MonkeyPatch, slowness: float
+) -> None:
+    """The `y` came first, and yet nobody is there to take the token: the session ends, soon stored or late."""
+    issued = await host.print_code()
+    reply = await claim(nursery, browser, issued.code)
+    commit = host.engine.store.commit
+
+    async def slow(change: Change) -> None:
+        await trio.sleep(slowness)
+        await commit(change)
+
+    monkeypatch.setattr(host.engine.store, "commit", slow)
+    nursery.start_soon(host.answer, issued, True)
+    await trio.testing.wait_all_tasks_blocked()
+    await browser_leaves(reply)
+    await trio.sleep(60)
+    assert watch_of(host.engine).told("session") == [("start", "active"), ("revoke", "ended")]
+    assert host.last == ("approved" if slowness == 3.0 else "failed")
+
+
+async def unavailable(*_: Any) -> None:
+    raise StoreUnavailable("the disk is full")
 
 
 async def test_one_ipv6_network_is_one_source(browser: Browser) -> None:
