@@ -130,8 +130,15 @@ class Engine:
             return self.settings.allow_root_instances
 
         if self.settings.platform == "slurm":
-            return Slurm(self.settings.slurm.folder or self.home / "slurm", allow_root)
+            return Slurm(self.jobs_folder(), allow_root)
         return Apptainer(self.home / "instances", allow_root)
+
+    def jobs_folder(self) -> Path:
+        """Engines of a fleet may share what `slurm.folder` names, and a name that was one's may be another's next."""
+        shared = self.settings.slurm.folder
+        if shared is None:
+            return self.home / "slurm"
+        return shared / self.fleet.lease.home.rpartition(":")[2] if self.fleet else shared
 
     def _load_own_key(self) -> PublicKey:
         if self._mirror is None:

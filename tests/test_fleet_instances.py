@@ -140,6 +140,21 @@ def test_a_log_elsewhere(two: Two) -> None:
     assert two.b.ask("GET", f"{new_name()}/log/?follow=true").status_code == 404
 
 
+def test_a_log_elsewhere_ends_with_its_session(two: Two) -> None:
+    """Logged out, who follows is sent no more."""
+    name = new_name()
+    two.a.start(name, "sh", "-c", f"echo begun; sleep {LONG}")
+    with client(two.b.engine) as http:
+        reader = Door(two.b.engine, http, sign_in(http)["token"])
+        came: list[tuple[float, bytes]] = []
+        following = threading.Thread(target=reader.follow, args=(name, came))
+        following.start()
+        until(lambda: bool(came), what="its output")
+        assert http.post("/api/auth/logout/", headers=reader.headers).status_code == 204
+        following.join(20)
+        assert not following.is_alive()
+
+
 def test_one_name(two: Two) -> None:
     """Of many starts at both engines one is taken. Once it has ended its name is anybody's, and means the new one."""
     name = new_name()
@@ -189,6 +204,7 @@ def test_its_engine_is_killed(two: Two) -> None:
     two.a.engine.kill()
     reader.join(20)
     assert broken, "a log that broke off must not look whole"
+    assert "Traceback" not in two.b.engine.log()
     until(lambda: two.b.show(stays)["host_answers"] is False, what="the death to be known")
     rows = [row for row in two.b.ask("GET").json()["instances"] if row["identity"] in (stays, ends)]
     assert [(row["state"], row["host"], row["host_answers"]) for row in rows] == [("running", HOST, False)] * 2

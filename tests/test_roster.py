@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from engine.clock import SystemClock
+from engine.engine import open_engine
 from engine.errors import HostUnavailable, InstanceExists, InstanceNotFound, Refusal, StoreUnavailable, TooManyRequests
 from engine.fleet import follower, neighbours, shared_instances
 from engine.fleet.fleet import Fleet, open_fleet
@@ -24,7 +25,7 @@ from engine.instances import Instances
 from engine.platform.request import InstanceFields
 from engine.records import Record, Records
 from engine.runtime import Runtime
-from engine.settings import Settings
+from engine.settings import Settings, SlurmSettings
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change
 from tests.fakes import effort
@@ -270,3 +271,14 @@ async def test_a_fault_of_the_other_engine(hosts: Hosts) -> None:
 
 async def _raise(error: Exception, body: bytes) -> bytes:
     raise error
+
+
+async def test_folders_of_jobs(redis: RedisServer, tmp_path: Path) -> None:
+    """Where `slurm.folder` is one for the fleet, each engine has a part of it, the same one at its next start."""
+    settings = Settings(store=redis.url, platform="slurm", slurm=SlurmSettings(folder=tmp_path / "jobs"))
+    told = []
+    for name in ("a", "b", "a"):
+        async with open_engine(tmp_path / name, lambda: settings, run=False) as engine:
+            told.append(engine.jobs_folder())
+    assert told[0] == told[2] != told[1]
+    assert {folder.parent for folder in told} == {tmp_path / "jobs"}
