@@ -20,7 +20,7 @@ from tests.ports import free_port
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NODES = ("first", "second", "third", "fourth")
-NODE_CPUS, NODE_MEMORY, NODE_GPUS = 8, 4000, 2
+NODE_CPUS, NODE_MEMORY, NODE_GPUS = 8, 8000, 2
 """What each node says it has; memory in MiB. GPUs has the first alone."""
 
 GPU_DEVICES = ("/dev/null", "/dev/zero")
