@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from engine.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
 from engine.platform.jobs import Job, Jobs, refusal_of
+from engine.platform.protocol import Entry, Started
+from engine.platform.request import Image, InstanceRequest
+from engine.platform.slurm import Slurm
 
 ME = "me"
 
@@ -22,7 +26,7 @@ class Programs(Jobs):
         super().__init__({"PATH": "/usr/bin:/bin"}, ME)
         self.folder = folder
         script = folder / "script"
-        script.write_text(f"#!/bin/sh\necho >> {folder}/asked\ncat {folder}/answer\nexit $(cat {folder}/code)\n")
+        script.write_text(f"#!/bin/sh\necho $* >> {folder}/asked\ncat {folder}/answer\nexit $(cat {folder}/code)\n")
         script.chmod(0o700)
         self.answers({})
 
@@ -41,8 +45,8 @@ class Programs(Jobs):
         (self.folder / "answer").write_text(json.dumps({"meta": {}, "errors": errors, "jobs": rows}))
 
     @property
-    def asked(self) -> int:
-        return len((self.folder / "asked").read_text().splitlines())
+    def asked(self) -> list[str]:
+        return (self.folder / "asked").read_text().splitlines()
 
 
 @pytest.fixture
@@ -69,7 +73,7 @@ async def test_one_question_for_all_jobs(jobs: Programs) -> None:
                 jobs.answers({str(number): {"job_state": "COMPLETED"} for number in range(50)})
             nursery.cancel_scope.cancel()
     assert len(ended) == 50
-    assert jobs.asked < 10
+    assert len(jobs.asked) < 10
 
 
 GARBAGE = [b"", b"{", b"slurm_load_jobs error", b'{"jobs": [{"job_id": "x"}]}', b'{"jobs": null}', b"\xff\xfe", b"[]"]
@@ -117,6 +121,27 @@ async def test_whose_jobs_are_ours(jobs: Programs) -> None:
         seen = await jobs.look()
         assert {key: job.job_id for key, job in seen.items()} == {"a": 1}
         nursery.cancel_scope.cancel()
+
+
+async def test_no_force_before_the_milder_word_is_heard(jobs: Programs, tmp_path: Path) -> None:
+    """Slurm was away for the whole time that a stop has: it is told to end the job, and only later to kill it."""
+    slurm = Slurm(tmp_path, lambda: False)
+    slurm._jobs = jobs
+    started = Started(Entry("one", 1, "", "", "", ""), "a")
+    request = InstanceRequest("one", Image("box.sif"))
+    jobs.answers({}, code=1)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(jobs.run)
+            async with trio.open_nursery() as stopping:
+                stopping.start_soon(slurm.stop, request, started)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                await slurm.kill(request, started)
+                jobs.answers({"a": {"job_state": "RUNNING"}})
+            assert [words for words in jobs.asked if "--json" not in words] == ["1"]
+            await slurm.kill(request, started)
+            assert "--full --signal=KILL 1" in jobs.asked
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(

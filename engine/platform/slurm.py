@@ -65,6 +65,7 @@ class Slurm:
         self._userns = os.geteuid() == 0
         self._env = {"PATH": PATH, "HOME": calls.user.pw_dir, "APPTAINER_CACHEDIR": str(folder / "cache")}
         self._jobs = Jobs(calls.env, calls.user.pw_name)
+        self._unheard: set[str] = set()
 
     async def run(self) -> None:
         """The one poll for all jobs."""
@@ -203,7 +204,16 @@ class Slurm:
         await self._cancel(started, by_force=True)
 
     async def _cancel(self, started: Started, *, by_force: bool) -> None:
-        """Until Slurm has heard it: it may be away for a while."""
+        """Until Slurm has heard it: it may be away for a while. Force counts from when the milder word was heard."""
+        if started.since in self._unheard:
+            return
+        self._unheard.add(started.since)
+        try:
+            await self._say(started, by_force=by_force)
+        finally:
+            self._unheard.discard(started.since)
+
+    async def _say(self, started: Started, *, by_force: bool) -> None:
         while (job := (await self._jobs.look()).get(started.since)) is not None and not job.ended:
             with suppress(RuntimeUnavailable):
                 await self._jobs.cancel(job, by_force=by_force)
