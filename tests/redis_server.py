@@ -101,10 +101,17 @@ class RedisServer:
 
 
 @asynccontextmanager
-async def redis_store(url: str) -> AsyncIterator[RedisStore]:
-    """The store alone, connected, without an engine."""
+async def redis_link(url: str) -> AsyncIterator[RedisLink]:
+    """The way to a store, connected, without an engine."""
     link = RedisLink(read_address(url))
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
-        yield RedisStore(link)
+        yield link
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def redis_store(url: str) -> AsyncIterator[RedisStore]:
+    """The store alone, connected, without an engine."""
+    async with redis_link(url) as link:
+        yield RedisStore(link)
