@@ -12,7 +12,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.clock import counted_turns
+from engine.clock import Turns, counted_turns
 from engine.errors import FileRefused, KeyRefused
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.keys import PublicKey, read_public_key
@@ -256,3 +256,18 @@ async def test_a_refused_file_is_looked_at_anew_in_the_same_turn(keys: Authorize
                 keys.entries()
         keys.path.chmod(0o600)
         assert granted(keys) == {"a": FIVE}
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_the_first_look_of_any_turn_is_a_look(keys: AuthorizedKeys, number: int) -> None:
+    """Also of the first turns there are; so is the next one after an edit of ours, or where it was asked for."""
+    keys.turns = Turns()
+    keys.turns.number = number
+    put(keys, f"{LINE} a\n")
+    assert granted(keys) == {"a": FIVE}
+    put(keys, f'permissions="SHELL" {LINE} a\n')
+    assert granted(keys) == {"a": FIVE}
+    keys.look_anew()
+    assert granted(keys) == {"a": ("SHELL",)}
+    keys.register(A, ("AGENT",), "a")
+    assert granted(keys) == {"a": ("AGENT",)}

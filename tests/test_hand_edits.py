@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from engine import files
+from engine.trust import authorized_keys
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.permissions import FIVE
 from tests.authorized import LINE, A, B, granted, keys, put
+from tests.fakes import Hands
 
 __all__ = ["keys"]
 
@@ -45,6 +47,20 @@ def test_an_unchanged_file_is_not_read_again(keys: AuthorizedKeys, monkeypatch: 
     monkeypatch.setattr(files, "read_private", None)
     assert keys.find(A.identity) is not None
     assert keys.version() == version
+
+
+@pytest.mark.parametrize(("age", "again"), [(0.0, True), (0.049, True), (-0.049, True), (0.06, False), (-1.0, False)])
+def test_a_file_of_this_very_moment_is_read_again(
+    keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch, age: float, again: bool
+) -> None:
+    """Where the file system's clock ticks so slowly that a second change gets the first one's time stamp."""
+    put(keys, f"{LINE} a\n")
+    changed = keys.path.lstat().st_ctime
+    monkeypatch.setattr(authorized_keys, "_stamp", lambda status: (1,))
+    monkeypatch.setattr(authorized_keys, "SystemClock", lambda: Hands(changed + age))
+    assert granted(keys) == {"a": FIVE}
+    put(keys, f"{LINE} b\n")
+    assert granted(keys) == {"b" if again else "a": FIVE}
 
 
 def empty_first(path: Path, data: bytes) -> None:
