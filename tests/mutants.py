@@ -50,7 +50,7 @@ TESTS = {
     "engine/trust/authorized_keys.py": ("hand_edits", "authorized_keys"),
     "engine/trust/key_edits.py": ("authorized_keys", "key_lines"),
     "engine/trust/license.py": ("license",),
-    "engine/trust/rotation.py": ("tokens", "cli_keys", "sessions"),
+    "engine/trust/rotation.py": ("rotation",),
     "engine/trust/key_files.py": ("key_files", "keys"),
     "engine/trust/key_lines.py": ("key_lines", "authorized_keys"),
     "engine/trust/weak_keys.py": ("keys",),
@@ -62,6 +62,8 @@ TESTS = {
     "engine/holders.py": ("sign_in", "sessions"),
     "engine/pairings.py": ("pairings", "security_pairing", "interleavings"),
     "engine/claims.py": ("pairings",),
+    "engine/fleet/lease.py": ("fleet_lease",),
+    "engine/fleet/limits.py": ("fleet_lease",),
 }
 """File, and its tests, the quickest first."""
 
