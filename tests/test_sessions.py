@@ -12,7 +12,8 @@ import trio
 from api.http.app import make_app
 from engine.clock import SystemClock, TrioClock
 from engine.engine import Engine
-from engine.records import Origin
+from engine.errors import SignatureRefused
+from engine.records import NOBODY, Origin
 from engine.trust.permissions import FIVE
 from engine.trust.rotation import rotate_token_key
 from tests.fakes import ROOT, Browser, jump, key, sign_in, signed, virtual_engine, watch_of
@@ -266,3 +267,35 @@ async def test_answers_without_a_body_tell_no_length(browser: Browser) -> None:
     session = await sign_in(browser)
     out = await browser.post("/api/auth/logout/", token=session["token"])
     assert [(reply.status, "content-length" in reply.headers) for reply in (again, out)] == [(304, False), (204, False)]
+
+
+async def test_how_long_a_door_may_keep_an_answer(browser: Browser, engine: Engine) -> None:
+    """To the end of the token or of the session, whichever comes first; of one that is over, not at all."""
+    first = await sign_in(browser)
+    holder = engine.sessions.holder(first["token"])
+    assert engine.sessions.good_until(holder) == first["expires_at"]
+    await jump(600)
+    renewed = (await browser.post("/api/auth/renew/", token=first["token"])).json()
+    assert engine.sessions.good_until(holder) == first["expires_at"]
+    assert engine.sessions.good_until(engine.sessions.holder(renewed["token"])) == first["expires_at"] + 600
+    assert engine.sessions.good_until(holder._replace(expires_at=1 << 40)) == first["expires_at"] + 600
+    await engine.sessions.logout(holder, NOBODY)
+    assert engine.sessions.good_until(holder) == 0
+
+
+async def test_a_sign_in_that_a_door_has_checked(engine: Engine) -> None:
+    """One session a nonce, for an authorized key; a refusal is neither told nor counted, since the request follows."""
+    _, nonce = engine.sessions.challenge("h", None)
+    challenge = engine.sessions._challenges.read(nonce)
+    for _ in range(100):
+        with pytest.raises(SignatureRefused) as refused:
+            await engine.sessions.admit(challenge, "SHA256:nobody", 3600, NOBODY)
+        assert refused.value.cause == "unknown_key"
+    signed_in = await engine.sessions.admit(challenge, key().identity, 3600, NOBODY)
+    assert engine.sessions.holder(signed_in.token).identity == key().identity
+    with pytest.raises(SignatureRefused) as refused:
+        await engine.sessions.admit(challenge, key().identity, 3600, NOBODY)
+    assert refused.value.cause == "used_nonce"
+    assert watch_of(engine).told("session") == [("start", "active")]
+    with pytest.raises(SignatureRefused):
+        await engine.sessions.verify(nonce, "AAAA", "PS256", 3600, NOBODY)
