@@ -74,7 +74,7 @@ def test_an_instance_that_has_to_wait(visitor: Visitor, cluster: Cluster) -> Non
 
 
 def test_what_may_be_asked_for_is_shown(visitor: Visitor) -> None:
-    """A field for each that the engine allows; what is wrong with one stands beside it, and what Slurm says below."""
+    """A field for each that the engine allows; what is wrong with one stands beside it, in Slurm's words too."""
     page = visitor.sign_in()
     expect(page.locator("#instances-empty, #instances-list > li").first).to_be_visible()
     fill(page, new_name(), partition="--x", time_limit="soon")
@@ -85,5 +85,10 @@ def test_what_may_be_asked_for_is_shown(visitor: Visitor) -> None:
     page.fill("#start-partition", "nowhere")
     page.fill("#start-time_limit", "30m")
     page.click("#start-form button.main")
-    expect(page.locator("#start-problem")).to_contain_text("nvalid partition", timeout=SOON)
+    expect(page.locator("#start-partition-error")).to_contain_text("nvalid partition", timeout=SOON)
+    expect(page.locator("#start-time_limit-error")).to_be_hidden()
+    page.fill("#start-partition", "")
+    page.fill("#start-gpu", "99")
+    page.click("#start-form button.main")
+    expect(page.locator("#start-problem")).to_contain_text("node configuration is not available", timeout=SOON)
     expect(page.locator("#start-partition-error")).to_be_hidden()

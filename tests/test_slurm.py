@@ -103,20 +103,23 @@ async def _look_on(seen: list[str]) -> None:
         await trio.sleep(0.01)
 
 
-OVER_ASKED: list[tuple[dict[str, Any], str]] = [
-    ({"memory": f"{NODE_MEMORY + 1}M"}, "Memory specification can not be satisfied"),
-    ({"cpu": f"{NODE_CPUS}.5"}, "More processors requested than permitted"),
-    ({"gpu": f"{NODE_GPUS + 1}"}, "Requested node configuration is not available"),
-    ({"gpu": "all"}, "count"),
+OVER_ASKED: list[tuple[dict[str, Any], str, str | None]] = [
+    ({"memory": f"{NODE_MEMORY + 1}M"}, "Memory specification can not be satisfied", "memory"),
+    ({"cpu": f"{NODE_CPUS}.5"}, "More processors requested than permitted", "cpu"),
+    ({"gpu": f"{NODE_GPUS + 1}"}, "Requested node configuration is not available", None),
+    ({"gpu": "all"}, "count", "gpu"),
+    ({"partition": "nowhere"}, "nvalid partition", "partition"),
+    ({"partition": "short", "time_limit": "2h"}, "Requested time limit is invalid", "time_limit"),
 ]
 
 
 async def test_what_the_cluster_has_not(place: Place, at_cluster: Cluster) -> None:
-    """Over-asked memory, processors or GPUs are refused as `resources_unavailable`, with Slurm's own reason."""
-    async with doors(place) as at:
-        for fields, reason in OVER_ASKED:
+    """What is over-asked is refused as `resources_unavailable`, with Slurm's own reason, by the field it tells of."""
+    async with doors(place, allow_request=("partition", "time_limit")) as at:
+        for fields, reason, field in OVER_ASKED:
             reply = await at.start(identity=new_name(), **fields)
             assert (reply.status, reply.json()["code"]) == (422, "resources_unavailable"), fields
+            assert list(reply.json().get("errors", {})) == ([field] if field else [])
             assert reason in reply.json()["detail"]
             assert str(place.home) not in reply.body.decode()
 
@@ -175,11 +178,6 @@ async def test_what_may_be_asked_for(place: Place, at_cluster: Cluster) -> None:
         assert refused.status == 422
         assert set(refused.json()["errors"]) == {"account", "time_limit", "partition"}
         assert "slurm.allow_request" in refused.json()["errors"]["account"]
-        unknown = await at.start(identity=new_name(), partition="nowhere")
-        assert (unknown.json()["code"], "nvalid partition" in unknown.json()["detail"]) == (
-            "resources_unavailable",
-            True,
-        )
         await at.until("stopped", name)
 
 

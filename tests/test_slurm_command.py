@@ -53,6 +53,7 @@ async def test_the_readmes_lines(
         assert asked == ("main", 30, 2, 4096, "gres:gpu:1")
         why = (await command(place.home, "instance", "list")).stdout.decode().splitlines()[1].split()[2]
         assert told.endswith(f"({why})")
+        monkeypatch.setattr(lives, "QUEUE_HELD", 0.1)
         (tmp_path / "one.pem").write_bytes(key().pem())
         async with AsyncClient(live.url, key=tmp_path / "one.pem") as engine:
             await engine.sign_in()

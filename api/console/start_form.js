@@ -146,7 +146,9 @@ function body() {
 }
 
 /** Shows a refusal: each wrong field's own reason beside it, anything else below. */
-function complain(message, errors) {
+function complain(message, reasons) {
+  const shown = ([name]) => inputs.get(name)?.field.hidden === false;
+  const errors = Object.fromEntries(Object.entries(reasons).filter(shown));
   for (const [name, { input, error }] of inputs) {
     note(error, errors[name] ?? "");
     input.setAttribute("aria-invalid", String(name in errors));

@@ -48,6 +48,16 @@ _AWAY = (
     *("contact slurm controller", "Connection refused", "standby", "temporarily"),
     *("uthentication", "configuration source"),
 )
+_FIELDS = {
+    "account": "account",  # first: it may name the partition too
+    "partition": "partition",
+    "time limit": "time_limit",
+    "Memory": "memory",
+    "processors": "cpu",
+    "CPU count": "cpu",
+    "generic resource": "gpu",
+}
+"""Words of a reason of Slurm's, and the field of the request that it is about."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -260,4 +270,6 @@ def refusal_of(words: str) -> Refusal:
     lines = (line.removeprefix("sbatch: ").removeprefix("error: ") for line in words.splitlines())
     lines = (line.removeprefix("Batch job submission failed: ").strip() for line in lines if "/" not in line)
     reason = "; ".join(dict.fromkeys(filter(None, lines)))[:300]
-    return ResourcesUnavailable(f"Slurm refused it: {reason or 'the log of the engine has its words'}")
+    field = next((field for words, field in _FIELDS.items() if words in reason), None)
+    errors = {field: reason} if field else {}
+    return ResourcesUnavailable(f"Slurm refused it: {reason or 'the log of the engine has its words'}", errors=errors)
