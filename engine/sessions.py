@@ -99,7 +99,7 @@ class Sessions:
         return await self._start_by_key(challenge, entry, lifetime, origin)
 
     async def _start_by_key(self, challenge: Challenge, entry: Entry, lifetime: int, origin: Origin) -> SignedIn:
-        once = Once(challenge.digest, challenge.seconds_left)
+        once = Once(challenge.digest, challenge.seconds_left, challenge.until)
         try:
             return await self.start(
                 "key", entry.key.identity, entry.permissions, lifetime, proof="signature", origin=origin, once=once

@@ -72,12 +72,16 @@ class Console:
         body = json.dumps({"code": code}).encode()
         data = request("POST", PAIR, "Content-Type: application/json", *headers, port=engine.port, body=body)
         self._peer = socket.create_connection(("127.0.0.1", engine.port), timeout=20, source_address=(address, 0))
-        self._peer.sendall(data)
         self._file = self._peer.makefile("rb")
         self.head: list[str] = []
-        while line := self._file.readline().strip():
-            self.head.append(line.decode("latin-1"))
-        self.status = int(self.head[0].split()[1])
+        try:
+            self._peer.sendall(data)
+            while line := self._file.readline().strip():
+                self.head.append(line.decode("latin-1"))
+            self.status = int(self.head[0].split()[1])
+        except BaseException:
+            self.close()
+            raise
 
     def line(self) -> dict[str, Any]:
         """The next object of the stream."""
@@ -88,8 +92,10 @@ class Console:
 
     def items(self) -> list[Any]:
         """Every item to the end: objects of the stream, or the one problem. Chunk sizes and blank lines left out."""
-        lines = [line.strip() for line in self._file]
-        self.close()
+        try:
+            lines = [line.strip() for line in self._file]
+        finally:
+            self.close()
         return [json.loads(line) for line in lines if line.startswith(b"{")]
 
     def reset(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import threading
 import time
@@ -328,7 +329,7 @@ def test_engines_with_a_folder_are_not_joined(redis: RedisServer, tmp_path: Path
 
 
 def test_one_host_becomes_a_fleet(redis: RedisServer, tmp_path: Path) -> None:
-    """The first engine brings the keys of its folder; once of a fleet, it brings them no more."""
+    """The first engine brings the keys of its folder; once of a fleet, it brings them no more, unless told to."""
     engine = EngineProcess(tmp_path / "home")
     try:
         engine.start()
@@ -345,5 +346,10 @@ def test_one_host_becomes_a_fleet(redis: RedisServer, tmp_path: Path) -> None:
         assert key_ids(engine) != before
         assert verify(engine, key()) == 401
         assert verify(engine, key("own")) == 200
+        engine.terminate()
+        speak(redis.port, "FLUSHALL")
+        shutil.rmtree(engine.home / "fleet-keys")
+        engine.start()
+        assert verify(engine, key()) == 200
     finally:
         engine.close()

@@ -12,13 +12,16 @@ import trio
 from engine.clock import Clock
 from engine.errors import StoreUnavailable
 from engine.runtime import Runtime
-from engine.store.redis import CHANGES, COUNTER, RedisStore
+from engine.store.redis import CHANGES, COUNTER, IDENTITY, RedisStore
 from engine.store.redis_link import RedisLink
 
 log = structlog.get_logger(__name__)
 
 CHARTS = ("session",)
 """Charts whose actors the whole fleet has."""
+
+IDENTIFIED = 0.2
+"""Seconds between two looks whether the store is still the fleet's."""
 
 BLOCK_MS = 200
 COUNT = 500
@@ -49,6 +52,7 @@ class Follower:
         self._link, self._store, self._clock, self._runtime = link, store, clock, runtime
         self._inbox, self._inbox_at, self._deliver = inbox, b"0-0", deliver
         self._mirrors = mirrors
+        self._identified = -inf
         self.confirmed_at = -inf
         self.on_confirmed: Callable[[], None] = lambda: None
         self._confirmed = trio.Event()
@@ -73,11 +77,19 @@ class Follower:
                 log.exception("store_not_followed")
             await trio.sleep(0.05)
 
+    async def _check_identity(self, ask: Ask, now: float) -> None:
+        """A store that was emptied tells of no end, and would seem to be at rest."""
+        if now - self._identified >= IDENTIFIED:
+            self._store.check_identity(await ask(b"GET", IDENTITY.encode()))
+            self._identified = now
+
     async def wait_confirmed(self) -> None:
         """Until the mirror is known to have been whole at some later time."""
         await self._confirmed.wait()
 
     async def _compare(self, ask: Ask) -> tuple[bytes, int]:
+        self._identified = -inf
+        await self._check_identity(ask, self._clock.elapsed())
         last = await ask(b"XREVRANGE", CHANGES.encode(), b"+", b"-", b"COUNT", b"1")
         number = int(await ask(b"GET", COUNTER.encode()) or 0) if not last else int(_fields(last[0][1])[b"n"])
         for chart in CHARTS:
@@ -96,6 +108,7 @@ class Follower:
         streams = (CHANGES.encode(), self._inbox.encode(), at, self._inbox_at)
         reply = await ask(b"XREAD", b"COUNT", COUNT, b"BLOCK", BLOCK_MS, b"STREAMS", *streams)
         read: Mapping[bytes, Sequence[Any]] = dict(reply or {})
+        await self._check_identity(ask, sent)
         changes = read.get(CHANGES.encode(), ())
         moved: dict[str, dict[str, int]] = {}
         for _, entry in changes:

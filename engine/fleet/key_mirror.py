@@ -52,12 +52,12 @@ class KeyMirror:
     async def _check(self, brought: SharedKeys, check_signers: CheckSigners) -> None:
         """No key is made for engines that live, and sign with keys that they have from elsewhere."""
         ids = (key_id(keys.read_token_key(brought.token).public_key()),) if brought.token else ()
-        if (await self._store.read()).version:
+        if (await self._store.read()).keys.token:
             return
         try:
             await check_signers(ids)
         except EngineUnavailable:
-            if not (await self._store.read()).version:  # else another engine of this fleet was first
+            if not (await self._store.read()).keys.token:  # else another engine of this fleet was first
                 raise
 
     async def follow(self) -> None:
@@ -109,6 +109,10 @@ def _with_engine(held: SharedKeys, brought: SharedKeys, own: PublicKey) -> tuple
     base = held if held.token else brought
     token = base.token or keys.token_key_pem(keys.generate_token_key())
     authorized = base.authorized
+    for line in () if held.token else parse_file(held.authorized):  # registered before any engine had started
+        if line.entry is not None:
+            entry = line.entry
+            authorized, _ = key_edits.register(authorized, entry.key, entry.permissions, entry.comment, own=True)
     if all(line.key is None or line.key.identity != own.identity for line in parse_file(authorized)):
         authorized, _ = key_edits.register(authorized, own, (MASTER,), OWN, own=True)
     return SharedKeys(authorized, token, base.old_token, base.rotated_at), None

@@ -21,10 +21,14 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Once(msgspec.Struct, frozen=True, gc=False):
-    """Something that may be used one time, remembered for `seconds` (elapsed ones: no set clock brings it back)."""
+    """Something that may be used one time, remembered for `seconds` (elapsed ones: no set clock brings it back).
+
+    A store whose own clock says when it is too old goes by `until`, in that clock's epoch seconds.
+    """
 
     key: bytes
     seconds: float
+    until: float | None = None
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):

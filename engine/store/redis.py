@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from engine.errors import StoreUnavailable
-from engine.store.protocol import AlreadyUsed, Change, Stored, VersionMoved, new_identity
+from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
 from engine.store.redis_link import RedisLink
 from engine.store.scripts import COMMIT
 
@@ -19,6 +19,9 @@ CHANGES, COUNTER, IDENTITY = PREFIX + "changes", PREFIX + "changes:n", PREFIX + 
 
 TRYING = 1.5
 """Seconds in which a commit whose answer was lost is sent again, under the same tag."""
+
+EMPTIED = "it was emptied, or another is in its place: restart the engine"
+"""Why a store that others may have begun anew is left alone: what ended here might live there."""
 
 AGAIN = 0.05
 PAGE = 1000
@@ -31,6 +34,8 @@ class RedisStore:
 
     def __init__(self, link: RedisLink) -> None:
         self.link = link
+        self.fleet = ""
+        """Whose memory this is; empty while nobody has asked."""
         self._types: dict[str, type[msgspec.Struct]] = {}
         self._encode = msgspec.msgpack.Encoder().encode
 
@@ -71,10 +76,12 @@ class RedisStore:
             packed = self._encode((stored.state, stored.deadline, stored.facts))
             value = b"%d:%s:%s" % (stored.version, tag.encode(), packed)
         used = PREFIX + "used:" + (once.key.hex() if once else "")
-        keys = (_actors(change.chart), CHANGES, COUNTER, f"{PREFIX}done:{tag}", used)
+        keys = (_actors(change.chart), CHANGES, COUNTER, f"{PREFIX}done:{tag}", used, IDENTITY)
         version = stored.version if stored else 0
-        left = "" if once is None else int(once.seconds * 1000)
-        answer = await self._insist(keys, (change.actor, change.chart, change.expected, version, value, tag, left))
+        args = (change.actor, change.chart, change.expected, version, value, tag, *_milliseconds(once), self.fleet)
+        answer = await self._insist(keys, args)
+        if answer == b"EMPTIED":
+            raise self.link.give_up(EMPTIED)
         if answer == b"MOVED":
             raise VersionMoved
         if answer == b"USED":
@@ -92,7 +99,13 @@ class RedisStore:
                 await trio.sleep(AGAIN)
 
     async def identity(self) -> str:
-        return (await self.agree(IDENTITY, new_identity().encode())).decode()
+        self.fleet = (await self.agree(IDENTITY, new_identity().encode())).decode()
+        return self.fleet
+
+    def check_identity(self, held: bytes | None) -> None:
+        """Raises StoreUnavailable, now and for every later call, where `held` isn't this fleet's identity."""
+        if self.fleet and (held or b"").decode() != self.fleet:
+            raise self.link.give_up(EMPTIED)
 
     async def agree(self, key: str, proposed: bytes) -> bytes:
         """What the whole fleet has under `key`: the first proposal that came."""
@@ -102,6 +115,12 @@ class RedisStore:
 
     def size(self) -> int:
         return 0  # its server's own tools tell
+
+
+def _milliseconds(once: Once | None) -> tuple[int | str, str]:
+    if once is None:
+        return "", ""
+    return (int(once.seconds * 1000), "") if once.until is None else (int(once.until * 1000), "1")
 
 
 def _actors(chart: str) -> str:

@@ -50,6 +50,7 @@ class RedisLink:
         self._up = trio.Event()
         self._failing_since = inf
         """Since when nothing has worked; infinity while all does."""
+        self._given_up = False
         self.why = "not connected yet"
         """What went wrong last."""
 
@@ -91,7 +92,7 @@ class RedisLink:
                     self._up.set()
                     await self._wait_broken()
             except Exception as error:  # a pool that fell apart, whatever for: made anew
-                self.why = _words(error)
+                self._lost(error)
             finally:
                 self._client, self._up = None, trio.Event()
             if not told:
@@ -107,9 +108,16 @@ class RedisLink:
         while trio.current_time() - self._failing_since < BROKEN:  # noqa: ASYNC110 - time itself is what is waited for
             await trio.sleep(0.5)
 
+    def give_up(self, why: str) -> StoreUnavailable:
+        """From now on every call fails; what to raise."""
+        if not self._given_up:
+            log.error("store_given_up", why=why)
+        self._given_up, self.why = True, why
+        return self._unavailable(why)
+
     async def call(self, ask: Callable[[Any], Awaitable[T]], seconds: float = PATIENCE) -> T:
         """What the server answers. Raises StoreUnavailable: then nobody knows whether it was done."""
-        client = self._client
+        client = None if self._given_up else self._client
         if client is None:
             raise self._unavailable(self.why)
         try:
@@ -119,10 +127,17 @@ class RedisLink:
         except (Exception, BaseExceptionGroup) as error:
             if _holds_cancelled(error):
                 raise
+            await (
+                trio.lowlevel.checkpoint_if_cancelled()
+            )  # coredis makes its own error of being cancelled as it connects
             self._failing_since = min(self._failing_since, trio.current_time())
-            self.why = _words(error)
-            raise self._unavailable(self.why) from error
+            raise self._lost(error) from error
         return answer
+
+    def _lost(self, error: BaseException) -> StoreUnavailable:
+        if not self._given_up:
+            self.why = _words(error)
+        return self._unavailable(self.why)
 
     def _unavailable(self, why: str) -> StoreUnavailable:
         return StoreUnavailable(f"the fleet's store can't be reached ({why}); try again", retry_after=RETRY_AFTER)
@@ -150,7 +165,7 @@ class RedisLink:
 
         Raises StoreUnavailable where it can't be had, or is lost.
         """
-        client = self._client
+        client = None if self._given_up else self._client
         if client is None:
             raise self._unavailable(self.why)
         connection: Any = None
@@ -166,8 +181,8 @@ class RedisLink:
         except (Exception, BaseExceptionGroup) as error:
             if _holds_cancelled(error) or isinstance(error, StoreUnavailable):
                 raise
-            self.why = _words(error)
-            raise self._unavailable(self.why) from error
+            await trio.lowlevel.checkpoint_if_cancelled()
+            raise self._lost(error) from error
         finally:
             if connection is not None:
                 # In this order: the pool counts a connection that comes back broken as lent for ever.

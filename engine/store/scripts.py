@@ -18,9 +18,12 @@ def _script(text: str) -> Script:
 
 
 COMMIT = _script("""
--- KEYS: actors, changes, counter, tombstone, used.
--- ARGV: actor, chart, expected version, new version or 0, value or '', tag, milliseconds of the once or ''.
--- A repeat of a commit whose answer was lost is known by its tag, and is no second one.
+-- KEYS: actors, changes, counter, tombstone, used, identity.
+-- ARGV: actor, chart, expected version, new version or 0, value or '', tag, milliseconds of the once or '', '1' where
+-- they are a moment of this server's clock, at which it is too old, the fleet's identity or ''.
+-- A repeat of a commit whose answer was lost is known by its tag, and is no second one. Whatever the clock of a server
+-- that a failover leads to: what was used is forgotten when that very clock makes it too old.
+if ARGV[9] ~= '' and redis.call('GET', KEYS[6]) ~= ARGV[9] then return 'EMPTIED' end
 local held, version = redis.call('HGET', KEYS[1], ARGV[1]), 0
 if held then
   local v, tag = string.match(held, '^(%d+):(%w+):')
@@ -33,7 +36,13 @@ if version ~= tonumber(ARGV[3]) then return 'MOVED' end
 if ARGV[7] ~= '' then
   local ms = tonumber(ARGV[7])
   if redis.call('EXISTS', KEYS[5]) == 1 then return 'USED' end
-  if ms > 0 then redis.call('SET', KEYS[5], '1', 'PX', ms) end
+  if ARGV[8] == '1' then
+    local t = redis.call('TIME')
+    if tonumber(t[1]) * 1000 + tonumber(t[2]) / 1000 >= ms then return 'USED' end
+    redis.call('SET', KEYS[5], '1', 'PXAT', ARGV[7])
+  elseif ms > 0 then
+    redis.call('SET', KEYS[5], '1', 'PX', ms)
+  end
 end
 if ARGV[5] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])

@@ -27,11 +27,15 @@ ANY = "any"
 
 
 class Challenge(NamedTuple):
-    """A nonce taken apart: who may answer, its digest for the store's used set, and the seconds it has left."""
+    """A nonce taken apart: who may answer, its digest for the store's used set, and the seconds it has left.
+
+    `until` is when a shared source's own clock says that it is too old.
+    """
 
     identity: str
     digest: bytes
     seconds_left: float
+    until: float | None = None
 
 
 _TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_+/", b"+/\0\0")
@@ -95,7 +99,7 @@ class Challenges:
         self.mac_key = mac_key or secrets.token_bytes(32)
         """Told to nobody but the engine's own door processes; a fleet's are in its store."""
         self._source: Source = shared or _Own(clock, self.mac_key)
-        self._slack = SLACK if shared else 0.0
+        self._shared, self._slack = shared is not None, SLACK if shared else 0.0
 
     def issue(self, host: str, identity: str = ANY) -> str:
         """A fresh nonce that names the host as dialled and who may answer. ASCII, about 200 characters."""
@@ -124,7 +128,8 @@ class Challenges:
             raise SignatureRefused("old_nonce")
         # The time comes first, so that the store's used set grows at its end and not all over.
         digest = time + sha256(data).digest()
-        return Challenge(decode(identity).decode(), digest, LIFETIME - age + 1 + self._slack)
+        kept = LIFETIME + 1 + self._slack
+        return Challenge(decode(identity).decode(), digest, kept - age, moment + kept if self._shared else None)
 
 
 def _mac(key: bytes, text: bytes) -> str:
