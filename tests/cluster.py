@@ -1,4 +1,4 @@
-"""A real Slurm of four nodes on this host, all of it the calling user's: munged, slurmctld, a slurmd for each node."""
+"""A real Slurm of five nodes on this host, all of it the calling user's: munged, slurmctld, a slurmd for each node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from tests.ports import free_port
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NODES = ("first", "second", "third", "fourth")
+NODES = ("first", "second", "third", "fourth", "fifth")
 NODE_CPUS, NODE_MEMORY, NODE_GPUS = 8, 8000, 2
 """What each node says it has; memory in MiB. GPUs has the first alone."""
 
@@ -52,6 +52,8 @@ JobAcctGatherParams=OverMemoryKill
 GresTypes=gpu
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 MpiDefault=none
 ReturnToService=2
 KillWait=5
@@ -70,6 +72,8 @@ PartitionName=short Nodes=first MaxTime=60 State=UP
 PartitionName=pair Nodes=first,second MaxTime=INFINITE State=UP
 PartitionName=third Nodes=third MaxTime=INFINITE State=UP
 PartitionName=fourth Nodes=fourth MaxTime=INFINITE State=UP
+PartitionName=fifth Nodes=fifth MaxTime=INFINITE State=UP
+PartitionName=urgent Nodes=fifth PriorityTier=2 MaxTime=INFINITE State=UP
 """
 
 

@@ -50,6 +50,11 @@ def _out_of_time(cluster: Cluster, shown: Shown) -> None:
     cluster.say("scontrol", "update", f"JobId={shown['job']}", "EndTime=now")
 
 
+def _make_room(cluster: Cluster, _: Shown) -> None:
+    """A job of more weight wants the whole node."""
+    cluster.say("sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=true")
+
+
 ENDS: dict[str, End] = {
     "time": End({}, _out_of_time, "failed", "the job's time limit ended"),
     "node": End(
@@ -61,6 +66,7 @@ ENDS: dict[str, End] = {
         "failed",
         "the job used more memory than it has",
     ),
+    "preemption": End({"partition": "fifth"}, _make_room, "failed", "the job had to make room for another"),
     "scancel": End({}, lambda cluster, shown: cluster.say("scancel", shown["job"]), "failed", "the job was cancelled"),
     "instance killed": End({"command": []}, lambda _, shown: os.kill(shown["pid"], signal.SIGKILL), "stopped", None),
     "guard killed": End({}, _kill_program(0), "failed", "the job failed"),

@@ -277,6 +277,6 @@ def ends(
 
 @pytest.mark.parametrize("what", ENDS)
 def test_an_end_from_outside(ends: Future[dict[str, Any]], what: str) -> None:
-    """Out of time, node dead, out of memory, cancelled, killed: each in its own state with its cause; nothing stays."""
+    """Out of time or memory, node dead, preempted, cancelled, killed: each in its state, with its cause."""
     shown = ends.result()[what]
     assert (shown["state"], shown["failure"]) == (ENDS[what].state, ENDS[what].failure)
