@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -52,7 +52,7 @@ class Elsewhere(Protocol):
     async def stop(self, seen: Seen, origin: Origin) -> Seen:
         """It, ended. Raises InstanceNotFound, HostUnavailable, StoreUnavailable."""
 
-    async def read(self, seen: Seen, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncIterator[bytes]:
+    async def read(self, seen: Seen, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
         """Its log. Raises InstanceNotFound, HostUnavailable, StoreUnavailable, at first or midway; TooManyRequests."""
 
 
@@ -201,7 +201,7 @@ class Instances:
             raise InstanceNotFound("no engine of this fleet has such an instance that is live")
         return await self.elsewhere.stop(found, origin)
 
-    async def read(self, name: str, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncIterator[bytes]:
+    async def read(self, name: str, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
         """What it wrote so far; with `goes_on` also what it writes, until it ends or that is no longer true.
 
         Raises InstanceNotFound, HostUnavailable, StoreUnavailable, TooManyRequests; while it is read, the middle two.

@@ -204,6 +204,7 @@ def test_its_engine_is_killed(two: Two) -> None:
     two.a.engine.kill()
     reader.join(20)
     assert broken, "a log that broke off must not look whole"
+    until(lambda: "log_broke_off" in two.b.engine.log(), what="a word on why")
     assert "Traceback" not in two.b.engine.log()
     until(lambda: two.b.show(stays)["host_answers"] is False, what="the death to be known")
     rows = [row for row in two.b.ask("GET").json()["instances"] if row["identity"] in (stays, ends)]
@@ -216,6 +217,8 @@ def test_its_engine_is_killed(two: Two) -> None:
     assert two.b.start(stays).json()["code"] == "instance_exists"
     (line,) = [row for row in two.b.engine.command("instance", "list").splitlines() if row.startswith(stays)]
     assert f"running  {HOST} does not answer" in line
+    shown = two.b.engine.command("instance", "show", stays).splitlines()
+    assert f"{HOST} (does not answer: the rest is what it told last)" in shown[2]
     until(lambda: ends not in living(), what="the command's end")
     two.a.engine.start()
     until(lambda: two.b.show(ends)["exit_code"] == 7, what="the end to be told")

@@ -241,7 +241,7 @@ async def test_logs_read_at_once(hosts: Hosts, monkeypatch: pytest.MonkeyPatch, 
         assert await anext(first) == b"said\n"
         with pytest.raises(TooManyRequests):
             await b.instances.read("one", "out", None)
-        await first.aclose()  # type: ignore[attr-defined]
+        await first.aclose()
         pieces = [piece async for piece in await b.instances.read("one", "out", None)]
         assert pieces == [b"said\n"]
 

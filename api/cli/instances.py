@@ -190,8 +190,10 @@ def _print(facts: dict[str, Any], as_json: bool) -> None:
         print_json(facts)
         return
     shown: dict[str, object] = {}
+    if not facts.get("host_answers", True):
+        facts = facts | {"host": f"{facts['host']} (does not answer: the rest is what it told last)"}
     for key, value in facts.items():
-        if value not in (None, "", [], False):
+        if value not in (None, "", [], False) and key != "host_answers":
             shown[key] = moment(value) if key.endswith("_at") else value
     print_facts({key: " ".join(value) if isinstance(value, list) else value for key, value in shown.items()})
 

@@ -53,6 +53,10 @@ class Answer(NamedTuple):
     headers: Headers = (JSON, NO_STORE)
 
 
+class BrokenOff(Exception):
+    """A stream that can't be brought to its end: the connection breaks, so that nobody takes it for whole."""
+
+
 def json_answer(value: Any, status: int = 200) -> Answer:
     """A JSON answer that nobody may keep."""
     return Answer(status, _encode(value))

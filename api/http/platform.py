@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qsl
 
-from api.http.call import Answer, Headers, json_answer
+import structlog
+
+from api.http.call import Answer, BrokenOff, Headers, json_answer
 from api.http.door import Visit, bearer
 from api.http.problems import problem_answer
 from engine.errors import InvalidRequest, Refusal
@@ -15,6 +18,8 @@ from engine.instances import Seen
 from engine.platform.protocol import StartFailed, Stream
 from engine.records import Origin
 from engine.runtime import Actor
+
+log = structlog.get_logger(__name__)
 
 _LOG_HEADERS: Headers = (
     (b"content-type", b"text/plain; charset=utf-8"),
@@ -84,7 +89,19 @@ async def read_log(visit: Visit) -> Answer:
         return not visit.engine.stopping.is_set() and _still_allowed(visit)
 
     name = visit.call.params["identity"]
-    return Answer(200, await visit.engine.instances.read(name, stream, goes_on if follow else None), _LOG_HEADERS)
+    pieces = await visit.engine.instances.read(name, stream, goes_on if follow else None)
+    return Answer(200, _whole_or_broken(name, pieces), _LOG_HEADERS)
+
+
+async def _whole_or_broken(name: str, pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    """Another host's may stop coming."""
+    async with aclosing(pieces):
+        try:
+            async for piece in pieces:
+                yield piece
+        except Refusal as refused:
+            log.warning("log_broke_off", instance=name, why=refused.detail)
+            raise BrokenOff from None
 
 
 def _still_allowed(visit: Visit) -> bool:

@@ -9,6 +9,7 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.task_group import TaskGroup
 
+from api.http.call import BrokenOff
 from api.transport.deadlines import LOG
 
 INBOX_BYTES = 64 * 1024
@@ -89,7 +90,7 @@ class Inbox:
 async def _run(app: Any, scope: Any, receive: Any, send: Callable[[Message | None], Awaitable[None]]) -> None:
     try:
         await app(scope, receive, send)
-    except* ClientGone:
+    except* (ClientGone, BrokenOff):
         pass
     except* Exception:
         LOG.exception("the app raised at %s %s", scope["method"], scope["raw_path"].decode("ascii"))

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 import trio
 
+from api.http.call import BrokenOff
 from api.http.front import App, Message, Scope
 from api.transport.apps import LEFT, ClientGone
 from api.unix_sockets import listen_private, may_operate
@@ -56,7 +57,7 @@ class Behind:
         self._keys.look_anew()
         try:
             await self._serve(stream, head)
-        except* (ClientGone, trio.BrokenResourceError, trio.ClosedResourceError):
+        except* (ClientGone, BrokenOff, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except* Exception:
             log.exception("relayed_request_failed")

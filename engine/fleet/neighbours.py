@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
 import msgspec
@@ -76,7 +76,7 @@ class Neighbours:
         told = await self._ask(seen, "stop", Stop(seen.identity, origin), Told, STOPPED_WITHIN)
         return seen._replace(state=told.state, progress=told.progress, facts=told.facts)
 
-    async def read(self, seen: Seen, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncIterator[bytes]:
+    async def read(self, seen: Seen, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
         if self._reading >= READ_AT_ONCE:
             words = f"{READ_AT_ONCE} logs of other hosts are read here already; ask the engine on {seen.host} itself"
             raise TooManyRequests(words, retry_after=5)
@@ -85,7 +85,7 @@ class Neighbours:
 
     async def _pieces(
         self, seen: Seen, ask: Read, piece: Piece, goes_on: Callable[[], bool] | None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         end = piece.end
         self._reading += 1
         try:

@@ -137,7 +137,7 @@ class Questions:
 
 def away(host: str) -> HostUnavailable:
     """What only the engine on that host could tell or do."""
-    words = f"the engine on {host}, which runs the instance, does not answer; it goes on there as it may"
+    words = f"the engine on {host}, which runs the instance, does not answer; try again once it does"
     return HostUnavailable(words, retry_after=RETRY_AFTER)
 
 

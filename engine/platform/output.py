@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import trio
@@ -13,7 +13,7 @@ LOOK = 0.25
 CHUNK = 65536
 
 
-async def pieces(path: Path, position: int, more_may_come: Callable[[], bool] | None) -> AsyncIterator[bytes]:
+async def pieces(path: Path, position: int, more_may_come: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
     """The log from `position`: to where it ends now, or on for as long as more may come."""
     end = size(path) if more_may_come is None else None
     while True:
