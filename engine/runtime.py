@@ -27,6 +27,16 @@ RETRY = 1.0
 """Seconds until a delay that could not be stored is tried again."""
 
 
+class Sent(msgspec.Struct, gc=False):
+    """An event on its way to an actor. `once` is used up by the step it leads to, `changes` become facts with it."""
+
+    event: str
+    origin: Origin
+    data: Data
+    changes: Mapping[str, Any] | None = None
+    once: Once | None = None
+
+
 class Outcome:
     """A taken step: the actor after it, and what its effects returned, by name."""
 
@@ -89,7 +99,7 @@ class Runtime(Mirror):
     ) -> Outcome:
         """A new actor by its first event. `once` is used up in the same store step, or AlreadyUsed is raised."""
         fresh = Actor(chart, actor, NONE, 0, None, facts)
-        return await self._deliver(self._kinds[chart], fresh, event, origin, None, data, once)
+        return await self._deliver(self._kinds[chart], fresh, Sent(event, origin, data, once=once))
 
     async def send(
         self,
@@ -105,51 +115,33 @@ class Runtime(Mirror):
 
         Raises EventRefused where no row takes it or the actor is gone, StoreUnavailable where nothing changed.
         """
-        kind = self._kinds[chart]
+        kind, sent = self._kinds[chart], Sent(event, origin, data, changes)
         found = kind.actors.get(actor)
         if found is None:
             if not kind.store.shared:
-                raise self._refused(kind, actor, event, "no_actor", origin, None)
+                raise self._refused(kind, actor, sent, "no_actor", None)
             found = Actor(chart, actor, NONE, 0, None, None)  # another engine's, perhaps: its turn tells
-        return await self._deliver(kind, found, event, origin, changes, data)
+        return await self._deliver(kind, found, sent)
 
     async def run(self) -> None:
         """Fire the delays as they come due, until cancelled."""
         await self.timers.run()
 
-    async def _deliver(
-        self,
-        kind: Kind,
-        actor: Actor,
-        event: str,
-        origin: Origin,
-        changes: Mapping[str, Any] | None,
-        data: Data,
-        once: Once | None = None,
-    ) -> Outcome:
+    async def _deliver(self, kind: Kind, actor: Actor, sent: Sent) -> Outcome:
         """The event in its turn. From its turn on it runs to completion, whoever has stopped waiting for it."""
         key = (kind.name, actor.id)
         await self._turns.wait(key)
         try:
             if kind.uncancellable:
-                outcome = await self._take(kind, actor, event, origin, changes, data, once)
+                outcome = await self._take(kind, actor, sent)
             else:
                 with trio.CancelScope(shield=True):
-                    outcome = await self._take(kind, actor, event, origin, changes, data, once)
+                    outcome = await self._take(kind, actor, sent)
             return outcome
         finally:
             self._turns.give(key)
 
-    async def _take(
-        self,
-        kind: Kind,
-        actor: Actor,
-        event: str,
-        origin: Origin,
-        changes: Mapping[str, Any] | None,
-        data: Data,
-        once: Once | None,
-    ) -> Outcome:
+    async def _take(self, kind: Kind, actor: Actor, sent: Sent) -> Outcome:
         fresh = actor.state == NONE and actor.facts is not None
         believed = fresh or not kind.store.shared
         if not fresh:
@@ -158,13 +150,13 @@ class Runtime(Mirror):
             if not believed:
                 found = await self._load(kind, actor)
                 if found is None:
-                    raise self._refused(kind, actor.id, event, "no_actor", origin, None)
+                    raise self._refused(kind, actor.id, sent, "no_actor", None)
                 actor = found
             try:
                 due = self._due_event(kind, actor)
-                if due is not None and due != event:
-                    await self._step(kind, actor, due, NOBODY, None, {}, None)
-                return await self._step(kind, actor, event, origin, changes, data, once)
+                if due is not None and due != sent.event:
+                    await self._step(kind, actor, Sent(due, NOBODY, {}))
+                return await self._step(kind, actor, sent)
             except VersionMoved:
                 believed = False
 
@@ -175,19 +167,10 @@ class Runtime(Mirror):
             return None
         return timing.event
 
-    async def _step(
-        self,
-        kind: Kind,
-        actor: Actor,
-        event: str,
-        origin: Origin,
-        changes: Mapping[str, Any] | None,
-        data: Data,
-        once: Once | None,
-    ) -> Outcome:
+    async def _step(self, kind: Kind, actor: Actor, sent: Sent) -> Outcome:
         """One row taken and stored. Raises VersionMoved where somebody else was first: look again what is due."""
-        step = self._advance(kind, actor, event, origin, data)
-        facts = msgspec.structs.replace(actor.facts, **changes) if changes else actor.facts
+        step = self._advance(kind, actor, sent)
+        facts = msgspec.structs.replace(actor.facts, **sent.changes) if sent.changes else actor.facts
         timing = kind.timings.get(step.target)
         deadline = timing.deadline(facts, timing.now()) if timing else None
         stored = None
@@ -195,27 +178,25 @@ class Runtime(Mirror):
             # Elapsed seconds mean nothing after a reboot: only a wall deadline is kept.
             kept = deadline if timing and timing.clock == "wall" else None
             stored = Stored(actor.version + 1, step.target, kept, facts)
-        await self._commit(kind, Change(kind.name, actor.id, actor.version, stored, once))
+        await self._commit(kind, Change(kind.name, actor.id, actor.version, stored, sent.once))
         self._settle(kind, actor, step, facts, deadline)
         self.records.transition(
-            kind.name, actor.id, event, step.source, step.target, step.effects, origin, data.get("cause")
+            kind.name, actor.id, sent.event, step.source, step.target, step.effects, sent.origin, sent.data.get("cause")
         )
-        return await self._run_effects(kind, actor, step, data)
+        return await self._run_effects(kind, actor, step, sent.data)
 
-    def _advance(self, kind: Kind, actor: Actor, event: str, origin: Origin, data: Data) -> Step:
-        timing = kind.timings.get(actor.state)
+    def _advance(self, kind: Kind, actor: Actor, sent: Sent) -> Step:
+        timing, data = kind.timings.get(actor.state), sent.data
         data["now"] = timing.now() if timing else self.clock.elapsed()
         data["deadline"] = actor.deadline
         try:
-            return kind.advance(actor.state, event, data)
+            return kind.advance(actor.state, sent.event, data)
         except EventRefused as refused:
-            raise self._refused(kind, actor.id, event, refused.cause, origin, actor.state) from None
+            raise self._refused(kind, actor.id, sent, refused.cause, actor.state) from None
 
-    def _refused(
-        self, kind: Kind, actor: str, event: str, cause: str, origin: Origin, state: str | None
-    ) -> EventRefused:
-        self.records.refusal(kind.name, actor, event, cause, origin, state)
-        return EventRefused(kind.name, state or NONE, event, cause)
+    def _refused(self, kind: Kind, actor: str, sent: Sent, cause: str, state: str | None) -> EventRefused:
+        self.records.refusal(kind.name, actor, sent.event, cause, sent.origin, state)
+        return EventRefused(kind.name, state or NONE, sent.event, cause)
 
     async def _commit(self, kind: Kind, change: Change) -> None:
         if self.observe_commit is None:
@@ -270,7 +251,7 @@ class Runtime(Mirror):
     async def _take_due(self, kind: Kind, actor: Actor) -> None:
         while (due := self._due_event(kind, actor)) is not None:
             try:
-                await self._step(kind, actor, due, NOBODY, None, {}, None)
+                await self._step(kind, actor, Sent(due, NOBODY, {}))
             except VersionMoved:
                 if await self._load(kind, actor) is None:
                     return
