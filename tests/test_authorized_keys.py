@@ -271,3 +271,21 @@ def test_the_first_look_of_any_turn_is_a_look(keys: AuthorizedKeys, number: int)
     assert granted(keys) == {"a": ("SHELL",)}
     keys.register(A, ("AGENT",), "a")
     assert granted(keys) == {"a": ("AGENT",)}
+
+
+def test_what_changes_nothing_writes_nothing(keys: AuthorizedKeys) -> None:
+    """The same again leaves the file itself in its place: whoever watches it sees no change."""
+    keys.register(A, ("SHELL",), "a")
+    before = keys.path.stat()
+    assert keys.register(A, ("SHELL",), "a").outcome == "unchanged"
+    with pytest.raises(KeyRefused):
+        keys.unregister("nobody")
+    assert keys.path.stat() == before
+
+
+def test_an_edit_clears_up_after_one_that_was_killed(keys: AuthorizedKeys) -> None:
+    """What it had not put in its place holds keys, and must not lie about for ever."""
+    leftover = keys.path.with_name(".authorized_keys.0123456789abcdef.new")
+    leftover.touch(0o600)
+    keys.register(A)
+    assert not leftover.exists()
