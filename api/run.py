@@ -177,10 +177,11 @@ async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
 
 
 def _print_start_page(doors: Doors) -> None:
+    of_the_store = ", a copy of the store's" if doors.engine.settings.keys == "store" else ""
     lines = [
         f"Hatchway is running at {doors.url}",
         f"  engine key   {doors.engine.own_key.identity}",
-        f"  keys         {doors.engine.keys.path}",
+        f"  keys         {doors.engine.keys.path}{of_the_store}",
         "  pair         hatchway engine pair",
         "  stop         Ctrl-C, or hatchway engine stop",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,20 +17,21 @@ from tests.fleet import client, fleet, inspect, member, post
 from tests.pairs import Console, desk
 from tests.ports import free_port
 from tests.processes import EngineProcess, sign_in
-from tests.redis_server import RedisServer, speak, until
+from tests.redis_server import SERVER, RedisServer, speak, until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 
 
 class Secure:
-    """A Redis that speaks TLS, and the authority that vouches for it."""
+    """A Redis that speaks TLS, and the authority that vouches for it. `more` are its further arguments."""
 
-    def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
+    def __init__(self, folder: Path, address: str = "127.0.0.1", *more: str) -> None:
         self.authority, self.port = Authority(folder), free_port()
         certificate, key = self.authority.issue("server", address)
-        files = ("--tls-cert-file", str(certificate), "--tls-key-file", str(key))
-        ca = ("--tls-ca-cert-file", str(self.authority.path), "--tls-auth-clients", "no")
-        self.server = RedisServer(folder / "redis", "--tls-port", str(self.port), *files, *ca).start()
+        self.files = {"tls-cert-file": certificate, "tls-key-file": key, "tls-ca-cert-file": self.authority.path}
+        arguments = [part for name, path in self.files.items() for part in (f"--{name}", str(path))]
+        tls = ("--tls-port", str(self.port), "--tls-auth-clients", "no")
+        self.server = RedisServer(folder / "redis", *tls, *arguments, *more).start()
         self.url = f"rediss://127.0.0.1:{self.port}/0"
 
 
@@ -42,7 +44,7 @@ def secure(tmp_path: Path) -> Iterator[Secure]:
         made.server.close()
 
 
-def told(home: Path, url: str) -> str:
+def said(home: Path, url: str) -> str:
     """What a command that wants the store says."""
     done = process("key", "list", HATCHWAY_HOME=str(home), HATCHWAY_STORE=url, HATCHWAY_KEYS="store")
     assert "Traceback" not in done.stderr
@@ -76,16 +78,16 @@ def test_a_certificate_that_is_none_of_ours(secure: Secure, tmp_path: Path) -> N
     finally:
         lone.close()
     other = Authority(tmp_path, "other").path
-    assert "certificate verify failed" in told(tmp_path / "home", f"{secure.url}?ssl_ca_certs={other}")
-    assert "missing.pem: " in told(tmp_path / "home", f"{secure.url}?ssl_ca_certs={tmp_path}/missing.pem")
+    assert "certificate verify failed" in said(tmp_path / "home", f"{secure.url}?ssl_ca_certs={other}")
+    assert "missing.pem: " in said(tmp_path / "home", f"{secure.url}?ssl_ca_certs={tmp_path}/missing.pem")
 
 
 def test_a_certificate_of_another_host(tmp_path: Path) -> None:
     """The authority's word for another address than the one that was dialled is none."""
     secure = Secure(tmp_path, "127.0.0.9")
     try:
-        said = told(tmp_path / "home", f"{secure.url}?ssl_ca_certs={secure.authority.path}")
-        assert "certificate verify failed: IP address mismatch" in said
+        words = said(tmp_path / "home", f"{secure.url}?ssl_ca_certs={secure.authority.path}")
+        assert "certificate verify failed: IP address mismatch" in words
     finally:
         secure.server.close()
 
@@ -95,10 +97,59 @@ def test_a_server_that_wants_a_certificate(secure: Secure, tmp_path: Path) -> No
     assert speak(secure.server.port, "CONFIG", "SET", "tls-auth-clients", "yes") == b"+OK\r\n"
     named = f"{secure.url}?ssl_ca_certs={secure.authority.path}"
     home = tmp_path / "home"
-    assert "the fleet's store can't be reached" in told(home, named)
+    assert "the fleet's store can't be reached" in said(home, named)
     certificate, key = secure.authority.issue("engine")
-    assert "no authorized keys" in told(home, f"{named}&ssl_certfile={certificate}&ssl_keyfile={key}")
-    assert "ssl_certfile" in told(home, f"{named}&ssl_certfile={key}&ssl_keyfile={key}")
+    assert "no authorized keys" in said(home, f"{named}&ssl_certfile={certificate}&ssl_keyfile={key}")
+    assert "ssl_certfile" in said(home, f"{named}&ssl_certfile={key}&ssl_keyfile={key}")
+
+
+def test_sentinel_over_tls(tmp_path: Path) -> None:
+    """Sentinels, primary and replica all behind one authority's certificates; without it none is believed."""
+    secure = Secure(tmp_path, "127.0.0.1", "--tls-replication", "yes")
+    replicated = ("--tls-replication", "yes", "--replicaof", "127.0.0.1", str(secure.port))
+    tls = ("--tls-port", str(free_port()), "--tls-auth-clients", "no")
+    files = [part for name, path in secure.files.items() for part in (f"--{name}", str(path))]
+    replica = RedisServer(tmp_path / "replica", *tls, *files, *replicated)
+    watcher = Watcher(tmp_path / "watcher", secure)
+    try:
+        replica.start()
+        watcher.start()
+        until(watcher.knows_all, 60, what="the sentinel")
+        address = f"rediss+sentinel://127.0.0.1:{watcher.tls_port}/fleet"
+        with (
+            fleet(tmp_path, f"{address}?ssl_ca_certs={secure.authority.path}") as (engine,),
+            closing(client(engine)) as http,
+        ):
+            assert inspect(engine, sign_in(http)) == 200
+        assert "No primary found" in said(tmp_path / "home", address)
+    finally:
+        for server in (watcher, replica, secure.server):
+            server.close()
+
+
+class Watcher(RedisServer):
+    """The one sentinel of a store that speaks TLS."""
+
+    def __init__(self, folder: Path, secure: Secure) -> None:
+        super().__init__(folder)
+        self._secure, self.tls_port = secure, free_port()
+
+    def start(self) -> RedisServer:
+        self.folder.mkdir()
+        path = self.folder / "sentinel.conf"
+        files = "".join(f"{name} {file}\n" for name, file in self._secure.files.items())
+        path.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {self.folder}\nlogfile {self.folder}/log\n"
+            f"tls-port {self.tls_port}\ntls-auth-clients no\ntls-replication yes\n{files}"
+            f"sentinel monitor fleet 127.0.0.1 {self._secure.port} 1\n"
+        )
+        self._process = subprocess.Popen([SERVER, str(path), "--sentinel"])
+        until(lambda: speak(self.port, "PING").startswith(b"+PONG"), what="a sentinel")
+        return self
+
+    def knows_all(self) -> bool:
+        told = speak(self.port, "INFO", "sentinel")
+        return b"slaves=1" in told and b"status=ok" in told
 
 
 def listed_user() -> str:

@@ -8,11 +8,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 if TYPE_CHECKING:
     import ssl
 
-SCHEMES = ("redis", "rediss", "unix", "redis+sentinel")
+SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 
 
 TLS = {"ssl_ca_certs": "ca", "ssl_certfile": "certificate", "ssl_keyfile": "key"}
-"""What may stand after the `?` of a `rediss://` address, as Redis' own clients for Python spell it."""
+"""What may stand after the `?` of an address with TLS, as Redis' own clients for Python spell it."""
 
 
 class RedisTls(NamedTuple):
@@ -72,11 +72,11 @@ def read_address(text: str) -> RedisAddress:
     if scheme == "unix":
         return RedisAddress(text)
     try:
-        return _sentinels(text, rest) if scheme == "redis+sentinel" else _server(text)
+        return _sentinels(text, rest) if scheme.endswith("+sentinel") else _server(text)
     except ValueError:
         raise ValueError(
             "an address such as redis://host:6379/0 or redis+sentinel://host1,host2:26379/service is wanted;"
-            f" after rediss://host:6379/0? may stand {', '.join(TLS)}"
+            f" one that begins with rediss may end in ?NAME=FILE, NAME being {', '.join(TLS)}"
         ) from None
 
 
@@ -85,20 +85,22 @@ def _server(text: str) -> RedisAddress:
     database = parts.path.strip("/")
     if not parts.hostname or not (database or "0").isdigit() or parts.port == 0:  # a port out of range raises by itself
         raise ValueError
-    if parts.scheme == "redis" and not parts.query:
-        return RedisAddress(text)
-    given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-    if (
-        parts.scheme == "redis"
-        or not given.keys() <= TLS.keys()
-        or ("ssl_keyfile" in given) > ("ssl_certfile" in given)
-    ):
+    return RedisAddress(text, _tls(text, parts.query))
+
+
+def _tls(text: str, query: str) -> RedisTls | None:
+    given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    if text.startswith("rediss"):
+        if not given.keys() <= TLS.keys() or ("ssl_keyfile" in given) > ("ssl_certfile" in given):
+            raise ValueError
+        return RedisTls(**{TLS[name]: value for name, value in given.items()})
+    if given:
         raise ValueError
-    return RedisAddress(text, RedisTls(**{TLS[name]: value for name, value in given.items()}))
+    return None
 
 
 def _sentinels(text: str, rest: str) -> RedisAddress:
-    rest, _, _ = rest.partition("?")
+    rest, _, query = rest.partition("?")
     credentials, _, where = rest.rpartition("@")
     hosts, _, path = where.partition("/")
     service, _, database = path.partition("/")
@@ -107,7 +109,7 @@ def _sentinels(text: str, rest: str) -> RedisAddress:
     user, _, password = credentials.partition(":")
     return RedisAddress(
         text,
-        None,
+        _tls(text, query),
         tuple(_host(one) for one in hosts.split(",")),
         service,
         unquote(user) or None,

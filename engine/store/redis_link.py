@@ -22,6 +22,9 @@ PATIENCE = 1.0
 RETRY_AFTER = 2
 """Seconds after which a client may ask again."""
 
+CONNECTIONS = 64
+"""To one server at most."""
+
 BROKEN = 3.0
 """Seconds without one answer, after which all connections are made anew."""
 
@@ -57,19 +60,20 @@ class RedisLink:
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Any]:
         never = self._coredis.retry.NoRetryPolicy()
-        more: dict[str, Any] = {"connect_timeout": PATIENCE, "max_connections": 64}
+        more: dict[str, Any] = {"connect_timeout": PATIENCE}
         if self.address.tls is not None:
             more["ssl_context"] = self.address.tls.context()
         if not self.address.sentinels:
-            client = self._coredis.Redis.from_url(self.address.url, retry_policy=never, decode_components=True, **more)
+            client = self._coredis.Redis.from_url(
+                self.address.url, retry_policy=never, decode_components=True, max_connections=CONNECTIONS, **more
+            )
             async with client:
                 yield client
             return
         location = self._coredis.connection.TCPLocation
-        del more["max_connections"]
         sentinel = self._coredis.Sentinel(
             [location(host, port) for host, port in self.address.sentinels],
-            sentinel_kwargs={"connect_timeout": PATIENCE},
+            sentinel_kwargs=dict(more),
             retry_policy=never,
             username=self.address.username,
             password=self.address.password,
