@@ -16,7 +16,7 @@ from engine.settings import Settings
 from engine.store.protocol import AlreadyUsed, Once, Store
 from engine.trust import permissions
 from engine.trust.authorized_keys import AuthorizedKeys, Entry
-from engine.trust.challenges import ANY, Challenge, Challenges, decode_signature
+from engine.trust.challenges import ANY, Challenge, Challenges, decode_signature, encode
 from engine.trust.keys import PublicKey
 from engine.trust.limits import Shared, limit_of
 from engine.trust.signers import signer_of
@@ -130,7 +130,8 @@ class Sessions:
             now + (age.key if method == "key" else age.pairing),
             sys.intern(origin.address or ""),
         )
-        name = secrets.token_urlsafe(12)
+        # The time comes first, so that sessions of one moment stand together in the store, and are written together.
+        name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
         outcome = await self._runtime.create(
             "session",
             name,

@@ -80,6 +80,22 @@ def recognise(data: bytes, begin: int, header_bytes: int) -> Plain | None:
     if match is None or match.end() - begin > header_bytes:
         return None
     method, target, lines = match.groups()
+    fields = _fields(lines)
+    if fields is None:
+        return None
+    headers, length = fields
+    begin, end = match.end(), match.end() + (length or 0)
+    if (length is None) != (method == b"GET") or len(data) < end:
+        return None
+    return Plain(method, target, headers, data[begin:end], end)
+
+
+@lru_cache(maxsize=128)
+def _fields(lines: bytes) -> tuple[Headers, int | None] | None:
+    """Header lines taken apart, and the length of the body, if one is told; None where they are not plain.
+
+    A client sends the same ones again and again.
+    """
     headers = []
     for line in lines.split(b"\r\n")[:-1]:
         name, _, value = line.partition(b":")
@@ -87,13 +103,10 @@ def recognise(data: bytes, begin: int, header_bytes: int) -> Plain | None:
     fields = dict(headers)
     if b"host" not in fields or not NEVER.isdisjoint(fields) or (len(fields) < len(headers) and _doubled(headers)):
         return None
-    end = match.end()
     length = fields.get(b"content-length")
-    if method == b"GET":
-        return Plain(method, target, tuple(headers), b"", end) if length is None else None
-    if length is None or LENGTH.fullmatch(length) is None or len(data) < end + int(length):
+    if length is not None and LENGTH.fullmatch(length) is None:
         return None
-    return Plain(method, target, tuple(headers), data[end : end + int(length)], end + int(length))
+    return tuple(headers), None if length is None else int(length)
 
 
 def _doubled(headers: Sequence[tuple[bytes, bytes]]) -> bool:

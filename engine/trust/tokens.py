@@ -68,7 +68,7 @@ class Tokens:
         Written out here: PyJWT's encoding costs more than the signature.
         """
         now = int(self._clock.wall())
-        name = secrets.token_urlsafe(12)
+        name = encode(secrets.token_bytes(12))
         said = Payload(self._engine, self._engine, subject, session, name, now, expires_at, permissions)
         text = f"{self._header}.{encode(_to_json(said))}"
         return f"{text}.{encode(self._key.sign(text.encode()))}"

@@ -55,9 +55,9 @@ def main() -> int:
         if not asked.parts or name in asked.parts:
             print(f"measuring {name} ...", file=sys.stderr, flush=True)
             measure(results, plan)
+            if asked.json:  # after each part: an hour's figures must not be lost to the last one's failure
+                asked.json.write_text(json.dumps(results.to_json(), indent=1) + "\n")
     before = load(asked.compare) if asked.compare else None
-    if asked.json:
-        asked.json.write_text(json.dumps(results.to_json(), indent=1) + "\n")
     print(results.table(PROMISES, before))
     if results.missing:
         print(f"\nmissing here, and left out: {', '.join(results.missing)}")
