@@ -9,13 +9,11 @@ from typing import Any
 import trio
 
 from api.http.app import make_app
-from engine import files
 from engine.engine import open_engine
 from engine.settings import Settings
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.permissions import FIVE, MASTER
 from tests.containers import Place
-from tests.fakes import Browser, Reply, key, sign_in
+from tests.fakes import Browser, Reply, sign_in
+from tests.processes import prepare
 
 PATH = "/api/platform/singularity/instance/"
 
@@ -46,11 +44,7 @@ class Doors:
 
 @asynccontextmanager
 async def doors(place: Place, **settings: Any) -> AsyncIterator[Doors]:
-    if not (place.home / "authorized_keys").exists():
-        files.write_private(place.home / "private-key.pem", key("own").pem())
-        keys = AuthorizedKeys(place.home / "authorized_keys")
-        keys.register(key("own").public, (MASTER,), own=True)
-        keys.register(key().public, FIVE)
+    prepare(place.home)
     usual = {"image_folders": (str(place.images),), "volume_roots": (str(place.volumes),)}
     known = Settings(**usual | settings)
     async with open_engine(place.home, lambda: known) as engine:

@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 
 from api.http.app import make_app
-from engine import files
 from engine.engine import open_engine
 from engine.platform import jobs
 from engine.settings import Settings, SlurmSettings
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.permissions import FIVE, MASTER
 from tests.cluster import Cluster, running_cluster
 from tests.containers import Place
-from tests.fakes import Browser, key, sign_in
+from tests.fakes import Browser, sign_in
 from tests.instance_doors import Doors
+from tests.processes import prepare
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +45,7 @@ def at_cluster(cluster: Cluster | None) -> Iterator[Cluster | None]:
 @asynccontextmanager
 async def doors(place: Place, **slurm: Any) -> AsyncIterator[Doors]:
     """An engine on the cluster, and a browser signed in at it."""
-    if not (place.home / "authorized_keys").exists():
-        files.write_private(place.home / "private-key.pem", key("own").pem())
-        keys = AuthorizedKeys(place.home / "authorized_keys")
-        keys.register(key("own").public, (MASTER,), own=True)
-        keys.register(key().public, FIVE)
+    prepare(place.home)
     images, volumes = (str(place.images),), (str(place.volumes),)
     known = Settings(platform="slurm", image_folders=images, volume_roots=volumes, slurm=SlurmSettings(**slurm))
     async with open_engine(place.home, lambda: known) as engine:

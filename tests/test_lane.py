@@ -14,7 +14,8 @@ from api.server import Lane, LaneRequest, ServerLimits
 from api.transport.h1 import origin_form, refusal
 from api.transport.lane import LaneAnswer, Plain, encode, recognise
 from tests.fakes import effort
-from tests.wire import GET, Told, lane_of, serving
+from tests.server_apps import Told, lane_of
+from tests.wire import GET, serving
 
 LIMIT = 16 * 1024
 DATE = (b"date", b"Sat, 01 Jan 2000 00:00:00 GMT")

@@ -12,7 +12,8 @@ import trio
 from trio.testing import MockClock
 
 from api.server import ServerLimits
-from tests.wire import GET, Served, Told, bare_app, lane_of, quart_app, serving
+from tests.server_apps import Told, bare_app, lane_of, quart_app
+from tests.wire import GET, Served, serving
 
 BIG = 16 * 1024 * 1024
 

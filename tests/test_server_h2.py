@@ -14,7 +14,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.wire import Client, Served, Told, bare_app, quart_app, serving
+from tests.server_apps import Told, bare_app, quart_app
+from tests.wire import Client, Served, serving
 
 
 class Streams:

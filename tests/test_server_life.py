@@ -16,7 +16,8 @@ from trio.testing import MockClock
 from api.server import open_sockets, serve
 from api.transport.pinned import check_hypercorn
 from engine.errors import EngineUnavailable
-from tests.wire import GET, Told, bare_app, certificate, server_context, serving
+from tests.server_apps import Told, bare_app
+from tests.wire import GET, certificate, server_context, serving
 
 
 async def test_an_app_that_fails(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,8 @@ import trio
 from trio.testing import MockClock
 
 from api.server import ServerLimits
-from tests.wire import GET, Client, Served, lane_of, serving
+from tests.server_apps import lane_of
+from tests.wire import GET, Client, Served, serving
 
 POST = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
 
