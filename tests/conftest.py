@@ -70,7 +70,6 @@ ONE_USERS_INSTANCES = (
     "apptainer",
     "client_instances",
     "cli_instances",
-    "fleet_instances",
     "instance_doors",
     "instance_gates",
     "registry",

@@ -26,8 +26,6 @@ def in_a_fleet(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 test_the_three_items = one_host.test_the_three_items
 test_six_starts_of_one_name = one_host.test_six_starts_of_one_name
-test_a_foreign_instance_of_that_name = one_host.test_a_foreign_instance_of_that_name
-test_an_instance_killed_from_outside = one_host.test_an_instance_killed_from_outside
 test_the_log = one_host.test_the_log
 test_a_failed_start_has_the_runtimes_code = one_host.test_a_failed_start_has_the_runtimes_code
 test_a_command_outlives_the_engine = one_host.test_a_command_outlives_the_engine

@@ -4,59 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from typing import Any
 
 import httpx
 import pytest
 
 from tests.containers import LONG, left_clean, living, new_name
 from tests.fleet import client, fleet
-from tests.processes import EngineProcess, sign_in
+from tests.fleet_doors import HOST, Door
+from tests.processes import sign_in
 from tests.redis_server import RedisServer, speak, until
 
 AS_ORDINARY_USER = True
 pytest_plugins = ["tests.ordinary"]
 pytestmark = [pytest.mark.apptainer, pytest.mark.redis, pytest.mark.process]
-
-PATH = "/api/platform/singularity/instance/"
-HOST = socket.gethostname()
-
-
-class Door:
-    """One engine of the fleet, and a client that is signed in to all of them."""
-
-    def __init__(self, engine: EngineProcess, http: httpx.Client, token: str) -> None:
-        self.engine, self.http = engine, http
-        self.headers = {"Authorization": f"Bearer {token}"}
-
-    def ask(self, method: str, path: str = "", **more: Any) -> httpx.Response:
-        url = f"{self.engine.url}{PATH}{path}"
-        return self.http.request(method, url, headers=self.headers, timeout=60, **more)
-
-    def start(self, name: str, *command: str, **more: Any) -> httpx.Response:
-        return self.ask("POST", json={"image": "box.sif", "identity": name, "command": list(command)} | more)
-
-    def show(self, name: str) -> dict[str, Any]:
-        shown: dict[str, Any] = self.ask("GET", f"{name}/").json()
-        return shown
-
-    def names(self, *among: str) -> list[str]:
-        """Those of them that are listed, in the list's order."""
-        return [row["identity"] for row in self.ask("GET").json()["instances"] if row["identity"] in among]
-
-    def follow(self, name: str, came: list[tuple[float, bytes]]) -> None:
-        """The pieces of a followed log, each with its time, until it ends or breaks off."""
-        url = f"{self.engine.url}{PATH}{name}/log/?follow=true"
-        with self.http.stream("GET", url, headers=self.headers, timeout=60) as answer:
-            assert answer.status_code == 200
-            for piece in answer.iter_raw():
-                came.append((time.monotonic(), piece))
 
 
 class Two:
