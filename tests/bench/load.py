@@ -91,7 +91,7 @@ def wrk(
 
 def latency(percent: int, told: str) -> float:
     """Seconds that so many of a hundred took, from the table of latencies: other lines end in a percentage too."""
-    return _seconds(_find(rf"(?m)^ +{percent}% +(\S+)$", told))
+    return _seconds(_find(rf"(?m)^ +{percent}% +(\S+) *$", told))
 
 
 def _form_script(body: str) -> str:
