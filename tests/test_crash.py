@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.trust.authorized_keys import AuthorizedKeys
+from tests.doors import wait_until
 from tests.fakes import effort, key
 from tests.people_at_work import Load
 from tests.processes import EngineProcess, running_engine
@@ -28,9 +29,11 @@ def test_killed_under_load(home: Path) -> None:
     load = Load(engine)
     try:
         engine.start()
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
             load.start()
             time.sleep(random.uniform(0.05, 0.6))
+            if number == ROUNDS - 1:  # on a busy machine nothing of one kind may have come through yet
+                wait_until(lambda: all((load.live, load.ended, load.registered)), "each kind was answered")
             engine.kill()
             load.join()
             engine.start()
@@ -38,7 +41,6 @@ def test_killed_under_load(home: Path) -> None:
     finally:
         load.join()
         engine.close()
-    assert min(map(len, (load.live, load.ended, load.registered))) > 0
 
 
 def test_killed_in_its_first_start(home: Path) -> None:
