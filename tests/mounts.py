@@ -124,7 +124,7 @@ def everywhere(mounts: Mounts, method: str, target: str, *headers: str, body: by
                 port=port,
                 body=body,
                 host=host.replace("PORT", str(port)) or None,
-                close=False,  # the lane leaves requests that speak of the connection
+                close=False,  # the lane leaves requests that end the connection
             )
             for port in mounts.ports
         ],

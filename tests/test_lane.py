@@ -30,6 +30,7 @@ TAKEN = [
     VERIFY,
     GET % (b"/?a=b&c=%20", b"Accept: */*\r\nX-Empty:\r\nX-Spaces: \t a  b \t\r\nx-lower:1\r\n"),
     GET % (b"/", b"X-A: 1\r\n" * 39),
+    GET % (b"/", b"Connection: Keep-Alive\r\n"),
     b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
 ]
 
@@ -50,7 +51,10 @@ LEFT = [
     GET % (b"/caf\xc3\xa9", b""),
     GET % (b"/", b"Host: x\r\n"),
     GET % (b"/", b"Connection: close\r\n"),
-    GET % (b"/", b"Connection: keep-alive\r\n"),
+    GET % (b"/", b"Connection: keep-alive, close\r\n"),
+    GET % (b"/", b"Connection: keep-alive, X-A\r\n"),
+    GET % (b"/", b"Connection: keep-alive\r\nConnection: close\r\n"),
+    GET % (b"/", b"Connection:\r\n"),
     GET % (b"/", b"Transfer-Encoding: chunked\r\n"),
     GET % (b"/", b"Upgrade: h2c\r\n"),
     GET % (b"/", b"Expect: 100-continue\r\n"),
@@ -144,7 +148,21 @@ PIECES = [
     ),
     *(b"Host: x\r\n", b"Connection: close\r\n", b"Transfer-Encoding: chunked\r\n", b"Content-Length: 5\r\n"),
     *(b"Content-Length: 13\r\n", b"Expect: 100-continue\r\n", b"Upgrade: h2c\r\n", b"Authorization: Bearer x\r\n"),
-    *(b"X: y\r\n", b"-1", b"+1", b"0x5", b"1_3", b"3", b"13", b"0", b"9" * 25, b"X: " + b"a" * 16300 + b"\r\n"),
+    *(
+        b"Connection: keep-alive\r\n",
+        b"keep-alive",
+        b"close",
+        b"X: y\r\n",
+        b"-1",
+        b"+1",
+        b"0x5",
+        b"1_3",
+        b"3",
+        b"13",
+        b"0",
+        b"9" * 25,
+        b"X: " + b"a" * 16300 + b"\r\n",
+    ),
 ]
 
 

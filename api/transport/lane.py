@@ -18,10 +18,13 @@ PLAIN = re.compile(
 
 LENGTH = re.compile(rb"[0-9]{1,7}")
 
-NEVER = frozenset({b"connection", b"transfer-encoding", b"upgrade", b"expect"})
+NEVER = frozenset({b"transfer-encoding", b"upgrade", b"expect"})
 """What changes how a connection goes on, or how a body is read."""
 
-SINGLE = (b"host", b"authorization", b"content-length", b"content-type")
+GOES_ON = b"keep-alive"
+"""The one thing that may be said of the connection: it is so anyhow, but most clients and proxies say it."""
+
+SINGLE = (b"host", b"authorization", b"content-length", b"content-type", b"connection")
 """What must not be there twice."""
 
 
@@ -102,6 +105,8 @@ def _fields(lines: bytes) -> tuple[Headers, int | None] | None:
         headers.append((name.lower(), value.strip()))
     fields = dict(headers)
     if b"host" not in fields or not NEVER.isdisjoint(fields) or (len(fields) < len(headers) and _doubled(headers)):
+        return None
+    if fields.get(b"connection", GOES_ON).lower() != GOES_ON:
         return None
     length = fields.get(b"content-length")
     if length is not None and LENGTH.fullmatch(length) is None:
