@@ -138,7 +138,7 @@ def edited(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch, *pieces: bytes
 def test_a_file_is_believed_once_it_stands_still(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of it, nothing, half of it again: none of these is what the editor leaves in the end."""
     whole = f"{LINE} a\n{B.openssh()} b\n".encode()
-    editor = edited(keys, monkeypatch, whole[:500], b"", whole[:300], whole[:700], whole)
+    editor = edited(keys, monkeypatch, whole[:500], b"", whole[:700], whole[:300], whole)
     assert granted(keys) == {"a": FIVE, "b": FIVE}
     assert editor.waits == 5
     assert granted(keys) == {"a": FIVE, "b": FIVE}
