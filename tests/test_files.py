@@ -219,6 +219,9 @@ def test_a_key_file_of_anybody_is_read_up_to_its_limit(folder: Path) -> None:
     (folder / "large").write_bytes(b"x" * 65537)
     os.mkfifo(folder / "pipe")
     assert len(files.read_small(folder / "fits")) == 65536
+    with pytest.raises(FileRefused, match="larger than 64 KiB"):
+        files.read_small(folder / "large")
+    assert len(files.read_small(folder / "large", 65537)) == 65537
     for path in (folder / "large", folder / "pipe", folder, Path("/dev/zero")):
         with pytest.raises(FileRefused):
             files.read_small(path)

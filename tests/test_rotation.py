@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from engine import files
-from engine.errors import EngineUnavailable, KeyRefused
+from engine.errors import EngineUnavailable, FileRefused, KeyRefused
 from engine.trust import keys as key_room
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.key_edits import Edit
@@ -79,6 +79,17 @@ def test_without_a_key_there_is_nothing_to_rotate(home: Path) -> None:
     with pytest.raises(EngineUnavailable, match=r"token-key\.pem is missing"):
         rotate_token_key(home, Hands())
     assert [path.name for path in home.iterdir()] == ["rotation.lock"]
+
+
+def test_a_folder_that_others_may_enter_gets_no_new_key(home: Path, own: AuthorizedKeys) -> None:
+    """It is refused as at a start, with the command that closes it."""
+    files.write_private(home / "token-key.pem", token_key_pem(generate_token_key()))
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    home.chmod(0o755)
+    for rotate in (lambda: rotate_engine_key(home, own.edit), lambda: rotate_token_key(home, Hands(2e9))):
+        with pytest.raises(FileRefused, match="chmod 700"):
+            rotate()
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
 
 
 def test_the_old_token_key_verifies_for_as_long_as_a_token_may_live(home: Path) -> None:
