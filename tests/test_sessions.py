@@ -14,6 +14,7 @@ from engine.clock import SystemClock, TrioClock
 from engine.engine import Engine
 from engine.errors import SignatureRefused
 from engine.records import NOBODY, Origin
+from engine.store import sqlite
 from engine.trust.permissions import FIVE
 from engine.trust.rotation import rotate_token_key
 from tests.fakes import ROOT, Browser, jump, key, sign_in, signed, virtual_engine, watch_of
@@ -229,8 +230,11 @@ async def test_every_step_and_refusal_is_a_record(browser: Browser, engine: Engi
     assert all(secret not in text for secret in (session["token"], nonce, body["signature"]))
 
 
-async def test_a_store_that_fails_is_a_503_and_burns_nothing(browser: Browser, engine: Engine) -> None:
+async def test_a_store_that_fails_is_a_503_and_burns_nothing(
+    browser: Browser, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is answered that is not stored; the same signature works once the store does."""
+    monkeypatch.setattr(sqlite, "PATIENCE", 0.1)
     nonce = (await browser.get("/api/auth/challenge/")).json()["nonce"]
     session = await sign_in(browser)
     execute = engine.store._connection.execute  # type: ignore[attr-defined]
