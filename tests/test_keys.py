@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from base64 import encodebytes
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from engine.errors import KeyRefused
 from engine.trust import weak_keys
-from engine.trust.keys import PassphraseWanted, PublicKey, read_private_key, read_public_half, read_public_key
+from engine.trust.keys import (
+    PassphraseWanted,
+    PrivateKey,
+    PublicKey,
+    read_private_key,
+    read_public_half,
+    read_public_key,
+)
 from tests.fakes import ROOT, key, vectors
 from tests.key_data import BASELINE, MANIFEST, OWN, refusal
 
@@ -35,12 +43,18 @@ def test_each_public_key_of_the_corpus_gets_its_verdict(name: str) -> None:
     assert public.comment == ""
 
 
+@cache
+def private_key(name: str) -> PrivateKey:
+    """A key of the corpus. Showing that the primes of one of 8192 bits are primes takes seconds."""
+    return read_private_key((OWN / name).read_bytes())
+
+
 @pytest.mark.parametrize("name", MANIFEST["signin_private"])
 def test_each_private_key_of_the_corpus_gets_its_verdict(name: str) -> None:
     """PKCS#1 and PKCS#8 are read; the rest is refused, an OpenSSH key with the contract's hint."""
     expect, data = MANIFEST["signin_private"][name], (OWN / name).read_bytes()
     if expect == "accept":
-        assert read_private_key(data).public.bits >= 2048
+        assert private_key(name).public.bits >= 2048
     elif "passphrase" in expect:
         assert isinstance(refusal(read_private_key, data), PassphraseWanted)
         assert read_private_key(data, b"x").identity == BASELINE
@@ -173,7 +187,7 @@ def test_the_own_key_is_read_as_any_private_key(name: str) -> None:
     """A file that no private key could be read from is refused for the same reason; another has the same half."""
     data = (OWN / name).read_bytes()
     if MANIFEST["signin_private"][name].startswith("accept"):
-        assert read_public_half(data) == read_private_key(data).public
+        assert read_public_half(data) == private_key(name).public
     else:
         assert refusal(read_public_half, data).detail == refusal(read_private_key, data).detail
 
