@@ -217,6 +217,7 @@ def test_a_full_disk(engine: EngineProcess) -> None:
             assert {inspect(client, token) for token in tokens} == {200}
             resource.prlimit(engine.process.pid, resource.RLIMIT_FSIZE, unlimited)
             tokens.append(sign_in(client)["token"])
+            assert client.get("/readyz").status_code == 200
             largest = max(path.stat().st_size for path in engine.home.glob("engine.db*"))
         assert client.post("/api/auth/logout/", headers=bearer(tokens.pop(1))).status_code == 204
     engine.kill()

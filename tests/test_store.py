@@ -169,10 +169,12 @@ async def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     store.define({"session": Facts})
     await store.commit(create("a"))
     store._connection.execute("PRAGMA max_page_count = 1")
+    store.check()
     with pytest.raises(StoreUnavailable):
         await store.commit(Change("session", "large", 0, stored(1, note="x" * 400_000)))
     store._connection.execute("PRAGMA max_page_count = 1000000")
     await store.commit(create("b"))
+    store.check()
     assert await store.load("session", "a") == stored(1)
     store.close()
 
@@ -209,10 +211,35 @@ async def test_a_foreign_writer_that_never_ends_is_told(tmp_path: Path, monkeypa
     foreign.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="locked"):
         await store.commit(create("a"))
+    with pytest.raises(StoreUnavailable, match="locked"):
+        store.check()
     foreign.execute("ROLLBACK")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        store.check()  # it has been tried this second
+    store._next_probe = 0
+    store.check()
     await store.commit(create("b"))
     assert [name for name, _ in await store.live("session")] == ["b"]
     foreign.close()
+    store.close()
+
+
+async def test_a_file_that_was_taken_away_is_missed(tmp_path: Path) -> None:
+    """What was written to it would be gone at the next start: nothing is acknowledged, until it is back."""
+    path = tmp_path / "engine.db"
+    store = SQLiteStore(path, SystemClock())
+    store.define({"session": Facts})
+    path.rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="moved or removed"):
+            await store.commit(create("a"))
+        with pytest.raises(StoreUnavailable, match="moved or removed"):
+            store.check()
+        path.write_bytes((tmp_path / "elsewhere").read_bytes())  # the same in another file is not the same
+    (tmp_path / "elsewhere").rename(path)
+    await store.commit(create("b"))
+    store.check()
+    assert [name for name, _ in await store.live("session")] == ["b"]
     store.close()
 
 

@@ -62,6 +62,9 @@ class SharedInstances:
     async def identity(self) -> str:
         return await self._own.identity()
 
+    def check(self) -> None:
+        self._own.check()
+
     def size(self) -> int:
         return self._own.size()
 

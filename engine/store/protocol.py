@@ -100,5 +100,8 @@ class Store(Protocol):
     async def identity(self) -> str:
         """The name of the engine, or the fleet, that this store is the memory of: `iss` and `aud` of its tokens."""
 
+    def check(self) -> None:
+        """Raises StoreUnavailable where it is known that a change can't be stored now."""
+
     def size(self) -> int:
         """Bytes it takes on its medium, 0 for memory."""

@@ -113,6 +113,9 @@ class RedisStore:
         agreed: bytes = await self.link.call(lambda client: client.get(key))
         return agreed
 
+    def check(self) -> None:
+        """Its fleet tells, which asks all the time: `Fleet.check_fresh`."""
+
     def size(self) -> int:
         return 0  # its server's own tools tell
 

@@ -35,6 +35,9 @@ MIGRATIONS = {
 GROUP = 256
 """Changes that share one transaction, more or less; one that can't be made leaves no trace in it."""
 
+PROBED = 1.0
+"""Seconds between two questions to a store that failed whether it can be written again."""
+
 PATIENCE, PAUSE = 5.0, 0.05
 """Seconds that a commit waits for a foreign writer to let go of the file, and between two tries."""
 
@@ -53,6 +56,9 @@ class SQLiteStore:
         self._types: dict[str, type[msgspec.Struct]] = {}
         self._encode = msgspec.msgpack.Encoder().encode
         self._connection = _open(path)
+        self._file = _file(path)
+        self._failed: str | None = None
+        self._next_probe = -float("inf")
         self._connection.execute("PRAGMA busy_timeout = 0")
         # Nonces die with the engine that made them, and its elapsed seconds with the host's boot.
         self._connection.execute("DELETE FROM used")
@@ -154,7 +160,7 @@ class SQLiteStore:
                 break
             except sqlite3.Error as error:
                 if time.monotonic() > until:
-                    return _unavailable(error, len(changes))
+                    return self._fail(error, len(changes))
             time.sleep(PAUSE)
         return self._end(self._make(changes))
 
@@ -169,16 +175,20 @@ class SQLiteStore:
         """Commit what `_make` made."""
         if self._connection.in_transaction:
             try:
+                if _file(self._path) != self._file:
+                    raise sqlite3.OperationalError(GONE)
                 self._sweep(self._connection.execute)
                 self._connection.execute("COMMIT")
             except sqlite3.Error as error:
                 return self._fail(error, len(errors))
+            self._failed = None
         return errors
 
     def _fail(self, error: Exception, count: int) -> list[BaseException | None]:
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("ROLLBACK")
-        return _unavailable(error, count)
+        self._failed = str(error)
+        return [_unavailable(self._failed)] * count
 
     def _attempt(self, execute: Callable[..., sqlite3.Cursor], change: Change) -> BaseException | None:
         """One change, whole or not at all. (A savepoint would say so in two statements more.)"""
@@ -224,12 +234,44 @@ class SQLiteStore:
     async def identity(self) -> str:
         return self._identity
 
+    def check(self) -> None:
+        if _file(self._path) != self._file:
+            raise _unavailable(GONE)
+        if self._failed is not None and not self._writing and self._clock.elapsed() >= self._next_probe:
+            self._next_probe = self._clock.elapsed() + PROBED
+            self._probe()
+        if self._failed is not None:
+            raise _unavailable(self._failed)
+
+    def _probe(self) -> None:
+        """Write what is there already: nobody else may try a store whose engine is said not to be ready."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("UPDATE engine SET identity = identity")
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._fail(error, 0)
+        else:
+            self._failed = None
+
     def size(self) -> int:
         return sum(os.stat(file).st_size for file in _files(self._path) if file.exists())
 
 
-def _unavailable(error: Exception, count: int) -> list[BaseException | None]:
-    return [StoreUnavailable(f"the store can't be written ({error}); try again", retry_after=5)] * count
+GONE = "its file was moved or removed under the engine: put it back, or restart the engine"
+
+
+def _unavailable(why: str) -> StoreUnavailable:
+    return StoreUnavailable(f"the store can't be written ({why}); try again", retry_after=5)
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """Which file stands there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _files(path: Path) -> tuple[Path, Path]:
