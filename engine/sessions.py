@@ -215,15 +215,15 @@ class Sessions:
 
     async def renew(self, holder: Holder, origin: Origin) -> SignedIn:
         """The same session, its lifetime counted from now. Raises TokenRefused where a logout came first."""
-        return _signed_in(await self._event(holder.session, "renew", origin, None))
+        return _signed_in(await self._event(holder.session, "renew", origin))
 
     async def logout(self, holder: Holder, origin: Origin) -> None:
         """Every token of the session is dead, durably, when this returns."""
-        await self._event(holder.session, "logout", origin, None)
+        await self._event(holder.session, "logout", origin)
 
-    async def _event(self, name: str, event: str, origin: Origin, cause: str | None) -> Outcome:
+    async def _event(self, name: str, event: str, origin: Origin) -> Outcome:
         try:
-            return await self._runtime.send("session", name, event, origin=origin, cause=cause)
+            return await self._runtime.send("session", name, event, origin=origin)
         except EventRefused as refused:
             raise TokenRefused(refused.cause) from None
 
@@ -244,10 +244,10 @@ class Sessions:
             raise NotFound("no such session")
         await self._revoke(name, origin, "revoked")
 
-    async def end_all_of(self, identities: set[str], origin: Origin = NOBODY, cause: str = "key_unregistered") -> int:
-        """End every session of these identities; how many there were."""
+    async def end_all_of(self, identities: set[str], origin: Origin = NOBODY) -> int:
+        """End every session of these identities, whose keys are authorized no more; how many there were."""
         names = [actor.id for actor in self._runtime.actors("session") if actor.facts.identity in identities]
-        return sum([await self._revoke(name, origin, cause) for name in names])
+        return sum([await self._revoke(name, origin, "key_unregistered") for name in names])
 
     async def end_orphans(self) -> int:
         """End the sessions whose key was taken out of authorized_keys, by hand or while the engine was down."""

@@ -68,7 +68,7 @@ def _refusal(error: dict[str, Any]) -> Refusal:
 
 
 @contextmanager
-def operator_line(home: Path, wait: float | None = WAIT) -> Iterator[OperatorLine]:
+def operator_line(home: Path) -> Iterator[OperatorLine]:
     """A conversation with the engine that runs on `home`. Raises EngineUnavailable where none does."""
     try:
         check_private_dir(home)
@@ -77,7 +77,7 @@ def operator_line(home: Path, wait: float | None = WAIT) -> Iterator[OperatorLin
         raise EngineUnavailable(f"no engine runs on {home}; start one with: hatchway engine start") from None
     with connected:
         _check_peer(connected)
-        connected.settimeout(wait)
+        connected.settimeout(WAIT)
         try:
             yield OperatorLine(connected)
         except TimeoutError:
