@@ -59,7 +59,7 @@ TESTS = {
     "engine/runtime.py": ("runtime", "shared_store", "sessions", "pairings", "instances"),
     "engine/mirror.py": ("runtime", "shared_store", "sessions"),
     "engine/sessions.py": ("sign_in", "sessions", "pairings", "shared_store"),
-    "engine/holders.py": ("sign_in", "sessions"),
+    "engine/holders.py": ("permissions",),
     "engine/pairings.py": ("pairings", "security_pairing", "interleavings"),
     "engine/claims.py": ("pairings",),
     "engine/fleet/lease.py": ("fleet_lease",),

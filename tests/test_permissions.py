@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import InvalidRequest
+from engine.errors import InvalidRequest, PermissionDenied
+from engine.holders import Holder, require
 from engine.trust.permissions import FIVE, MASTER, allows, cut, fold, parse_permissions
 
 NAMES = [*FIVE, *(f"{name}:READ" for name in FIVE)]
@@ -121,3 +122,26 @@ def test_a_list_is_known_names_or_refused(text: str) -> None:
     assert names
     assert set(names) <= set(NAMES)
     assert parse_permissions(",".join(names)) == names
+
+
+@pytest.mark.parametrize(
+    ("held", "needed", "enters"),
+    [
+        (("SHELL",), "SHELL", True),
+        (("SHELL",), "SHELL:READ", True),
+        (("SHELL:READ",), "SHELL", False),
+        (("SHELL",), "AGENT", False),
+        ((), "SHELL:READ", False),
+        (FIVE, MASTER, False),
+        ((MASTER,), MASTER, True),
+        ((MASTER,), "RUNTIME", True),
+    ],
+)
+def test_a_door_lets_in_whoever_holds_what_it_needs(held: tuple[str, ...], needed: str, enters: bool) -> None:
+    """And nobody else: the refusal names the permission that is missing."""
+    holder = Holder("session", "SHA256:one", "key", held, 0)
+    if enters:
+        require(holder, needed)
+    else:
+        with pytest.raises(PermissionDenied, match=needed):
+            require(holder, needed)
