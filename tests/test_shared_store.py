@@ -17,7 +17,7 @@ from engine.errors import EngineUnavailable
 from engine.records import Record, Records
 from engine.runtime import Runtime
 from engine.store.memory import MemoryStore
-from engine.store.protocol import Change
+from engine.store.protocol import Change, Stored
 from engine.store.redis_address import read_address
 from engine.store.redis_link import RedisLink
 from statecharts import session
@@ -136,7 +136,9 @@ async def test_a_dead_engines_sessions_are_swept(
     nursery.start_soon(b.runtime.run)
     await started(a)
     await b.hear({"s": 1})
-    await trio.sleep(LIFETIME + 30)
+    await trio.sleep(LIFETIME + 1.9)
+    assert b.told() == [], "the one that made it comes first, while it lives"
+    await trio.sleep(8.3)
     assert b.told() == [("lifetime_elapsed", "expired")]
 
 
@@ -153,6 +155,32 @@ async def test_what_was_renewed_elsewhere_does_not_expire(
     await trio.sleep(5)
     assert a.told() == [("start", "active")]
     assert a.state == "active"
+
+
+async def test_what_moved_elsewhere_is_told_once(sides: Sides, autojump_clock: MockClock) -> None:
+    """To whoever watches here: from which state to which, and that it is gone. What is known already asks no store."""
+    store, a, b = sides
+    told: list[tuple[str | None, ...]] = []
+    looks: list[list[str]] = []
+    load_many = store.load_many
+
+    async def noted(chart: str, names: list[str]) -> list[Stored | None]:
+        looks.append(names)
+        return await load_many(chart, names)
+
+    b.runtime.on_moved.append(lambda *moved: told.append(moved))
+    b.runtime.observe_moved = lambda *moved: told.append(moved)
+    with patch.object(store, "load_many", noted):
+        await started(a)
+        for event in ("renew", "logout"):
+            for _ in range(2):
+                await b.hear({"s": 1 if event == "renew" else 2, "stranger": 0})
+            await a.send(event)
+        for _ in range(2):
+            await b.hear({"s": 0})
+    steps = [("none", "active"), ("active", "active"), ("active", None)]
+    assert told == [said for step in steps for said in (("session", "s"), ("session", "s", *step))]
+    assert looks == [["s"]] * 3
 
 
 async def test_a_message_never_undoes(sides: Sides, autojump_clock: MockClock) -> None:
