@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from tests.processes import EngineProcess
+from tests.redis_server import until
 
 PATH = "/api/platform/singularity/instance/"
 HOST = socket.gethostname()
@@ -35,6 +36,15 @@ class Door:
     def names(self, *among: str) -> list[str]:
         """Those of them that are listed, in the list's order."""
         return [row["identity"] for row in self.ask("GET").json()["instances"] if row["identity"] in among]
+
+    def live(self) -> list[str]:
+        """Those of the whole fleet that have not ended, once the store is there to tell."""
+        until(lambda: self.ask("GET").status_code == 200, what="the list")
+        return [row["identity"] for row in self.ask("GET").json()["instances"] if row["ended_at"] is None]
+
+    def stop(self, name: str) -> None:
+        """Until it is stopped: store and engines may just be coming back."""
+        until(lambda: self.ask("DELETE", f"{name}/").status_code in (200, 404), 60, what=f"the end of {name}")
 
     def follow(self, name: str, came: list[tuple[float, bytes]]) -> None:
         """The pieces of a followed log, each with its time, until it ends or breaks off."""

@@ -48,9 +48,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two | None]:
                 token = sign_in(clients[0])["token"]
                 doors = [Door(engine, http, token) for engine, http in zip(engines, clients, strict=True)]
                 yield Two(redis, *doors)
-                live = [row for row in doors[0].ask("GET").json()["instances"] if row["ended_at"] is None]
                 with ThreadPoolExecutor() as pool:
-                    list(pool.map(lambda row: doors[0].ask("DELETE", f"{row['identity']}/"), live))
+                    list(pool.map(doors[0].stop, doors[0].live()))
         finally:
             redis.close()
 
