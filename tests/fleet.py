@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 import httpx
 
 from tests.processes import EngineProcess, prepare
+
+BUSY = 20.0
+"""Seconds in which an engine gets a turn on the busiest machine."""
 
 
 class Relay:
@@ -103,6 +107,21 @@ def inspect(engine: EngineProcess, session: dict[str, Any]) -> int:
     """What the engine answers to the session's token."""
     with closing(client(engine)) as http:
         return http.get("/api/auth/inspect/", headers={"Authorization": f"Bearer {session['token']}"}).status_code
+
+
+def insist(ask: Callable[[], httpx.Response]) -> httpx.Response:
+    """What is answered in the end: an engine that got no turn on a busy machine says 503, and to ask again."""
+    until = time.monotonic() + BUSY
+    while (answer := ask()).status_code == 503 and time.monotonic() < until:
+        time.sleep(0.1)
+    return answer
+
+
+def settled(engine: EngineProcess, session: dict[str, Any]) -> int:
+    """As `inspect`, of an engine whose store is there."""
+    with closing(client(engine)) as http:
+        bearer = {"Authorization": f"Bearer {session['token']}"}
+        return insist(lambda: http.get("/api/auth/inspect/", headers=bearer)).status_code
 
 
 def post(engine: EngineProcess, path: str, session: dict[str, Any]) -> httpx.Response:

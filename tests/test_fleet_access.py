@@ -13,7 +13,7 @@ import pytest
 from tests.authority import Authority
 from tests.command import process
 from tests.fakes import ROOT
-from tests.fleet import client, fleet, inspect, member, post
+from tests.fleet import client, fleet, member, post, settled
 from tests.pairs import Console, desk
 from tests.ports import free_port
 from tests.processes import EngineProcess, sign_in
@@ -60,9 +60,9 @@ def test_a_private_authority(secure: Secure, tmp_path: Path) -> None:
             b.start()
             with closing(client(a)) as http:
                 session = sign_in(http)
-            assert inspect(b, session) == 200
+            assert settled(b, session) == 200
             assert post(b, "/api/auth/logout/", session).status_code == 204
-            until(lambda: inspect(a, session) == 401)
+            until(lambda: settled(a, session) == 401)
         finally:
             b.close()
 
@@ -120,7 +120,7 @@ def test_sentinel_over_tls(tmp_path: Path) -> None:
             fleet(tmp_path, f"{address}?ssl_ca_certs={secure.authority.path}") as (engine,),
             closing(client(engine)) as http,
         ):
-            assert inspect(engine, sign_in(http)) == 200
+            assert settled(engine, sign_in(http)) == 200
         assert "No primary found" in said(tmp_path / "home", address)
     finally:
         for server in (watcher, replica, secure.server):
@@ -214,6 +214,6 @@ def walk(a: EngineProcess, b: EngineProcess) -> None:
         console = Console(b, operator.code)
         operator.wait("claimed")
         operator.answer("y")
-        assert inspect(a, console.items()[-1]) == 200
+        assert settled(a, console.items()[-1]) == 200
         console.close()
     assert post(a, "/api/auth/logout/", session).status_code == 204

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -24,8 +25,8 @@ from engine.trust import key_edits
 from engine.trust.keys import PrivateKey, generate_token_key, token_key_pem
 from engine.trust.permissions import FIVE, MASTER
 from tests.fakes import key, signed
-from tests.fleet import Relay, client, inspect, member
-from tests.processes import EngineProcess, sign_in
+from tests.fleet import Relay, client, insist, inspect, member, settled
+from tests.processes import EngineProcess
 from tests.redis_server import RedisServer, redis_store, speak, until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
@@ -86,18 +87,25 @@ def listed(host: EngineProcess) -> dict[str, tuple[str, ...]]:
     return {row["identity"]: tuple(row["permissions"]) for row in rows}
 
 
-def verify(engine: EngineProcess, private: PrivateKey) -> int:
-    """The status of a sign-in with the key."""
+def verified(engine: EngineProcess, private: PrivateKey) -> httpx.Response:
+    """The answer to a sign-in with the key."""
     with closing(client(engine)) as http:
         challenge = http.get("/api/auth/challenge/")
         if challenge.status_code != 200:
-            return challenge.status_code
-        return http.post("/api/auth/verify/", json=signed(challenge.json()["nonce"], private)).status_code
+            return challenge
+        return http.post("/api/auth/verify/", json=signed(challenge.json()["nonce"], private))
+
+
+def verify(engine: EngineProcess, private: PrivateKey) -> int:
+    """The status of a sign-in with the key, at an engine whose store is there."""
+    return insist(lambda: verified(engine, private)).status_code
 
 
 def session_of(engine: EngineProcess, private: PrivateKey) -> dict[str, Any]:
-    with closing(client(engine)) as http:
-        return sign_in(http, private)
+    answer = insist(lambda: verified(engine, private))
+    assert answer.status_code == 200, answer.text
+    session: dict[str, Any] = answer.json()
+    return session
 
 
 def key_ids(engine: EngineProcess) -> list[str]:
@@ -121,11 +129,11 @@ def test_registered_at_one_host_taken_out_at_another(hosts: Hosts) -> None:
     told = json.loads(b.command("key", "unregister", "guest", "--json"))
     assert told == {"identity": guest.identity, "sessions_ended": 2}
     second_passed(time.monotonic())
-    assert {inspect(engine, session) for engine in (a, b) for session in sessions} == {401}
+    assert {settled(engine, session) for engine in (a, b) for session in sessions} == {401}
     assert [verify(engine, guest) for engine in (a, b)] == [401, 401]
     hosts.register(guest)
     until(lambda: verify(a, guest) == 200, what="the key")
-    assert {inspect(engine, session) for engine in (a, b) for session in sessions} == {401}
+    assert {settled(engine, session) for engine in (a, b) for session in sessions} == {401}
     hosts.unregister(guest)
 
 
@@ -138,7 +146,8 @@ def test_narrowed_at_another_host(hosts: Hosts) -> None:
     hosts.register(guest, ("AGENT",))
     second_passed(time.monotonic())
     with closing(client(hosts.b)) as http:
-        told = http.get("/api/auth/inspect/", headers={"Authorization": f"Bearer {session['token']}"}).json()
+        bearer = {"Authorization": f"Bearer {session['token']}"}
+        told = insist(lambda: http.get("/api/auth/inspect/", headers=bearer)).json()
     assert told["permissions"] == ["AGENT"]
 
 
@@ -150,7 +159,7 @@ def test_taken_out_where_no_engine_runs(hosts: Hosts) -> None:
     session = session_of(hosts.b, guest)
     desk.command("key", "unregister", "far")
     second_passed(time.monotonic())
-    assert [inspect(engine, session) for engine in (hosts.a, hosts.b)] == [401, 401]
+    assert [settled(engine, session) for engine in (hosts.a, hosts.b)] == [401, 401]
     hosts.register(guest)
     second_passed(time.monotonic())
     session = session_of(hosts.b, guest)
@@ -158,10 +167,10 @@ def test_taken_out_where_no_engine_runs(hosts: Hosts) -> None:
     try:
         hosts.a.command("key", "unregister", guest.identity)
         second_passed(time.monotonic())
-        assert inspect(hosts.b, session) == 401
+        assert settled(hosts.b, session) == 401
     finally:
         hosts.a.start()
-    assert inspect(hosts.a, session) == 401
+    assert settled(hosts.a, session) == 401
 
 
 def test_the_token_key_is_rotated(hosts: Hosts) -> None:
@@ -169,15 +178,14 @@ def test_the_token_key_is_rotated(hosts: Hosts) -> None:
     a, b = hosts.a, hosts.b
     before, session = key_ids(a), session_of(a, key())
     a.command("key", "rotate-token")
-    second_passed(time.monotonic())
-    assert key_ids(a) == key_ids(b) == [key_ids(a)[0], before[0]]
+    until(lambda: key_ids(a) == key_ids(b) == [key_ids(a)[0], before[0]], what="the new key")
     fresh = session_of(b, key())
-    assert {inspect(engine, one) for engine in (a, b) for one in (session, fresh)} == {200}
+    assert {settled(engine, one) for engine in (a, b) for one in (session, fresh)} == {200}
     b.command("key", "rotate-token", code=1)
     b.command("key", "rotate-token", "--force")
     second_passed(time.monotonic())
-    assert [inspect(engine, session) for engine in (a, b)] == [401, 401]
-    assert [inspect(engine, fresh) for engine in (a, b)] == [200, 200]
+    assert [settled(engine, session) for engine in (a, b)] == [401, 401]
+    assert [settled(engine, fresh) for engine in (a, b)] == [200, 200]
 
 
 def test_without_the_store_nothing_is_answered(hosts: Hosts) -> None:
@@ -190,10 +198,10 @@ def test_without_the_store_nothing_is_answered(hosts: Hosts) -> None:
     hosts.unregister(guest)
     second_passed(time.monotonic())
     assert inspect(hosts.a, session) == 503
-    assert verify(hosts.a, guest) == 503
+    assert verified(hosts.a, guest).status_code == 503
     hosts.a.command("key", "list", code=1)
     hosts.relay.mend()
-    until(lambda: inspect(hosts.a, session) == 401, what="recovery")
+    until(lambda: settled(hosts.a, session) == 401, what="recovery")
     assert verify(hosts.a, guest) == 401
     assert verify(hosts.a, key()) == 200
 
@@ -238,10 +246,10 @@ def test_door_processes_know_too(hosts: Hosts) -> None:
     hosts.register(guest)
     second_passed(time.monotonic())
     session = session_of(doors, guest)
-    assert {inspect(doors, session) for _ in range(4)} == {200}
+    assert {settled(doors, session) for _ in range(4)} == {200}
     hosts.unregister(guest)
     second_passed(time.monotonic())
-    assert {inspect(doors, session) for _ in range(4)} == {401}
+    assert {settled(doors, session) for _ in range(4)} == {401}
     assert {verify(doors, guest) for _ in range(4)} == {401}
     doors.terminate()
 

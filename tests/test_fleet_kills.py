@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.fakes import effort
-from tests.fleet import client, fleet, post
+from tests.fleet import client, fleet, insist, post
 from tests.pairs import Console, desk
 from tests.processes import EngineProcess, sign_in
 from tests.redis_server import RedisServer
@@ -22,7 +22,6 @@ from tests.redis_server import RedisServer
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 
 ROUNDS = int(10 * effort())
-PATIENCE = 20.0
 GONE = (httpx.TransportError, OSError, ValueError, IndexError)
 PLENTY = {"HATCHWAY_LIMITS_WRONG_CODES": "10000", "HATCHWAY_LIMITS_WRONG_CODES_TOTAL": "10000"}
 
@@ -119,13 +118,8 @@ class Load:
 
 
 def asked(http: httpx.Client, token: str) -> int:
-    """What is answered in the end: an engine that just got no turn on a busy machine says 503, and to ask again."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        status = http.get("/api/auth/inspect/", headers={"Authorization": f"Bearer {token}"}).status_code
-        if status != 503 or time.monotonic() > until:
-            return status
-        time.sleep(0.1)
+    bearer = {"Authorization": f"Bearer {token}"}
+    return insist(lambda: http.get("/api/auth/inspect/", headers=bearer)).status_code
 
 
 def test_an_engine_is_killed_under_load(tmp_path: Path) -> None:
