@@ -58,7 +58,7 @@ TESTS = {
     "engine/files.py": ("files",),
     "engine/runtime.py": ("runtime", "shared_store", "sessions", "pairings", "instances"),
     "engine/mirror.py": ("runtime", "shared_store", "sessions"),
-    "engine/sessions.py": ("sign_in", "sessions", "pairings", "shared_store"),
+    "engine/sessions.py": ("sessions_shared", "sign_in", "sessions", "pairings"),
     "engine/holders.py": ("permissions",),
     "engine/pairings.py": ("pairings", "security_pairing", "interleavings"),
     "engine/claims.py": ("pairings",),

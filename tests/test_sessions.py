@@ -320,7 +320,9 @@ async def test_each_way_of_signing_in_has_its_longest_age(engine: Engine) -> Non
     now = int(engine.clock.wall())
     month = 30 * 24 * 3600
     assert (await started(engine, key().identity, month)).expires_at == now + 7 * 24 * 3600
-    assert (await started(engine, "pairing:x", month, "pairing")).expires_at == now + 24 * 3600
+    paired = await started(engine, "pairing:x", month, "pairing")
+    assert paired.expires_at == now + 24 * 3600
+    assert engine.sessions.holder(paired.token).permissions == FIVE, "there is no key that could have been taken out"
 
 
 async def test_nobody_ends_a_strangers_session(engine: Engine) -> None:
