@@ -217,6 +217,18 @@ async def test_away_and_forgotten(hosts: Hosts, redis: RedisServer) -> None:
             await b.until_listed(("one", "running", "ash", True), ("two", "running", "ash", True))
 
 
+async def test_a_name_freed_by_hand(hosts: Hosts, redis: RedisServer) -> None:
+    """As the README has it: of a host that is gone for good a name is free at once; a living engine tells again."""
+    async with hosts[1].engine() as b:
+        async with hosts[0].engine() as a:
+            await a.start()
+            assert speak(redis.port, "HDEL", "hatchway:instances", "one") == b":1\r\n"
+            await b.until_listed(("one", "running", "ash", True))
+        assert await b.start() == "instance_exists"
+        speak(redis.port, "HDEL", "hatchway:instances", "one")
+        assert await b.start() == "running"
+
+
 async def test_a_store_that_forgot(hosts: Hosts, redis: RedisServer) -> None:
     """Told again of everything, from what each engine has itself."""
     async with hosts[0].engine() as a, hosts[1].engine() as b:
