@@ -24,6 +24,7 @@ from api.operator_socket import OperatorSocket
 from api.server import ServerLimits, limits_of, open_sockets, serve
 from api.systemd import Notifier
 from api.tls import Tls, wanted
+from api.transport.listeners import bound
 from api.version import installed_version
 from engine.engine import Engine, open_engine
 from engine.errors import Refusal
@@ -129,11 +130,12 @@ async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[
     async with open_engine(home, load) as engine:
         doors = Doors(engine)
         sockets = await open_sockets(engine.settings.host, engine.settings.port)
+        doors.app.bound = tuple(map(bound, sockets))
         async with trio.open_nursery() as nursery:
-            serving = partial(doors.serve, sockets)
-            doors.app.bound = tuple(await nursery.start(partial(_serve_to_the_end, serving, nursery.cancel_scope)))
+            # Whoever is answered at a door may be the next to ask where this host's engine is, or to stop it.
             await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload).serve)
-            await nursery.start(_obey_signals, doors)  # before anybody is told how to stop it
+            await nursery.start(_obey_signals, doors)
+            await nursery.start(partial(_serve_to_the_end, partial(doors.serve, sockets), nursery.cancel_scope))
             nursery.start_soon(doors.systemd.watch)
             doors.systemd.ready(doors.url)
             yield doors

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import trio
 
 from api.http import app
 from api.http.app import make_app
+from tests.doors import wait_until
 from tests.fakes import ROOT, Browser, virtual_engine
 from tests.keep_alive import Wire
-from tests.processes import running_engine
+from tests.ports import free_port
+from tests.processes import EngineProcess, running_engine
 
 LEFT_OUT = ("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "statecharts.layout", "xml.sax")
 
@@ -41,6 +45,25 @@ def test_an_idle_engine_is_small(home: Path) -> None:
     """Its start costs at most 60 MB; here some more, for what the tests' own environment adds to it."""
     with running_engine(home) as engine:
         assert engine.memory() < 66e6
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_who_is_answered_finds_the_operators_door(home: Path, workers: str) -> None:
+    """Once a door answers, a command asks this host's engine where it is: it must not take it for one that is away."""
+    engine, port = EngineProcess(home, HATCHWAY_WORKERS=workers), free_port()
+    try:
+        engine.begin(port)
+        wait_until(lambda: answers(port), "a door answers")
+        assert engine.operator({"op": "status"})[0]["url"] == f"http://127.0.0.1:{port}/"
+    finally:
+        engine.close()
+
+
+def answers(port: int) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+    return False
 
 
 @pytest.mark.process
