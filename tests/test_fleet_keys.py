@@ -17,6 +17,7 @@ import httpx
 import msgspec
 import pytest
 
+from engine.clock import SystemClock
 from engine.errors import EngineUnavailable, KeyRefused
 from engine.fleet.keys import FleetKeys, SharedKeys
 from engine.key_desk import open_desk
@@ -40,6 +41,7 @@ class Hosts:
 
     def __init__(self, folder: Path, redis: RedisServer, relay: Relay, stack: ExitStack) -> None:
         self.folder, self.redis, self.relay, self.stack = folder, redis, relay, stack
+        self.desk = open_desk(folder, Settings(store=redis.url, keys="store"))
         self.a, self.b = self.host("a", relay.url), self.host("b", redis.url)
         for engine in (self.a, self.b):
             engine.begin()
@@ -56,7 +58,7 @@ class Hosts:
 
     def change(self, change: Any, **how: Any) -> None:
         """A change of the keys by whoever may write to the store; no engine is told otherwise."""
-        open_desk(self.folder, Settings(store=self.redis.url, keys="store")).edit(partial(change, **how))
+        self.desk.edit(partial(change, **how))
 
     def register(self, private: PrivateKey, permissions: tuple[str, ...] = FIVE) -> None:
         self.change(key_edits.register, key=private.public, permissions=permissions)
@@ -241,7 +243,10 @@ def put_back(port: int, value: bytes) -> None:
 
 
 def test_door_processes_know_too(hosts: Hosts) -> None:
-    """Behind door processes a key taken out elsewhere is refused a second later, and so are its sessions."""
+    """Behind door processes a key taken out elsewhere is refused a second later, and so are its sessions.
+
+    So are the tokens of a token key that was given up elsewhere.
+    """
     doors, guest = hosts.host("doors", HATCHWAY_WORKERS="2").start(), key("doors")
     hosts.register(guest)
     second_passed(time.monotonic())
@@ -251,6 +256,12 @@ def test_door_processes_know_too(hosts: Hosts) -> None:
     second_passed(time.monotonic())
     assert {settled(doors, session) for _ in range(4)} == {401}
     assert {verify(doors, guest) for _ in range(4)} == {401}
+    session = session_of(doors, key())
+    assert {settled(doors, session) for _ in range(4)} == {200}
+    for _ in range(2):  # the first leaves the tokens of the one before it good
+        hosts.desk.rotate_token(SystemClock(), force=True)
+    second_passed(time.monotonic())
+    assert {settled(doors, session) for _ in range(4)} == {401}
     doors.terminate()
 
 

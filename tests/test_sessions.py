@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import trio
@@ -12,10 +13,11 @@ import trio
 from api.http.app import make_app
 from engine.clock import SystemClock, TrioClock
 from engine.engine import Engine
-from engine.errors import NotFound, SignatureRefused
+from engine.errors import NotFound, SignatureRefused, StoreUnavailable
 from engine.holders import Method, SignedIn
 from engine.records import NOBODY, Origin
 from engine.store import sqlite
+from engine.trust.challenges import ANY, Challenge
 from engine.trust.permissions import FIVE
 from engine.trust.rotation import rotate_token_key
 from tests.fakes import ROOT, Browser, jump, key, sign_in, signed, virtual_engine, watch_of
@@ -248,6 +250,28 @@ async def test_a_store_that_fails_is_a_503_and_burns_nothing(
         assert int(reply.headers["retry-after"]) > 0
     execute("PRAGMA query_only = OFF")
     assert await valid(browser, session["token"])
+    assert (await browser.post("/api/auth/verify/", signed(nonce, key()))).status == 200
+
+
+class Stale:
+    """A fleet that does not tell what the other engines did."""
+
+    def check_fresh(self) -> None:
+        raise StoreUnavailable("stale")
+
+    async def wait_fresh(self) -> None:
+        self.check_fresh()
+
+
+async def test_who_may_have_missed_a_key_s_end_signs_nobody_in(browser: Browser, engine: Engine) -> None:
+    """In a fleet, by key: the signature is not looked at, and the challenge is good once the engine knows again."""
+    nonce = (await browser.get("/api/auth/challenge/")).json()["nonce"]
+    with patch.object(engine.sessions, "_mirror", Stale()):
+        refused = await browser.post("/api/auth/verify/", signed(nonce, key()))
+        wrong = await browser.post("/api/auth/verify/", {"nonce": nonce, "signature": "wrong"})
+        with pytest.raises(StoreUnavailable):
+            await engine.sessions.admit(Challenge(ANY, b"d", 60.0), key().identity, 3600, NOBODY)
+    assert (refused.status, wrong.status) == (503, 503)
     assert (await browser.post("/api/auth/verify/", signed(nonce, key()))).status == 200
 
 
