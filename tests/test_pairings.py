@@ -136,7 +136,9 @@ async def test_the_console_hangs_up(nursery: trio.Nursery, browser: Browser, hos
     """B7: the terminal is told, the code is consumed, a later y makes no session."""
     issued = await host.print_code()
     reply = await claim(nursery, browser, issued.code)
+    left_at = trio.current_time()
     await browser_leaves(reply)
+    assert trio.current_time() == left_at, "nobody is waited for"
     assert host.last == "left"
     with pytest.raises(PairingExpired):
         await host.answer(issued, True)
