@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ async def test_approved(nursery: trio.Nursery, browser: Browser, host: Host, eng
     assert (reply.status, reply.headers["content-type"]) == (200, "application/x-ndjson")
     assert reply.headers["cache-control"] == "no-store, no-transform"
     assert reply.headers["x-accel-buffering"] == "no"
+    assert re.fullmatch("[0-9]{2}", shown["match"])
     assert reply.lines() == [{"accepted": True, "match": shown["match"], "expires_in": 30}]
     assert (event, shown["address"], shown["forwarded"]) == ("claimed", "127.0.0.1", None)
     await trio.sleep(12)
@@ -240,6 +242,15 @@ async def test_a_used_code_is_remembered_for_ten_minutes(browser: Browser, host:
     await host.print_code()
     assert [(await browser.post(PAIR, {"code": issued.code})).status for _ in range(6)] == [401] * 5 + [429]
     assert host.told[-1] == ("wrong_codes", {"count": 1})
+
+
+async def test_the_number_to_compare_is_another_each_time(nursery: trio.Nursery, browser: Browser, host: Host) -> None:
+    """Who approves by habit is not helped by a number that is always the same."""
+    for _ in range(20):
+        issued = await host.print_code()
+        await claim(nursery, browser, issued.code)
+        await host.answer(issued, False)
+    assert len({details["match"] for event, details in host.told if event == "claimed"}) > 5
 
 
 async def test_a_right_code_is_no_try(nursery: trio.Nursery, browser: Browser, host: Host) -> None:

@@ -9,6 +9,7 @@ from engine.engine import Engine
 from engine.errors import PairingCodeRefused, StoreUnavailable, TooManyRequests
 from engine.pairings import Pairings
 from engine.records import NOBODY, Origin
+from tests.fakes import watch_of
 from tests.virtual_pairs import OPERATOR, Host
 
 pytestmark = pytest.mark.virtual_time
@@ -91,6 +92,8 @@ async def test_a_guess_is_what_no_engine_has_out(
     said = cause or "taken"
     assert outcomes == ([said] * 5 + ["wait"] * 2 if counted else [said] * 7)
     assert others.told == [("claim", "WR0NG123")] * (5 if counted else 7)
+    told = [(record.kind, record.cause) for record in watch_of(engine).records if record.chart == "pairing"]
+    assert told == [("refusal", cause)] * (0 if cause is None else len(others.told))
 
 
 async def test_both_ends_are_told_elsewhere(engine: Engine, others: Others) -> None:
