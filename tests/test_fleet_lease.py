@@ -147,7 +147,15 @@ async def test_without_the_store_no_key_of_now_is_known(link: RedisLink) -> None
     assert one.mac_key(one.now() - 10 * EPOCH) is None
 
 
-async def test_who_is_heard_of_no_more_is_dead(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engines_home_is_remembered_for_a_week(link: RedisLink, server: RedisServer) -> None:
+    """So long it may be away, and its instances are still known to be its own."""
+    await engine(link).refresh()
+    assert 7 * 24 * 3600 - 60 < int(speak(server.port, "TTL", "hatchway:home:home")[1:]) <= 7 * 24 * 3600
+
+
+async def test_who_is_heard_of_no_more_is_dead(
+    link: RedisLink, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those that something here waits for, and no others: after their lease, or at once where they say so."""
     here, stops, lives = engine(link), engine(link), engine(link)
     monkeypatch.setattr(lease, "SECONDS", 0.3)
@@ -158,7 +166,10 @@ async def test_who_is_heard_of_no_more_is_dead(link: RedisLink, monkeypatch: pyt
         await each.refresh()
     for each in (stops, silent, lives, stops):
         here.watch(each.run)
+    assert here.dead == frozenset(), "nothing is known yet"
+    assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run) == b":1\r\n"
     await stops.give_up()
+    assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run) == b":0\r\n"
     await trio.sleep(0.4)
     await here.refresh()
     assert here.dead == {stops.run, silent.run}
