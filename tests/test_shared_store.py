@@ -121,9 +121,12 @@ async def test_one_engine_sweeps(sides: Sides, autojump_clock: MockClock, nurser
     _, a, b = sides
     for side in (a, b):
         nursery.start_soon(side.runtime.run)
+    told: list[tuple[str | None, ...]] = []
+    a.runtime.on_moved.append(lambda *moved: told.append(moved))
     await started(a)
     await b.hear({"s": 1})
     await trio.sleep(LIFETIME + 30)
+    assert told == [], "what an engine does itself is no news to it"
     assert ("lifetime_elapsed", "expired") in a.told()
     assert (a.state, b.state, b.told()) == (None, None, [])
 
