@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 import trio
 from trio.testing import MockClock
 
@@ -62,8 +63,8 @@ class SlowStore(MemoryStore):
 class House:
     """A runtime with doors, what it recorded, and what its effects heard."""
 
-    def __init__(self) -> None:
-        self.store = SlowStore()
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store: Any = store or SlowStore()
         self.records: list[Record] = []
         self.heard: list[str] = []
         self.runtime = Runtime(TrioClock(), Records(TrioClock(), self.records.append))
@@ -142,16 +143,43 @@ async def test_racing_events_come_one_after_another(house: House, autojump_clock
     assert len(house.runtime._turns) == 0
 
 
+async def test_how_long_a_step_took_to_be_stored(house: House, autojump_clock: MockClock) -> None:
+    """In seconds, for each chart; a step that could not be stored is no measurement."""
+    told: list[tuple[str, float]] = []
+    house.runtime.observe_commit = lambda chart, seconds: told.append((chart, seconds))
+    await house.build()
+    house.store.fail.append(StoreUnavailable("disk full"))
+    with pytest.raises(StoreUnavailable):
+        await house.runtime.send("door", "front", "open")
+    assert [chart for chart, _ in told] == ["door"]
+    assert told[0][1] == pytest.approx(0.001)
+
+
+async def test_a_delay_that_fails_stops_no_other(
+    house: House, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """One actor's fault is logged, and the clock of all the others goes on."""
+    nursery.start_soon(house.runtime.run)
+    await house.build("faulty")
+    await house.build("sound")
+    house.store.fail.append(RuntimeError("a fault of ours"))
+    with structlog.testing.capture_logs() as lines:
+        await trio.sleep(31)
+    assert [(line["event"], line["actor"]) for line in lines] == [("delay_failed", "faulty")]
+    assert house.runtime.peek("door", "sound") is None
+
+
+@pytest.mark.parametrize("event", ["open", "shut"])
 @pytest.mark.parametrize("late", [0.0, 0.5])
 async def test_at_its_deadline_the_elapsed_row_comes_first(
-    house: House, autojump_clock: MockClock, late: float
+    house: House, autojump_clock: MockClock, late: float, event: str
 ) -> None:
     """An event at or after the deadline finds the state left by time, even where no timer has run."""
     await house.build()
     await trio.sleep(30 + late - 0.001)
     with pytest.raises(EventRefused):
-        await house.runtime.send("door", "front", "open")
-    assert [(r.event, r.target) for r in house.records] == [("build", "shut"), ("rust", "stuck"), ("open", None)]
+        await house.runtime.send("door", "front", event)
+    assert [(r.event, r.target) for r in house.records] == [("build", "shut"), ("rust", "stuck"), (event, None)]
     assert house.runtime.peek("door", "front") is None
 
 
@@ -189,6 +217,16 @@ async def test_a_cancelled_sender_leaves_a_whole_step(house: House, autojump_clo
     assert actor.state == "open"
     assert house.heard[-1] == "draught:open"
     assert len(house.runtime._turns) == 0
+
+
+async def test_effects_run_to_their_end_behind_a_store_that_never_waits(autojump_clock: MockClock) -> None:
+    """There it is the effects where a cancelled sender would first be stopped, its step taken and half felt."""
+    house = House(MemoryStore(TrioClock()))
+    await house.build()
+    with trio.CancelScope() as gone:
+        gone.cancel()
+        await house.runtime.send("door", "front", "open")
+    assert house.heard[-2:] == ["squeak:open", "draught:open"]
 
 
 async def test_a_moved_version_is_loaded_and_tried_again(house: House, autojump_clock: MockClock) -> None:
