@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -15,14 +14,6 @@ import trio
 from engine import files
 from engine.clock import Clock, SystemClock, counted_turns
 from engine.errors import EngineUnavailable, Refusal
-from engine.fleet.codes import Codes
-from engine.fleet.fleet import Fleet, open_fleet
-from engine.fleet.key_mirror import KeyMirror
-from engine.fleet.keys import FleetKeys
-from engine.fleet.neighbours import Neighbours
-from engine.fleet.questions import Questions
-from engine.fleet.roster import Roster
-from engine.fleet.shared_instances import SharedInstances
 from engine.instances import Instances, is_live
 from engine.journal import FileJournal
 from engine.key_watch import KeyWatch
@@ -31,7 +22,6 @@ from engine.metrics import Metrics
 from engine.pairings import Pairings
 from engine.platform.apptainer import Apptainer
 from engine.platform.protocol import Platform
-from engine.platform.slurm import Slurm
 from engine.records import Records
 from engine.runtime import Runtime
 from engine.sessions import Sessions
@@ -48,6 +38,9 @@ from engine.trust.license import License, load_license
 from engine.trust.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
 from engine.trust.tokens import Tokens
 
+if TYPE_CHECKING:
+    from engine.fleet.membership import Membership
+
 log = structlog.get_logger(__name__)
 
 
@@ -62,12 +55,13 @@ class Engine:
         store: Store,
         codes: Store,
         identity: str,
-        fleet: Fleet | None = None,
-        own: Store | None = None,
-        mirror: KeyMirror | None = None,
+        membership: Membership | None = None,
     ) -> None:
-        self.home, self.clock, self.store, self.identity, self.fleet = home, clock, store, identity, fleet
-        self._load, self._mirror = load, mirror
+        """`store` is the engine's own, and its fleet's where it is a member of one."""
+        self.home, self.clock, self.identity = home, clock, identity
+        self.fleet = fleet = membership.fleet if membership else None
+        self.store = fleet.store if fleet else store
+        self._load, self._membership = load, membership
         self.settings = load()
         self.started_at = clock.wall()
         self.keys_in = keys_folder(home, self.settings)
@@ -79,10 +73,12 @@ class Engine:
         self.runtime = Runtime(clock, self.records)
         self.license = self._load_license()
         self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
-        self.key_watch = KeyWatch(home, self.keys_in, self.keys, self.tokens, fleet, mirror)
+        self.key_watch = KeyWatch(
+            home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
+        )
         self.sessions = Sessions(
             self.runtime,
-            store,
+            self.store,
             self.keys,
             self.tokens,
             Challenges(clock, shared=fleet.lease if fleet else None),
@@ -90,46 +86,33 @@ class Engine:
             lambda: self.own_key,
             fleet,
         )
-        self.pairings = self._pairings(codes)
-        self._also: list[Callable[..., Awaitable[None]]] = []
-        """What runs beside the instances in a fleet."""
-        self.instances = self._instances(own or store)
-        self.metrics = Metrics(self.runtime, store, self.journal, self.started_at)
+        start, end = self.sessions.start, self.sessions.end
+        self.pairings = Pairings(self.runtime, codes, lambda: self.settings, start, end, fleet)
+        self.instances = self._instances(store)
+        self.metrics = Metrics(self.runtime, self.store, self.journal, self.started_at)
         self.certificate: str | None = None
         """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
-
-    def _pairings(self, codes: Store) -> Pairings:
-        start, end = self.sessions.start, self.sessions.end
-        pairings = Pairings(self.runtime, codes, lambda: self.settings, start, end, self.fleet)
-        if self.fleet is not None:
-
-            def most() -> int:
-                return self.settings.limits.wrong_codes_total
-
-            pairings.elsewhere = Codes(
-                self.fleet, pairings, most, self.sessions.started_elsewhere, self.sessions.name_of
-            )
-        return pairings
+        if membership is not None:
+            membership.join_keys(self.key_watch.follow)
+            membership.join_pairings(self.pairings, self.sessions, lambda: self.settings.limits.wrong_codes_total)
 
     def _instances(self, own: Store) -> Instances:
-        """They are this engine's, in its own store; in a fleet the others are told of them."""
-        if self.fleet is None:
-            return Instances(self.runtime, own, self._platform(), lambda: self.settings, self.home)
-        roster, questions = Roster(self.fleet), Questions(self.fleet)
-        shared = SharedInstances(own, roster, self.runtime)
-        instances = Instances(self.runtime, shared, self._platform(), lambda: self.settings, self.home)
-        shared.progress = instances.progress_in
-        instances.elsewhere = Neighbours(roster, questions, instances, lambda: self.stopping.is_set())
-        self._also = [questions.run, shared.run]
-        return instances
+        def make(store: Store) -> Instances:
+            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home)
+
+        if self._membership is None:
+            return make(own)
+        return self._membership.join_instances(own, self.runtime, make, lambda: self.stopping.is_set())
 
     def _platform(self) -> Platform:
         def allow_root() -> bool:
             return self.settings.allow_root_instances
 
         if self.settings.platform == "slurm":
+            from engine.platform.slurm import Slurm  # as few have one
+
             return Slurm(self.jobs_folder(), allow_root)
         return Apptainer(self.home / "instances", allow_root)
 
@@ -141,7 +124,7 @@ class Engine:
         return shared / self.fleet.lease.home.rpartition(":")[2] if self.fleet else shared
 
     def _load_own_key(self) -> PublicKey:
-        if self._mirror is None:
+        if self._membership is None or self._membership.keys is None:
             return load_own_key(self.home, self.keys)
         own = read_own_key(self.home)  # made, and authorized in the store, before there was an engine
         if own is None:
@@ -170,7 +153,7 @@ class Engine:
             nursery.start_soon(self._end_pairings)
             nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
-            for run in self._also:
+            for run in self._membership.also if self._membership else ():
                 await nursery.start(run)
             self.metrics.count()
             task_status.started()
@@ -252,17 +235,13 @@ async def open_engine(
         if store is None:
             store = database = SQLiteStore(_database(home), clock, inline=inline)
             stack.callback(database.close)
-        own, fleet, mirror, settings = store, None, None, load()
-        keys_in = keys_folder(home, settings)
+        settings, membership = load(), None
         if is_redis(settings.store):
-            place = open_fleet(settings.store, clock, socket.gethostname(), await own.identity())
-            fleet = await stack.enter_async_context(place)
-            store = fleet.store
-        identity = await store.identity()
-        if fleet is not None and settings.keys == "store":
-            mirror = KeyMirror(FleetKeys(fleet.store), keys_in)
-            await mirror.join(identity, make_own_key(home), home, fleet.check_signers)
-        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, fleet, own, mirror)
+            from engine.fleet.membership import open_membership  # most engines are of none
+
+            membership = await stack.enter_async_context(open_membership(home, settings, clock, store))
+        identity = membership.identity if membership else await store.identity()
+        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership)
         stack.callback(engine.journal.close)
         engine.keys.turns = stack.enter_context(counted_turns())
         stack.callback(setattr, engine.keys, "turns", None)

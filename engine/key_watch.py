@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from engine.errors import Refusal
-from engine.fleet.fleet import Fleet
-from engine.fleet.key_mirror import KeyMirror
-from engine.fleet.keys import CHART
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.own_keys import load_token_keys
 from engine.trust.tokens import Tokens, key_id
+
+if TYPE_CHECKING:
+    from engine.fleet.fleet import Fleet
+    from engine.fleet.key_mirror import KeyMirror
 
 log = structlog.get_logger(__name__)
 
@@ -41,8 +42,6 @@ class KeyWatch:
         self._common = folder != home
         self.on_token_keys: list[Callable[[], None]] = []
         """Called when tokens are verified by other keys than before."""
-        if fleet is not None and mirror is not None:
-            fleet.mirrors[CHART] = self.follow
 
     async def run(self, end_orphans: Callable[[], Awaitable[Any]]) -> None:
         """For ever; `end_orphans` ends the sessions whose key is gone."""
