@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Callable
+
 import pytest
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -114,3 +117,27 @@ def test_a_mutated_public_key_is_refused_or_itself(data: st.DataObject) -> None:
         return
     assert public.bits >= 2048
     assert read_public_key(public.pem()).identity == public.identity
+
+
+def pem(label: str, der: bytes = bytes(100)) -> bytes:
+    """A PEM block of these bytes."""
+    return f"-----BEGIN {label}-----\n{b64encode(der).decode()}\n-----END {label}-----\n".encode()
+
+
+OTHER_KINDS: dict[str, tuple[Callable[[bytes], object], bytes, str]] = {
+    "a public key": (read_private_key, SPKI, "this is a public key; give the private one"),
+    "a public key, PKCS#1": (read_private_key, pem("RSA PUBLIC KEY"), "this is a public key; give the private one"),
+    "a private key": (read_public_key, PKCS8, "this is a private key; give the public one"),
+    "no private key": (read_private_key, pem("DH PARAMETERS"), "no private key but a DH PARAMETERS"),
+    "no public key": (read_public_key, pem("DH PARAMETERS"), "no public key but a DH PARAMETERS"),
+    "no key in it": (read_private_key, pem("PRIVATE KEY"), "the private key is damaged: its bytes are no key"),
+    "no key in it, PKCS#1": (read_private_key, pem("RSA PRIVATE KEY"), "damaged: its bytes are no key"),
+    "no public key in it": (read_public_key, pem("PUBLIC KEY"), "damaged: its bytes are no key"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_KINDS)
+def test_a_file_of_another_kind_is_told_as_what_it_is(case: str) -> None:
+    """Whoever took the wrong file learns which one it is, and a damaged one is not taken for a mislabelled one."""
+    read, data, words = OTHER_KINDS[case]
+    assert words in refusal(read, data).detail

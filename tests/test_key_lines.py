@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.key_lines import parse_file
+from engine.trust.key_lines import parse_file, render
 from engine.trust.permissions import FIVE, MASTER
 from tests.authorized import LINE, A, B, C, granted, keys, put
 from tests.fakes import vectors
@@ -122,3 +122,9 @@ def test_no_file_is_more_than_read(lines: list[bytes], end: bytes) -> None:
     assert len({entry.identity for entry in entries}) == len(entries)
     assert all(entry.permissions and "BOGUS" not in entry.permissions for entry in entries)
     assert all(line.fault is None or line.entry is None for line in parsed)
+
+
+def test_a_line_is_written_as_it_is_read() -> None:
+    """Permissions, key and comment, in that order; without a comment there is nothing behind the key."""
+    assert render(A, ("SHELL", "AGENT"), "me") == f'permissions="SHELL,AGENT" {LINE} me'.encode()
+    assert render(A, (MASTER,), "") == f'permissions="MASTER" {LINE}'.encode()
