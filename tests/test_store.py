@@ -15,7 +15,8 @@ from engine.errors import EngineUnavailable, StoreUnavailable
 from engine.store import sqlite
 from engine.store.memory import MemoryStore
 from engine.store.protocol import AlreadyUsed, Change, Once, Store, Stored, VersionMoved
-from engine.store.sqlite import SCHEMA_VERSION, SQLiteStore
+from engine.store.sqlite import SQLiteStore
+from engine.store.sqlite_file import SCHEMA_VERSION
 from tests.redis_server import RedisServer, redis_store
 
 

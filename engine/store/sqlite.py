@@ -15,23 +15,11 @@ import msgspec
 import trio
 
 from engine.clock import Clock
-from engine.errors import EngineUnavailable, StoreUnavailable
+from engine.errors import StoreUnavailable
 from engine.store.jobs import Batch, Job
-from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity, uncancellable
+from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, uncancellable
+from engine.store.sqlite_file import files_of, open_database, which
 
-SCHEMA_VERSION = 1
-"""Older files are migrated in one transaction; newer ones are refused in words."""
-
-MIGRATIONS = {
-    0: """
-    CREATE TABLE actors (
-        chart TEXT NOT NULL, id TEXT NOT NULL, version INTEGER NOT NULL, state TEXT NOT NULL,
-        deadline REAL, facts BLOB NOT NULL, PRIMARY KEY (chart, id)) WITHOUT ROWID;
-    CREATE TABLE engine (identity TEXT NOT NULL);
-    CREATE TABLE used (key BLOB NOT NULL PRIMARY KEY, expires_at REAL NOT NULL) WITHOUT ROWID;
-    CREATE INDEX used_by_expiry ON used (expires_at);
-    """,
-}
 GROUP = 256
 """Changes that share one transaction, more or less; one that can't be made leaves no trace in it."""
 
@@ -55,8 +43,8 @@ class SQLiteStore:
         self._path = path
         self._types: dict[str, type[msgspec.Struct]] = {}
         self._encode = msgspec.msgpack.Encoder().encode
-        self._connection = _open(path)
-        self._file = _file(path)
+        self._connection = open_database(path)
+        self._file = which(path)
         self._failed: str | None = None
         self._next_probe = -float("inf")
         self._connection.execute("PRAGMA busy_timeout = 0")
@@ -98,7 +86,7 @@ class SQLiteStore:
         # Read on a connection of its own: the writer's may stand inside a transaction.
         decode = msgspec.msgpack.Decoder(self._types[chart]).decode
         query = f"SELECT id, version, state, deadline, facts FROM actors WHERE chart = ? {where}"  # noqa: S608
-        with contextlib.closing(_open(self._path)) as connection:
+        with contextlib.closing(open_database(self._path)) as connection:
             rows = connection.execute(query, (chart, *values)).fetchall()
         return [
             (name, Stored(version, state, deadline, decode(facts))) for name, version, state, deadline, facts in rows
@@ -175,7 +163,7 @@ class SQLiteStore:
         """Commit what `_make` made."""
         if self._connection.in_transaction:
             try:
-                if _file(self._path) != self._file:
+                if which(self._path) != self._file:
                     raise sqlite3.OperationalError(GONE)
                 self._sweep(self._connection.execute)
                 self._connection.execute("COMMIT")
@@ -235,7 +223,7 @@ class SQLiteStore:
         return self._identity
 
     def check(self) -> None:
-        if _file(self._path) != self._file:
+        if which(self._path) != self._file:
             raise _unavailable(GONE)
         if self._failed is not None and not self._writing and self._clock.elapsed() >= self._next_probe:
             self._next_probe = self._clock.elapsed() + PROBED
@@ -255,7 +243,7 @@ class SQLiteStore:
             self._failed = None
 
     def size(self) -> int:
-        return sum(os.stat(file).st_size for file in _files(self._path) if file.exists())
+        return sum(os.stat(file).st_size for file in files_of(self._path) if file.exists())
 
 
 GONE = "its file was moved or removed under the engine: put it back, or restart the engine"
@@ -263,49 +251,3 @@ GONE = "its file was moved or removed under the engine: put it back, or restart 
 
 def _unavailable(why: str) -> StoreUnavailable:
     return StoreUnavailable(f"the store can't be written ({why}); try again", retry_after=5)
-
-
-def _file(path: Path) -> tuple[int, int] | None:
-    """Which file stands there."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _files(path: Path) -> tuple[Path, Path]:
-    return path, path.with_name(path.name + "-wal")
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    """The file, migrated to this version. Raises EngineUnavailable in words where it can't be used."""
-    try:
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        _migrate(connection, path)
-    except sqlite3.DatabaseError as error:
-        raise EngineUnavailable(
-            f"{path} can't be read as Hatchway's store ({error}): restore it from a backup, or move it away to start"
-            " with no sessions"
-        ) from error
-    return connection
-
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise EngineUnavailable(
-            f"{path} was written by a newer Hatchway (schema {version}, this one knows {SCHEMA_VERSION}): upgrade"
-        )
-    if version == SCHEMA_VERSION:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    for older in range(version, SCHEMA_VERSION):
-        for statement in MIGRATIONS[older].split(";"):
-            connection.execute(statement)
-    if version == 0:
-        connection.execute("INSERT INTO engine VALUES (?)", (new_identity(),))
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    connection.execute("COMMIT")
