@@ -121,7 +121,7 @@ def _look(client: Client, name: str, say: Callable[[str], None], over: Event) ->
 @instance.command("list", epilog="\b\nExample:\n  hatchway instance list --json")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the instances of the engine, or of its whole fleet, live or ended within a day."""
+    """List the instances of engine or fleet, live or just ended."""
     from api.cli.host import Here
     from api.cli.printing import print_json, print_table, span
 
