@@ -203,6 +203,21 @@ async def test_a_message_never_undoes(sides: Sides, autojump_clock: MockClock) -
     assert b.state is None
 
 
+async def test_a_name_that_is_used_again_begins_anew(sides: Sides, autojump_clock: MockClock) -> None:
+    """The end between was not heard of: the store is believed all the same, though it is at an earlier step."""
+    _, a, b = sides
+    await started(a)
+    await a.send("renew")
+    await b.hear({"s": 2})
+    await a.send("logout")
+    await started(a)
+    await b.hear({"s": 1})
+    held: Any = b.runtime.peek("session", "s")
+    assert held.version == 1
+    await b.send("renew")
+    assert held.version == 2
+
+
 def test_without_the_extra_the_refusal_says_what_to_install() -> None:
     """coredis is wanted by nobody but a fleet."""
     with patch.dict(sys.modules, {"coredis": None}), pytest.raises(EngineUnavailable, match=r"hatchway\[fleet\]"):
