@@ -202,7 +202,7 @@ class Instances:
         return await self.elsewhere.stop(found, origin)
 
     async def read(self, name: str, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
-        """What it wrote so far; with `goes_on` also what it writes, until it ends or that is no longer true.
+        """What it wrote so far; with `goes_on` also what it writes, until it ends, and nothing once that is not true.
 
         Raises InstanceNotFound, HostUnavailable, StoreUnavailable, TooManyRequests; while it is read, the middle two.
         """
@@ -211,8 +211,7 @@ class Instances:
             return await self.elsewhere.read(found, stream, goes_on)
         actor = self.show(name)
         path, begin = self.log(actor, stream)
-        more_may_come = None if goes_on is None else lambda: is_live(actor) and goes_on()
-        return output.pieces(path, begin, more_may_come)
+        return output.pieces(path, begin, lambda: is_live(actor), goes_on)
 
     # Ended ones: kept for their exit code and log, until their name is wanted or their time is over
 
@@ -226,10 +225,11 @@ class Instances:
         actor = self._runtime.peek("instance", name)
         if actor is None or is_live(actor):
             return
-        try:
-            await self._store.commit(Change("instance", name, actor.version, None))
-        except VersionMoved:
-            return  # somebody else was first
+        with trio.CancelScope(shield=True):  # who leaves meanwhile leaves nothing here that the store has no more
+            try:
+                await self._store.commit(Change("instance", name, actor.version, None))
+            except VersionMoved:
+                return  # somebody else was first
         self._runtime.forget("instance", name)
         self._platform.forget(name)
 

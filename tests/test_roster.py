@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from engine.clock import SystemClock
 from engine.engine import open_engine
@@ -137,6 +138,9 @@ async def test_where_a_name_is_taken(hosts: Hosts) -> None:
         assert await a.listed() == await b.listed() == [("one", "running", "elm", True)]
         assert a.instances.show("one").state == "stopped"
         assert (await a.instances.find("one")).host == "elm"
+        with capture_logs() as told:
+            await a.shared._compare()
+        assert told == []  # that a name went to another is no news
         assert await a.start() == "instance_exists"
         with pytest.raises(InstanceNotFound, match="no engine of this fleet"):
             await a.instances.find("two")
@@ -250,12 +254,50 @@ async def test_logs_read_at_once(hosts: Hosts, monkeypatch: pytest.MonkeyPatch, 
     async with hosts[0].engine() as a, hosts[1].engine() as b:
         await a.start()
         first = await b.instances.read("one", "out", lambda: True)
+        with pytest.raises(TooManyRequests):
+            await b.instances.read("one", "out", None)
         assert await anext(first) == b"said\n"
         with pytest.raises(TooManyRequests):
             await b.instances.read("one", "out", None)
         await first.aclose()
         pieces = [piece async for piece in await b.instances.read("one", "out", None)]
         assert pieces == [b"said\n"]
+
+
+async def test_a_log_that_never_pauses(hosts: Hosts, tmp_path: Path) -> None:
+    """Followed at its own host or another, it ends with what lets it go on, however much is still being written."""
+    log, name = tmp_path / "log", "one"
+    hosts[0].platform.log = lambda started, stream: (log, 0)  # type: ignore[method-assign]
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        await a.start(name)
+        for reader in (a, b):
+            log.write_bytes(b"said\n")
+            allowed = iter((True, False))
+            pieces = await reader.instances.read(name, "out", partial(next, allowed))
+            assert await anext(pieces) == b"said\n"
+            log.write_bytes(b"said\nmore\n")
+            assert [piece async for piece in pieces] == []
+
+
+async def test_a_start_that_is_left(hosts: Hosts) -> None:
+    """Who leaves while what had the name before is cleared away leaves nothing of it behind: the start goes on."""
+    async with hosts[0].engine() as a:
+        await a.start()
+        await a.instances.end("one", ORIGIN)
+        dropping = trio.Event()
+
+        async def slow(name: str, life: str) -> None:
+            dropping.set()
+            await trio.sleep(0.1)
+
+        async with trio.open_nursery() as nursery:
+            with patch.object(a.roster, "drop", slow):
+                nursery.start_soon(a.start)
+                await dropping.wait()
+                nursery.cancel_scope.cancel()
+                await trio.lowlevel.cancel_shielded_checkpoint()
+        await a.until_listed(("one", "running", "ash", True))
+        assert hosts[0].platform.words("forget") == 1
 
 
 async def test_an_engine_that_hangs(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:

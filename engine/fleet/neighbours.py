@@ -81,22 +81,23 @@ class Neighbours:
             words = f"{READ_AT_ONCE} logs of other hosts are read here already; ask the engine on {seen.host} itself"
             raise TooManyRequests(words, retry_after=5)
         ask = Read(seen.identity, life_of(seen.facts), stream, 0, goes_on is not None)
-        return self._pieces(seen, ask, await self._next(seen, ask), goes_on)
+        pieces = self._pieces(seen, ask, goes_on)
+        await anext(pieces)
+        return pieces
 
-    async def _pieces(
-        self, seen: Seen, ask: Read, piece: Piece, goes_on: Callable[[], bool] | None
-    ) -> AsyncGenerator[bytes, None]:
-        end = piece.end
+    async def _pieces(self, seen: Seen, ask: Read, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
+        """The first one is empty, and comes once the other engine has answered: from before that on it is counted."""
         self._reading += 1
         try:
-            while True:
+            piece = await self._next(seen, ask)
+            end = piece.end
+            yield b""
+            while goes_on is None or goes_on():
                 data = piece.data if goes_on is not None else piece.data[: end - ask.position]
                 if data:
                     ask.position += len(data)
                     yield data
-                if piece.over or (goes_on is not None and not goes_on()):
-                    return
-                if goes_on is None and (not data or ask.position >= end):
+                if piece.over or (goes_on is None and (not data or ask.position >= end)):
                     return
                 piece = await self._next(seen, ask)
         finally:

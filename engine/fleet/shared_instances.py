@@ -117,7 +117,7 @@ class SharedInstances:
 
     def _mark(self, name: str, held: str, stored: Stored | None) -> None:
         """A live one whose name another host has, because the fleet's store had forgotten ours: it is shown here."""
-        if not held or stored is None or stored.version == 1:
+        if not held or stored is None or stored.version == 1 or stored.state in instance.CHART.final:
             self._refused.discard(name)
         elif name not in self._refused:
             self._refused.add(name)

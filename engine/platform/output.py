@@ -13,11 +13,14 @@ LOOK = 0.25
 CHUNK = 65536
 
 
-async def pieces(path: Path, position: int, more_may_come: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
-    """The log from `position`: to where it ends now, or on for as long as more may come."""
-    end = size(path) if more_may_come is None else None
-    while True:
-        last = more_may_come is None or not more_may_come()  # asked first: nothing is written after an end
+async def pieces(
+    path: Path, position: int, may_grow: Callable[[], bool], goes_on: Callable[[], bool] | None
+) -> AsyncGenerator[bytes, None]:
+    """The log from `position` to where it ends now; with `goes_on`, also what comes while it may grow, and nothing once
+    that is no longer true."""
+    end = size(path) if goes_on is None else None
+    while goes_on is None or goes_on():
+        last = goes_on is None or not may_grow()  # asked first: nothing is written after an end
         chunk = read(path, position, CHUNK if end is None else min(CHUNK, end - position))
         if chunk:
             position += len(chunk)
