@@ -313,6 +313,22 @@ async def _never(*question: object) -> None:
     await trio.sleep_forever()
 
 
+async def test_an_answer_to_who_seems_gone(hosts: Hosts, redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the store was away leases are renewed one by one: an answer waits for the one of who asked."""
+    monkeypatch.setattr(neighbours, "STOPPED_WITHIN", 10)
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        await a.start()
+        stop = a.questions.answerers["stop"]
+
+        async def stop_and_lapse(body: bytes) -> bytes:
+            answer = await stop(body)
+            speak(redis.port, "DEL", f"hatchway:engine:{b.fleet.lease.run}")
+            return answer
+
+        with patch.dict(a.questions.answerers, {"stop": stop_and_lapse}):
+            assert (await b.instances.end("one", ORIGIN)).state == "stopped"
+
+
 async def test_a_fault_of_the_other_engine(hosts: Hosts) -> None:
     """It is told as such, and the questions after it are answered."""
     async with hosts[0].engine() as a, hosts[1].engine() as b:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+import trio
+
 from engine import files
 from engine.errors import EngineUnavailable, FileRefused, StoreUnavailable
 from engine.fleet.keys import FleetKeys, Held, SharedKeys
@@ -31,6 +33,7 @@ class KeyMirror:
     def __init__(self, store: FleetKeys, folder: Path) -> None:
         self._store, self._folder = store, folder
         self._version = 0
+        self._following = trio.Lock()
 
     async def join(self, fleet: str, own: PublicKey, home: Path, check_signers: CheckSigners) -> None:
         """Take the keys up at an engine's start; the first engine of a fleet makes or brings them.
@@ -62,7 +65,10 @@ class KeyMirror:
 
     async def follow(self) -> None:
         """Make the files what the store has. Raises StoreUnavailable, also where they can't be written."""
-        held = await self._store.read()
+        async with self._following:  # else what was read first might be looked at last, and seem to be lost keys
+            self._take(await self._store.read())
+
+    def _take(self, held: Held) -> None:
         if held.version < self._version:
             raise StoreUnavailable("the fleet's store has lost keys that it held; restart the engine", cause="older")
         if not held.keys.token:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from math import inf
 
 import msgspec
@@ -11,7 +12,7 @@ import structlog
 import trio
 
 from engine.errors import HostUnavailable, InstanceNotFound, Refusal, RuntimeUnavailable, StoreUnavailable
-from engine.fleet.fleet import SENDING, Fleet
+from engine.fleet.fleet import Fleet
 from engine.fleet.lease import inbox
 from engine.store.redis import PREFIX
 from engine.store.scripts import ASK, REPLY, TAKE
@@ -21,7 +22,8 @@ log = structlog.get_logger(__name__)
 RETRY_AFTER = 30
 """Seconds after which to ask again for what only an engine knows that does not answer."""
 
-AGAIN = 0.1
+REPLYING, AGAIN = 15.0, 0.25
+"""Seconds in which an answer is sent again, and between two tries: once the store is back who waits for it waits on."""
 
 _REFUSALS: dict[str, type[Refusal]] = {
     refusal.code: refusal for refusal in (InstanceNotFound, RuntimeUnavailable, StoreUnavailable)
@@ -125,14 +127,13 @@ class Questions:
         await self._send(ticket, question.run, _encode(reply))
 
     async def _send(self, ticket: str, run: str, reply: bytes) -> None:
-        with trio.move_on_after(SENDING):
+        keys, args = (_reply(ticket), inbox(run)), (run, "reply", ticket, reply)
+        with trio.move_on_after(REPLYING):
             while True:
-                try:
-                    await self._fleet.link.script(REPLY, [_reply(ticket), inbox(run)], [run, "reply", ticket, reply])
-                except StoreUnavailable:
-                    await trio.sleep(AGAIN)
-                else:
-                    return
+                with suppress(StoreUnavailable):
+                    if await self._fleet.link.script(REPLY, keys, args):
+                        return
+                await trio.sleep(AGAIN)
 
 
 def away(host: str) -> HostUnavailable:

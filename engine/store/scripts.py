@@ -202,7 +202,7 @@ return 1
 
 REPLY = _script("""
 -- KEYS: a reply, the inbox of who asked. ARGV: its run, kind, ticket, body. It is kept beside the inbox, whose messages
--- stay: it may be large, and is taken at once.
+-- stay: it may be large, and is taken at once. The answer: 0 where that run is gone, or has not renewed its lease yet.
 if redis.call('EXISTS', 'hatchway:engine:' .. ARGV[1]) == 0 then return 0 end
 redis.call('SET', KEYS[1], ARGV[4], 'PX', 30000)
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', '10000', '*', 'kind', ARGV[2], 'pairing', ARGV[3], 'body', '')

@@ -1,0 +1,47 @@
+"""A host's copy of the fleet's keys, over a store that answers when the test wants."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from engine.clock import SystemClock
+from engine.fleet.key_mirror import KeyMirror
+from engine.fleet.keys import FleetKeys, SharedKeys
+from engine.store.memory import MemoryStore
+from engine.store.protocol import Stored
+from engine.trust.keys import generate_token_key, token_key_pem
+
+
+class Late(MemoryStore):
+    """What is read next comes so many seconds late."""
+
+    late = 0.0
+
+    async def load(self, chart: str, actor: str) -> Stored | None:
+        held, late, self.late = await super().load(chart, actor), self.late, 0.0
+        await trio.sleep(late)
+        return held
+
+
+def put(held: SharedKeys, wanted: SharedKeys) -> tuple[SharedKeys, None]:
+    return wanted, None
+
+
+async def test_what_is_read_first_is_taken_first(tmp_path: Path) -> None:
+    """Followed twice at once, for a message and by the second's look: the earlier keys are not taken for lost ones."""
+    store, token = Late(SystemClock()), token_key_pem(generate_token_key())
+    keys = FleetKeys(cast("Any", store))
+    mirror = KeyMirror(keys, tmp_path)
+    await keys.change(partial(put, wanted=SharedKeys(b"# one\n", token)))
+    async with trio.open_nursery() as nursery:
+        store.late = 0.1
+        nursery.start_soon(mirror.follow)
+        await wait_all_tasks_blocked()
+        await keys.change(partial(put, wanted=SharedKeys(b"# two\n", token)))
+        await mirror.follow()
+    assert (tmp_path / "authorized_keys").read_bytes() == b"# two\n"
