@@ -61,6 +61,7 @@ class Engine:
         self.home, self.clock, self.identity = home, clock, identity
         self.fleet = fleet = membership.fleet if membership else None
         self.store = fleet.store if fleet else store
+        self.own_store = store
         self._load, self._membership = load, membership
         self.settings = load()
         self.started_at = clock.wall()

@@ -81,6 +81,17 @@ def test_the_store_is_emptied(store: RedisServer, tmp_path: Path) -> None:
         assert [inspect(b, session) for session in (stays, ended, fresh)] == [401, 401, 200]
 
 
+def test_an_engine_whose_own_file_is_gone(store: RedisServer, tmp_path: Path) -> None:
+    """It can store no instance: readiness tells, there alone, until the file is back. Its sessions are the fleet's."""
+    with fleet(tmp_path, store.url, store.url) as (a, b):
+        path = a.home / "engine.db"
+        path.rename(path.with_suffix(".away"))
+        assert [ready(a), ready(b)] == [503, 200]
+        assert inspect(b, signed_in(a)) == 200
+        path.with_suffix(".away").rename(path)
+        assert ready(a) == 200
+
+
 def test_a_store_that_may_forget_is_named(tmp_path: Path) -> None:
     """The log says what is missing for durability."""
     server = RedisServer(tmp_path / "store", durable=False).start()

@@ -13,11 +13,11 @@ def healthz(visit: Visit) -> Answer:
 
 
 def readyz(visit: Visit) -> Answer:
-    """The engine takes calls, is not stopping, its store took the last change, and in a fleet it knows what the others
-    did. Over TLS it tells the certificate's fingerprint, which the console shows."""
+    """The engine takes calls, is not stopping, its database took the last change, and in a fleet it knows what the
+    others did. Over TLS it tells the certificate's fingerprint, which the console shows."""
     if visit.engine.stopping.is_set():
         raise StoreUnavailable("the engine is stopping", retry_after=5)
-    visit.engine.store.check()
+    visit.engine.own_store.check()
     if visit.engine.fleet is not None:
         visit.engine.fleet.check_fresh()
     return json_answer({"status": "ready", "certificate": visit.engine.certificate})
