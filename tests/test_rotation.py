@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,26 @@ def test_a_key_that_is_authorized_no_more_can_be_replaced(home: Path, own: Autho
     others = held(own)
     rotate_engine_key(home, own.edit)
     assert held(own) == others | {key("two").identity: (MASTER,)}
+
+
+def test_an_old_key_that_stays_is_named(home: Path, own: AuthorizedKeys) -> None:
+    """Where it can't be taken out, as the keys' store is away by then: the refusal has the command that does it."""
+    old, new = key("own").identity, key("two").identity
+    edits: list[Edit[Any]] = []
+
+    def edit(change: Edit[Any]) -> Any:
+        edits.append(change)
+        if len(edits) > 1:
+            raise EngineUnavailable("the store is away")
+        return own.edit(change)
+
+    with pytest.raises(
+        EngineUnavailable, match=f"the store is away; .*`hatchway key unregister {re.escape(old)} --force`"
+    ):
+        rotate_engine_key(home, edit)
+    assert read_private_key(files.read_private(home / "private-key.pem")).identity == new
+    own.unregister(old, force=True)
+    assert held(own)[new] == (MASTER,)
 
 
 def test_without_a_key_there_is_nothing_to_rotate(home: Path) -> None:

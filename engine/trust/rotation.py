@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from engine import files
 from engine.clock import Clock
-from engine.errors import EngineUnavailable, KeyRefused
+from engine.errors import EngineUnavailable, KeyRefused, Refusal
 from engine.trust import key_edits, keys
 from engine.trust.key_edits import Edit
 from engine.trust.key_lines import parse_file
@@ -36,7 +36,14 @@ def rotate_engine_key(home: Path, edit: Editor) -> tuple[str, str]:
         made = keys.generate_key()
         edit(partial(key_edits.register, key=made.public, permissions=(MASTER,), comment=OWN, own=True))
         files.write_private(path, made.pem(), overwrite=True)
-        edit(partial(_without, identity=old))
+        try:
+            edit(partial(_without, identity=old))
+        except Refusal as refused:  # asked again it would replace the new key, and leave the old one for ever
+            raise type(refused)(
+                f"{refused.detail}; the engine has its new key, but the old one is still authorized: remove it by"
+                f" `hatchway key unregister {old} --force`, then `hatchway engine reload`",
+                cause=refused.cause,
+            ) from None
     return old, made.identity
 
 
