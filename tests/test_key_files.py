@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 
 import pytest
@@ -132,6 +132,8 @@ OTHER_KINDS: dict[str, tuple[Callable[[bytes], object], bytes, str]] = {
     "no public key": (read_public_key, pem("DH PARAMETERS"), "no public key but a DH PARAMETERS"),
     "no key in it": (read_private_key, pem("PRIVATE KEY"), "the private key is damaged: its bytes are no key"),
     "no key in it, PKCS#1": (read_private_key, pem("RSA PRIVATE KEY"), "damaged: its bytes are no key"),
+    "a line of rubbish": (read_public_key, b"ssh-rsa AAA*B3 me\n", "its base64 does not decode"),
+    "text that begins like DER": (read_private_key, b"0 hello\n", "no key in PEM form"),
     "no public key in it": (read_public_key, pem("PUBLIC KEY"), "damaged: its bytes are no key"),
 }
 
@@ -141,3 +143,17 @@ def test_a_file_of_another_kind_is_told_as_what_it_is(case: str) -> None:
     """Whoever took the wrong file learns which one it is, and a damaged one is not taken for a mislabelled one."""
     read, data, words = OTHER_KINDS[case]
     assert words in refusal(read, data).detail
+
+
+@pytest.mark.parametrize("padded", [1, 2])
+def test_one_key_has_one_spelling(padded: int) -> None:
+    """A zero in front of a number is the same key to a library: to us it would be two lines of one identity."""
+    blob = b64decode(OPENSSH_PUBLIC.split()[1])
+    parts = []
+    while blob:
+        size = int.from_bytes(blob[:4])
+        parts.append(blob[4 : 4 + size])
+        blob = blob[4 + size :]
+    parts[padded] = b"\0" + parts[padded]
+    spelled = b"".join(len(part).to_bytes(4) + part for part in parts)
+    assert "not the canonical one" in refusal(read_public_key, b"ssh-rsa " + b64encode(spelled)).detail
