@@ -76,22 +76,39 @@ ONE_USERS_INSTANCES = (
 )
 
 
+LONG = (
+    "simulation",
+    *ONE_USERS_INSTANCES,
+    *("fuzz", "fleet_instances", "slurm", "crash", "fleet", "pairing_processes", "fleet_contract", "fleet_doors"),
+    *("fleet_kills", "openapi", "dist", "ten_minutes", "workers", "console_live", "load", "interleavings"),
+)
+"""Files that take long, longest first. Begun last, one of them would be all that is left to wait for."""
+
+
+def _room(nodeid: str) -> str:
+    """What a test's file is of."""
+    return nodeid.partition("::")[0].removeprefix("tests/test_").removesuffix(".py")
+
+
 class Spread(LoadFileScheduling):  # type: ignore[misc]
     """A file's tests share a worker; so do all files that watch the instances of one user."""
 
     def _split_scope(self, nodeid: str) -> str:
-        name = nodeid.partition("::")[0]
-        return "instances" if name.removeprefix("tests/test_").removesuffix(".py") in ONE_USERS_INSTANCES else name
+        room = _room(nodeid)
+        return "instances" if room in ONE_USERS_INSTANCES else room
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
-    """How `-n` spreads the suite."""
+    """How `-n` spreads the suite: in the order of `pytest_collection_modifyitems`."""
+    config.option.loadscopereorder = False
     return Spread(config, log)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run in virtual time what asks for it; leave out what this machine can't run."""
+    """Long files first; run in virtual time what asks for it; leave out what this machine can't run."""
+    begun = {room: place for place, room in enumerate(LONG)}
+    items.sort(key=lambda item: begun.get(_room(item.nodeid), len(LONG)))
     for item in items:
         if item.get_closest_marker("virtual_time") and item.get_closest_marker("trio"):
             # In front of the mark that pytest-trio's own mode has put on every test.
