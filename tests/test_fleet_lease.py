@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import trio
 
+from engine.clock import SystemClock
 from engine.errors import StoreUnavailable, TooManyRequests
-from engine.fleet import lease, limits
+from engine.fleet import follower, lease, limits
+from engine.fleet.fleet import open_fleet
 from engine.fleet.lease import EPOCH, Lease
 from engine.fleet.limits import FleetLimit
+from engine.records import Records
+from engine.runtime import Runtime
 from engine.store.redis_link import RedisLink
 from tests.fakes import Hands
 from tests.redis_server import RedisServer, redis_link, speak
@@ -44,6 +49,36 @@ async def taken(limit: FleetLimit, address: str = "192.0.2.1") -> int:
     except TooManyRequests as refused:
         return refused.retry_after or 0
     return 0
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (StoreUnavailable("/home/engine is full", cause="mirror"), "can't keep the fleet's keys; its log has why"),
+        (StoreUnavailable("it has lost keys; restart the engine", cause="older"), "lost keys; restart the engine"),
+    ],
+)
+async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: StoreUnavailable, words: str) -> None:
+    """Where it is not the way to the store, that is not what is told; nor is a path of the host's."""
+
+    async def follow() -> None:
+        raise lost
+
+    clock = SystemClock()
+    async with open_fleet(server.url, clock, "ash", "home") as fleet, trio.open_nursery() as nursery:
+        runtime = Runtime(clock, Records(clock, lambda record: None))
+        fleet.mirrors["keys"] = follow
+        with patch.object(follower, "CHARTS", ()):
+            nursery.start_soon(fleet.run, runtime)
+            told = ""
+            with trio.fail_after(20):
+                while words not in told:
+                    with pytest.raises(StoreUnavailable) as refused:
+                        await fleet.wait_fresh()
+                    told = refused.value.detail
+                    await trio.sleep(0.05)
+            nursery.cancel_scope.cancel()
+    assert "/home" not in told
 
 
 async def test_a_fleet_counts_as_one(link: RedisLink) -> None:

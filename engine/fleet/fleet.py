@@ -150,9 +150,15 @@ class Fleet:
     def check_fresh(self) -> None:
         """Raises StoreUnavailable unless the mirror is fresh."""
         if not self.fresh:
-            raise StoreUnavailable(
-                f"the fleet's store can't be reached ({self.link.why}); try again", cause="stale", retry_after=2
-            )
+            raise StoreUnavailable(self._why_stale(), cause="stale", retry_after=2)
+
+    def _why_stale(self) -> str:
+        """In words that anybody may read."""
+        lost = self._follower.lost if self._follower else None
+        if lost is None:
+            return f"the fleet's store can't be reached ({self.link.why}); try again"
+        # The log has the host's paths too.
+        return "this engine can't keep the fleet's keys; its log has why" if lost.cause == "mirror" else lost.detail
 
     def _tell_fresh(self) -> None:
         self.hold_until(self.confirmed_at + FRESH)

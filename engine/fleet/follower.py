@@ -54,25 +54,26 @@ class Follower:
         self._mirrors = mirrors
         self._identified = -inf
         self.confirmed_at = -inf
+        self.lost: StoreUnavailable | None = None
+        """Why the mirror is not followed; None while it is."""
         self.on_confirmed: Callable[[], None] = lambda: None
         self._confirmed = trio.Event()
 
     async def run(self) -> None:
         """For ever. Whenever the connection was lost, everything is compared anew: messages may have been missed."""
-        whole = True
         while True:
             try:
                 async with self._link.one_connection() as ask:
                     at, number = await self._compare(ask)
                     while True:
                         at, number = await self._read(ask, at, number)
-                        if not whole:
-                            whole = True
+                        if self.lost is not None:
+                            self.lost = None
                             log.info("store_followed_again")
             except StoreUnavailable as lost:
-                if whole:
-                    whole = False
+                if self.lost is None:
                     log.warning("store_not_followed", why=lost.detail)
+                self.lost = lost
             except Exception:
                 log.exception("store_not_followed")
             await trio.sleep(0.05)
