@@ -233,6 +233,20 @@ async def test_a_name_freed_by_hand(hosts: Hosts, redis: RedisServer) -> None:
         assert await b.start() == "running"
 
 
+async def test_a_row_of_a_newer_version(hosts: Hosts, redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one engine tells in words that another does not know yet hides nothing else, and is not guessed at."""
+    monkeypatch.setattr(shared_instances, "COMPARED", 60)  # else its engine would put it right
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        assert (await a.start("one"), await b.start("two")) == ("running", "running")
+        row = speak(redis.port, "HGET", "hatchway:instances", "two").split(b"\r\n", 1)[1].split(b"|", 4)
+        speak(redis.port, "HSET", "hatchway:instances", "two", "|".join([*(part.decode() for part in row[:4]), "?"]))
+        with capture_logs() as said:
+            assert await a.listed() == [("one", "running", "ash", True)]
+        assert [line["name"] for line in said if line["event"] == "instance_not_understood"] == ["two"]
+        with pytest.raises(StoreUnavailable, match="newer version"):
+            await a.instances.find("two")
+
+
 async def test_a_store_that_forgot(hosts: Hosts, redis: RedisServer) -> None:
     """Told again of everything, from what each engine has itself."""
     async with hosts[0].engine() as a, hosts[1].engine() as b:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import msgspec
+import structlog
 import trio
 
+from engine.errors import StoreUnavailable
 from engine.fleet.fleet import Fleet
 from engine.platform.lives import InstanceFacts
 from engine.platform.request import InstanceRequest
 from engine.store.redis import PREFIX
 from engine.store.scripts import DROP, ENTER, ROWS
+
+log = structlog.get_logger(__name__)
 
 ROWS_OF = PREFIX + "instances"
 
@@ -70,7 +74,11 @@ class Roster:
         rows, known = [], {}
         for place in range(0, len(answer), 4):
             row = answer[place + 1]
-            known[row] = self._read.get(row) or _told(row)
+            try:
+                known[row] = self._read.get(row) or _told(row)
+            except msgspec.DecodeError as fault:  # one row that is not understood must not hide all others
+                log.warning("instance_not_understood", name=answer[place].decode(), why=str(fault))
+                continue
             rows.append(_row(answer, place, known[row]))
             if len(rows) % AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
@@ -80,7 +88,13 @@ class Roster:
     async def row(self, name: str) -> Row | None:
         """Whose it is, if anybody's."""
         answer = await self._link.script(ROWS, [ROWS_OF], [name])
-        return _row(answer, 0, _told(answer[1])) if answer else None
+        try:
+            return _row(answer, 0, _told(answer[1])) if answer else None
+        except msgspec.DecodeError:
+            words = (
+                f"what the store holds of instance {name} is not understood here: its engine may be of a newer version"
+            )
+            raise StoreUnavailable(words) from None
 
 
 def life_of(facts: InstanceFacts) -> str:
