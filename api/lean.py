@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-UNUSED = ("rich", "greenlet")
-"""What structlog loads where it is installed: for tracebacks, and for threads, of kinds that an engine has none of."""
+UNUSED = ("rich", "greenlet", "typing_extensions")
+"""What is loaded where it is installed: by structlog for tracebacks, and for threads, of kinds that an engine has none
+of; by msgspec for a Python older than ours."""
 
 
 @contextmanager

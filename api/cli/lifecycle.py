@@ -33,8 +33,10 @@ Examples:
 def start(**flags: Any) -> None:
     """Run the engine, until Ctrl-C or `hatchway engine stop`."""
     from api.lean import loading
-    from engine.setting_sources import load_settings
-    from engine.settings import Settings, check_listening, home_folder
+
+    with loading():
+        from engine.setting_sources import load_settings
+        from engine.settings import Settings, check_listening, home_folder
 
     given = {name: _absolute(flags[name]) if name in ("tls_cert", "tls_key") else flags[name] for name in flags}
     home = home_folder()
