@@ -99,8 +99,10 @@ def fleet(folder: Path, *stores: str, **settings: str) -> Iterator[list[EnginePr
         yield engines
 
 
-def client(engine: EngineProcess) -> httpx.Client:
-    return httpx.Client(base_url=engine.url, timeout=10, verify=False)  # no TLS, and no time for its authorities
+def client(engine: EngineProcess, address: str | None = None) -> httpx.Client:
+    """Of an engine, from an address of loopback."""
+    plain = httpx.HTTPTransport(verify=False, local_address=address)  # no TLS, and no time for its authorities
+    return httpx.Client(base_url=engine.url, timeout=10, transport=plain)
 
 
 def inspect(engine: EngineProcess, session: dict[str, Any]) -> int:
