@@ -93,6 +93,7 @@ class Instances:
         # The name is ours from here on: nothing waits between the look and this.
         waiter = self._lives.waiters[name] = Waiter()
         try:
+            await self._look_elsewhere(name)
             for ended in {name, *self._outdated()}:
                 await self._drop(ended)
             facts = InstanceFacts(request, origin.identity or "", self._runtime.clock.wall())
@@ -111,6 +112,12 @@ class Instances:
         most = self._settings().max_instances
         if len(live) >= most:
             raise TooManyInstances(f"{most} instances are live, the most that `max_instances` allows", retry_after=30)
+
+    async def _look_elsewhere(self, name: str) -> None:
+        """A start that the fleet will refuse must not cost an ended instance of that name its exit code and log."""
+        seen = None if self.elsewhere is None else await self.elsewhere.find(name)
+        if seen is not None and seen.state not in instance.CHART.final:
+            raise InstanceExists(f"an instance named {name} is there already, on {seen.host}")
 
     @property
     def may_ask(self) -> tuple[str, ...]:

@@ -146,6 +146,16 @@ async def test_where_a_name_is_taken(hosts: Hosts) -> None:
             await a.instances.find("two")
 
 
+async def test_a_refused_start_costs_nothing(hosts: Hosts) -> None:
+    """What ended here under a name that another host has by now is still there, with its exit code and log."""
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        assert await a.start() == "running"
+        await a.instances.end("one", ORIGIN)
+        assert await b.start() == "running"
+        assert await a.start() == "instance_exists"
+        assert a.instances.show("one").state == "stopped"
+
+
 async def test_a_name_that_was_taken_for_nothing(hosts: Hosts) -> None:
     """An engine cut off between taking a name and storing the instance gives the name back when it is there again."""
     async with hosts[0].engine() as a:
