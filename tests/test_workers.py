@@ -200,6 +200,7 @@ def test_a_killed_door_costs_nobody_else(home: Path) -> None:
                 wait_until(partial(load.beyond, load.done()), "nobody gets on")
                 victim = doors_of(engine)[0]
                 os.kill(victim, how)
+                wait_until(lambda: not running(victim), "the door does not end")  # noqa: B023 - called here
                 with httpx.Client(base_url=engine.url, timeout=30) as client:
                     assert client.get("/readyz").status_code == 200
                 wait_until(partial(_back, engine, victim), "the door does not come back")
