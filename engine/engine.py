@@ -77,16 +77,7 @@ class Engine:
         self.key_watch = KeyWatch(
             home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
         )
-        self.sessions = Sessions(
-            self.runtime,
-            self.store,
-            self.keys,
-            self.tokens,
-            Challenges(clock, shared=fleet.lease if fleet else None),
-            lambda: self.settings,
-            lambda: self.own_key,
-            fleet,
-        )
+        self.sessions = self._sessions()
         start, end = self.sessions.start, self.sessions.end
         self.pairings = Pairings(self.runtime, codes, lambda: self.settings, start, end, fleet)
         self.instances = self._instances(store)
@@ -98,6 +89,18 @@ class Engine:
         if membership is not None:
             membership.join_keys(self.key_watch.follow)
             membership.join_pairings(self.pairings, self.sessions, lambda: self.settings.limits.wrong_codes_total)
+
+    def _sessions(self) -> Sessions:
+        return Sessions(
+            self.runtime,
+            self.store,
+            self.keys,
+            self.tokens,
+            Challenges(self.clock, shared=self.fleet.lease if self.fleet else None),
+            lambda: self.settings,
+            lambda: self.own_key,
+            self.fleet,
+        )
 
     def _instances(self, own: Store) -> Instances:
         def make(store: Store) -> Instances:
@@ -236,11 +239,7 @@ async def open_engine(
         if store is None:
             store = database = SQLiteStore(_database(home), clock, inline=inline)
             stack.callback(database.close)
-        settings, membership = load(), None
-        if is_redis(settings.store):
-            from engine.fleet.membership import open_membership  # most engines are of none
-
-            membership = await stack.enter_async_context(open_membership(home, settings, clock, store))
+        membership = await _join(stack, home, load(), clock, store)
         identity = membership.identity if membership else await store.identity()
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership)
         stack.callback(engine.journal.close)
@@ -255,6 +254,14 @@ async def open_engine(
                 yield engine
             finally:
                 nursery.cancel_scope.cancel()
+
+
+async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Clock, own: Store) -> Membership | None:
+    if not is_redis(settings.store):
+        return None
+    from engine.fleet.membership import open_membership  # most engines are of none
+
+    return await stack.enter_async_context(open_membership(home, settings, clock, own))
 
 
 def _take_folder(stack: AsyncExitStack, home: Path) -> None:
