@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import format_datetime, parsedate_to_datetime
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser import NOTHING, Host, Terminal, Visitor, visiting
+from tests.doors import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
@@ -89,6 +91,40 @@ def test_logging_out_in_one_tab_ends_the_others_within_a_second(visitor: Visitor
     assert visitor.kept(one) == visitor.kept(other) == NOTHING
     one.reload()
     expect(one.locator("#view-signin")).to_be_visible()
+
+
+def test_a_logout_is_called_done_once_the_engine_has_done_it(visitor: Visitor) -> None:
+    """Not before: until then the session answers."""
+    page = visitor.sign_in()
+    engine = Engine(visitor)
+    engine.hold = True
+    page.click("#logout")
+    expect(page.locator("#signin-notice")).to_have_text("Logging out…")
+    engine.one_held(page)()
+    expect(page.locator("#signin-notice")).to_have_text("You are logged out.")
+
+
+def test_a_logout_that_nobody_answers_says_so(visitor: Visitor) -> None:
+    """By either button: the browser has forgotten the session, the engine has not."""
+    for button in ("#logout", "#everywhere"):
+        page = visitor.sign_in()
+        page.route("**/logout/", lambda route: route.abort())
+        page.click(button)
+        if button == "#everywhere":
+            page.get_by_role("dialog").get_by_role("button", name="Log out everywhere").click()
+        expect(page.locator("#signin-notice")).to_contain_text("the engine was not told")
+        assert visitor.kept(page) == NOTHING
+    visitor.faults[:] = [fault for fault in visitor.faults if "ERR_FAILED" not in fault]
+
+
+def test_a_page_closed_at_once_is_logged_out_all_the_same(visitor: Visitor, host: Host) -> None:
+    """The request outlives the page that sent it."""
+    page = visitor.sign_in()
+    spent = token(page)
+    page.evaluate("document.getElementById('logout').click()")
+    page.close()
+    headers = {"Authorization": f"Bearer {spent}"}
+    wait_until(lambda: httpx.get(f"{host.url}api/auth/inspect/", headers=headers).status_code == 401, "logged out")
 
 
 def test_signing_in_takes_the_waiting_tabs_along(visitor: Visitor) -> None:
@@ -185,7 +221,7 @@ def test_the_time_left_is_the_engine_s(visitor: Visitor, host: Host) -> None:
 
 
 class Engine:
-    """The engine as the page sees it, its clock moved `ahead` by so many seconds, its renewals held back."""
+    """The engine as the page sees it: its clock moved `ahead` by so many seconds, renewals and logouts held back."""
 
     def __init__(self, visitor: Visitor) -> None:
         self.ahead = 0
@@ -197,10 +233,19 @@ class Engine:
         answer = route.fetch()
         date = parsedate_to_datetime(answer.headers["date"]) + timedelta(seconds=self.ahead)
         headers = answer.headers | {"date": format_datetime(date, usegmt=True)}
-        if self.hold and "/renew/" in route.request.url:
+        if self.hold and route.request.url.endswith(("/renew/", "/logout/")):
             self.held.append(lambda: route.fulfill(response=answer, headers=headers))
         else:
             route.fulfill(response=answer, headers=headers)
+
+    def one_held(self, page: Page) -> Callable[[], None]:
+        """Lets go of the answer held back, once there is one."""
+        for _ in range(160):
+            if self.held:
+                break
+            page.wait_for_timeout(50)
+        (release,) = self.held
+        return release
 
 
 def look(page: Page) -> None:
@@ -228,11 +273,10 @@ def test_a_logout_wins_over_a_renewal_under_way(visitor: Visitor) -> None:
     engine = Engine(visitor)
     engine.ahead, engine.hold = 6 * 60, True
     look(page)
-    page.wait_for_timeout(500)
-    assert len(engine.held) == 1
+    release = engine.one_held(page)
     other.click("#logout")
     expect(page.locator("#view-signin")).to_be_visible(timeout=1000)
-    engine.held[0]()
+    release()
     page.wait_for_timeout(500)
     expect(page.locator("#view-signin")).to_be_visible()
     assert visitor.kept(page) == visitor.kept(other) == NOTHING

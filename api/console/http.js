@@ -17,12 +17,16 @@ export class Problem extends Error {
   }
 }
 
-/** Resolves to the response; rejects with a `Problem`, or an AbortError when `signal` fired. */
-export async function send(method, path, { body, token, signal, headers = {} } = {}) {
+/**
+ * Resolves to the response; rejects with a `Problem`, or an AbortError when `signal` fired.
+ * With `keepalive` the request is sent even if its page goes.
+ */
+export async function send(method, path, { body, token, signal, keepalive = false, headers = {} } = {}) {
   const sentAt = Date.now();
   const request = {
     method,
     signal,
+    keepalive,
     headers: { ...headers },
     cache: "no-store",
     credentials: "omit",

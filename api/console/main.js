@@ -14,6 +14,7 @@ const TITLES = {
 };
 
 const FAREWELLS = {
+  "logging-out": "Logging out…",
   "logged-out": "You are logged out.",
   elsewhere: "You were logged out in another tab.",
   expired: "Your session has expired.",
@@ -28,9 +29,16 @@ function show(view) {
   byId(`view-${view}`).querySelector("h1").focus({ preventScroll: true });
 }
 
-onChange((session, why) => {
+onChange((session, why, problem) => {
   if (why === "renewed") {
     home.refresh(session);
+  } else if (why === "logged-out") {
+    signin.say(FAREWELLS[why]);
+  } else if (why === "untold") {
+    signin.say(
+      `This browser has forgotten the session, but the engine was not told: ${problem.message}.` +
+        " It ends by itself when its time is up.",
+    );
   } else if (session) {
     signin.leave();
     show("home");
@@ -42,15 +50,7 @@ onChange((session, why) => {
   }
 });
 
-byId("logout").addEventListener("click", () =>
-  logout().catch((problem) => {
-    signin.enter({
-      notice:
-        `This browser has forgotten the session, but the engine was not told: ${problem.message}.` +
-        " It ends by itself when its time is up.",
-    });
-  }),
-);
+byId("logout").addEventListener("click", logout);
 
 /** A code in the address, at the start or typed into it later: filled in, never sent by itself. */
 function readFragment() {

@@ -12,7 +12,10 @@ let live = null; // {token, permissions, expires_at, issued_at, session, identit
 
 export const current = () => live;
 
-/** `listener(session | null, why)`; why is `signed-in`, `renewed`, `logged-out`, `elsewhere`, `expired` or `ended`. */
+/**
+ * `listener(session | null, why)`; why is `signed-in`, `renewed`, `elsewhere`, `expired`, `ended` or `logging-out`, and
+ * after that `logged-out`, or `untold` with the `Problem` that kept the engine from hearing of it.
+ */
 export const onChange = (listener) => listeners.add(listener);
 
 /** Signed in: asks what the token is good for, then shares it. `answer` is the session object of contract 2.2. */
@@ -76,14 +79,14 @@ async function renew() {
   await pause(ANSWER_WITHIN); // the lock is kept until the others have heard
 }
 
-/** Ends it for every tab at once, then at the engine; rejects with a `Problem` if the engine was not told. */
+/** Ends it for every tab at once, then at the engine, also if the page is closed now; what came of it is told last. */
 export async function logout() {
   const { token, session } = live;
-  end("logged-out");
+  end("logging-out");
   tabs.tell({ kind: "ended", session });
-  await call("POST", "/api/auth/logout/", { token }).catch((problem) => {
-    if (problem.status !== 401) throw problem; // 401: it had ended already
-  });
+  const problem = await call("POST", "/api/auth/logout/", { token, keepalive: true }).catch((problem) => problem);
+  const told = problem === null || problem.status === 401; // 401: it had ended already
+  listeners.forEach((listener) => listener(null, told ? "logged-out" : "untold", problem));
 }
 
 /** Called each second: the engine's clock ends a session even if nobody asks the engine. */

@@ -16,11 +16,14 @@ export function start(show) {
 
 /** Shows the page: with a word on why, or with a code from the address. */
 export async function enter({ notice = "", code = null } = {}) {
-  note(byId("signin-notice"), notice);
+  say(notice);
   if (code !== null) pairForm.prefill(code);
   choose(code === null && isSecureContext ? "key" : "pair"); // before anything is waited for: a person may choose since
   await keyForm.refresh();
 }
+
+/** A word above the forms, which stay as they are. */
+export const say = (notice) => note(byId("signin-notice"), notice);
 
 /** Takes everything out of the forms; a pairing under way is given up. */
 export function leave() {
