@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import gc
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from itertools import count, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import CodeType
 from typing import Any
 
@@ -28,6 +30,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+CACHE = TemporaryDirectory(prefix="mutants-")
 
 SLOWER = 5
 """So many times the tests' usual time, and a minute: what takes longer hangs, and that is noticed."""
@@ -161,7 +165,9 @@ def noticed(file: str, text: str, seconds: float = 0) -> bool:
 
 def options(file: str) -> list[str]:
     """What pytest is asked to run for a file."""
-    return ["-q", "-n0", "-p", "no:cacheprovider", *(f"{ROOT}/tests/test_{name}.py" for name in TESTS[file])]
+    # What noticed the last change comes first: the next one is often beside it.
+    last = ["--failed-first", "-o", f"cache_dir={CACHE.name}"]
+    return ["-q", "-n0", *last, *(f"{ROOT}/tests/test_{name}.py" for name in TESTS[file])]
 
 
 def preload(file: str) -> None:
@@ -170,6 +176,8 @@ def preload(file: str) -> None:
         raise SystemExit(f"the tests of {file} can't be collected")
     for name in [name for name in sys.modules if name.partition(".")[0] in ("statecharts", "engine", "api", "tests")]:
         del sys.modules[name]
+    gc.collect()
+    gc.freeze()  # what is here now stays, and no child need look through it
 
 
 def main(arguments: list[str]) -> int:
