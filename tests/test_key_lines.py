@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.key_lines import parse_file, render
+from engine.trust.key_lines import LONGEST_LINE, parse_file, render
 from engine.trust.permissions import FIVE, MASTER
 from tests.authorized import LINE, A, B, C, granted, keys, put
 from tests.fakes import vectors
@@ -34,8 +34,11 @@ NOTHING = {
     f'permissions="SHELL",permissions="AGENT" {LINE}': "stands twice",
     f'permissions="SHELL",no-pty {LINE}': "the option no-pty",
     f'from="10.0.0.0/8",permissions="SHELL" {LINE}': "the option from",
+    f'permissions="SHELL",restrict {LINE}': "the option restrict",
+    f'principals="me" {LINE}': "the option principals",
     f'command="echo \\"hi, you\\" there" {LINE}': "the option command",
     f'PERMISSIONS="SHELL" {LINE}': "the option PERMISSIONS",
+    f"\ufeff{LINE}": "neither a key",
     f'permissions="SHELL"{LINE}': "neither a key",
     f'permissions="SHELL", {LINE}': "neither a key",
     f'permissions="SHELL {LINE}': "neither a key",
@@ -128,3 +131,12 @@ def test_a_line_is_written_as_it_is_read() -> None:
     """Permissions, key and comment, in that order; without a comment there is nothing behind the key."""
     assert render(A, ("SHELL", "AGENT"), "me") == f'permissions="SHELL,AGENT" {LINE} me'.encode()
     assert render(A, (MASTER,), "") == f'permissions="MASTER" {LINE}'.encode()
+
+
+def test_the_longest_line_is_one_of_16384_bytes() -> None:
+    """With its end; one byte more is not looked at."""
+    comment = " " + "x" * (LONGEST_LINE - len(LINE) - 2)
+    (line,) = parse_file(f"{LINE}{comment}\n".encode())
+    assert line.entry is not None
+    (line,) = parse_file(f"{LINE}{comment}x\n".encode())
+    assert line.fault == "longer than 16384 bytes"
