@@ -69,6 +69,7 @@ async def serve(
     with _closed(sockets), _failed_start():
         async with _lifespan(app, config) as state, trio.open_nursery() as nursery:
             nursery.start_soon(sweep, context.queues, context.refresh)
+            nursery.start_soon(context.outbox.run)
 
             def connect(sock: socket.socket, secured: ssl.SSLContext | None) -> Connection:
                 return Connection(app, config, context, ConnectionState(state), sock, secured)

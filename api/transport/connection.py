@@ -47,6 +47,7 @@ class Connection(TCPServer):
         self._ended = False
         self._begun = False
         self._known: tuple[bytes, Plain | None] = (b"", None)
+        self._unsent = b""
         self._pause: trio.CancelScope | None = None
         self._quiet: trio.Event | None = None
         context.join(self)
@@ -127,7 +128,7 @@ class Connection(TCPServer):
             answers.append(answer)
             begin = plain.end
         if answers:
-            await self._write(b"".join(answers) if len(answers) > 1 else answers[0])
+            await self._send(b"".join(answers) if len(answers) > 1 else answers[0])
             self._update(busy=False)
         return b"" if self._ended else data[begin:]
 
@@ -194,8 +195,28 @@ class Connection(TCPServer):
         if self.context.stopping:
             self.end()
 
+    async def _send(self, data: bytes) -> None:
+        """With the others of this turn; at once where that would not be in turn."""
+        if self.secure or self._unsent or self.send_lock.locked():
+            await self._write(data)
+        else:
+            self._unsent = data
+            self.context.outbox.put(self)
+
+    def flush(self) -> None:
+        """Send what waits for the end of the turn; nothing, where a later write has taken it along."""
+        try:
+            self._unsent = self._unsent[self.socket.send_now(self._unsent) :]
+        except trio.BrokenResourceError:
+            self.cut()
+        else:
+            if self._unsent:
+                self._apps.spawn(self._write, b"")
+
     async def _write(self, data: bytes) -> None:
         """At once as far as the kernel takes it, else in turn. Shielded: half an answer would spoil the next."""
+        if self._unsent:
+            data, self._unsent = self._unsent + data, b""
         try:
             if not self.secure and not self.send_lock.locked():
                 sent = self.socket.send_now(data)
@@ -217,6 +238,8 @@ class Connection(TCPServer):
     async def _close(self) -> None:
         """Close once what is being written is written; the write's own deadline ends that."""
         self.socket.linger = self.protocol.unread
+        if self._unsent:
+            await self._write(b"")
         with trio.CancelScope(shield=True):
             await self.send_lock.acquire()
         try:

@@ -14,6 +14,7 @@ from hypercorn.typing import Event
 
 from api.transport.deadlines import Expiring, Kind, Queue
 from api.transport.lane import Lane
+from api.transport.outbox import Outbox
 from engine.clock import Clock
 
 BODY_GRACE = 0.5
@@ -116,6 +117,7 @@ class Context(WorkerContext):
         self.head = Queue(Kind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(Kind.BODY, lambda: limits().body_seconds + BODY_GRACE)
         self.write = Queue(Kind.WRITE, lambda: limits().write_seconds)
+        self.outbox = Outbox()
         self.stopping = False
         self.connections: set[Member] = set()
         self._emptied = trio.Event()
