@@ -134,6 +134,8 @@ OTHER_KINDS: dict[str, tuple[Callable[[bytes], object], bytes, str]] = {
     "no key in it, PKCS#1": (read_private_key, pem("RSA PRIVATE KEY"), "damaged: its bytes are no key"),
     "a line of rubbish": (read_public_key, b"ssh-rsa AAA*B3 me\n", "its base64 does not decode"),
     "text that begins like DER": (read_private_key, b"0 hello\n", "no key in PEM form"),
+    "text whose second byte could be DER's": (read_private_key, "#é hello\n".encode(), "no key in PEM form"),
+    "BER of no stated length": (read_private_key, b"\x30\x80\x30\x80", "DER"),
     "no public key in it": (read_public_key, pem("PUBLIC KEY"), "damaged: its bytes are no key"),
 }
 
@@ -143,6 +145,29 @@ def test_a_file_of_another_kind_is_told_as_what_it_is(case: str) -> None:
     """Whoever took the wrong file learns which one it is, and a damaged one is not taken for a mislabelled one."""
     read, data, words = OTHER_KINDS[case]
     assert words in refusal(read, data).detail
+
+
+@pytest.mark.parametrize("body", ["QR==", "w0==", "QUJ=", "QQ", "Q*Q=="])
+def test_base64_has_one_spelling(body: str) -> None:
+    """Bits that count for nothing, and what a decoder passes over, are damage: nobody writes them on purpose."""
+    data = f"-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n".encode()
+    for of_one_kind in (data, f"ssh-rsa {body}\n".encode()):
+        assert refusal(read_public_key, of_one_kind).cause == "base64"
+
+
+def test_the_largest_file_is_one_of_64_kib() -> None:
+    """One byte more is not looked at."""
+    assert read_public_key(SPKI.ljust(65536)).identity == BASELINE
+    assert refusal(read_public_key, SPKI.ljust(65537)).cause == "size"
+
+
+def test_a_key_without_its_algorithms_null_is_not_spelled_as_it_must_be() -> None:
+    """A library reads it (RFC 3279, 2.3.1 wants it): shorter than the canonical form, it is still another one."""
+    der = b64decode(b"".join(SPKI.splitlines()[1:-1]))
+    algorithm = bytes.fromhex("06092a864886f70d010101")
+    short = der.replace(b"\x30\x0d" + algorithm + b"\5\0", b"\x30\x0b" + algorithm)
+    short = short[:2] + (len(short) - 4).to_bytes(2) + short[4:]
+    assert "not the canonical one" in refusal(read_public_key, pem("PUBLIC KEY", short)).detail
 
 
 @pytest.mark.parametrize("padded", [1, 2])

@@ -194,12 +194,13 @@ def test_the_own_key_is_read_as_any_private_key(name: str) -> None:
 
 @pytest.mark.parametrize("change", [2, -2])
 @pytest.mark.parametrize("number", ["p", "q", "d"])
-def test_an_own_key_whose_numbers_do_not_belong_together_is_damaged(number: str, change: int) -> None:
-    """One number of the file changed: the engine does not start on it, though it needs the public half alone."""
+def test_a_private_key_whose_numbers_do_not_belong_together_is_damaged(number: str, change: int) -> None:
+    """One number of the file changed: nobody signs with it, and as the engine's own it is not started on, though that
+    needs the public half alone."""
     whole = getattr(key().key.private_numbers(), number)
     size = (whole.bit_length() + 7) // 8
     der = key().key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
     broken = der.replace(whole.to_bytes(size, "big"), (whole + change).to_bytes(size, "big"))
     data = b"-----BEGIN PRIVATE KEY-----\n" + encodebytes(broken) + b"-----END PRIVATE KEY-----\n"
     assert broken != der
-    assert refusal(read_public_half, data).cause == "damaged"
+    assert [refusal(read, data).cause for read in (read_private_key, read_public_half)] == ["damaged", "damaged"]
