@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from engine.imports import without
 
 UNUSED = ("rich", "greenlet", "typing_extensions")
 """What is loaded where it is installed: by structlog for tracebacks, and for threads, of kinds that an engine has none
@@ -17,14 +18,8 @@ def loading() -> Iterator[None]:
     """Around the import of the engine: without `UNUSED`, and without looking for garbage, of which imports make none.
     `settle` ends that, once the engine runs."""
     gc.disable()
-    hidden = [name for name in UNUSED if name not in sys.modules]
-    for name in hidden:
-        sys.modules[name] = None  # type: ignore[assignment]
-    try:
+    with without(*UNUSED):
         yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
 
 
 YOUNG = 10_000

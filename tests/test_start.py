@@ -23,24 +23,30 @@ from tests.processes import EngineProcess, running_engine
 
 LEFT_OUT = (
     *("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "statecharts.layout", "xml.sax"),
-    *("engine.fleet.fleet", "engine.store.redis", "engine.platform.slurm", "coredis"),
+    *("engine.fleet.fleet", "engine.store.redis", "engine.platform.slurm", "coredis", "OpenSSL"),
 )
+
+LINE = (ROOT / "tests" / "data" / "own" / "keys" / "rsa2048.ssh.pub").read_text().rstrip()
 
 
 def test_a_start_loads_no_more_than_it_needs() -> None:
-    """Quart, the drawing of charts and coloured tracebacks, and what comes with them, wait until they are wanted."""
+    """Quart, the drawing of charts and coloured tracebacks, and what comes with them, wait until they are wanted; so
+    does what looks at the keys, and never brings what it has for certificates."""
     code = f"""
 import gc, sys
 from api.lean import loading, settle
 with loading():
     import api.run
+from engine.trust.keys import parse_openssh
+print("badkeys" in sys.modules)
+parse_openssh({LINE!r})
 print([name for name in {LEFT_OUT} if name in sys.modules])
 settle()
 import rich.traceback
 print(gc.isenabled(), gc.get_freeze_count() > 10_000)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]", "True True"]
+    assert done.stdout.splitlines() == ["False", "[]", "True True"]
 
 
 @pytest.mark.process

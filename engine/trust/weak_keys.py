@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from engine.imports import without
+
 SMALLEST, LARGEST = 2048, 8192
 """Bits of the modulus, both included."""
 
@@ -30,12 +32,13 @@ def out_of_bounds(n: int, e: int) -> str | None:
 
 @lru_cache(maxsize=4096)
 def weakness(n: int, e: int) -> str | None:
-    """Which weak kind the key is, in words, or None: about 0.4 ms a key, and 50 ms once for the imports.
+    """Which weak kind the key is, in words, or None: about 0.4 ms a key, and 10 ms once for the imports.
 
     Debian's weak keys and other leaked ones need a downloaded block list and are not looked for.
     """
-    from badkeys import rsakeys  # here, since it costs 50 ms and only reading a key needs it
-
+    # Here, since it costs 10 ms and only reading a key needs it. What it has for certificates would cost 40 ms more.
+    with without("OpenSSL"):
+        from badkeys import rsakeys
     for check, words in _KINDS.items():
         if getattr(rsakeys, check)(n, e=e):
             return words
