@@ -57,7 +57,10 @@ TESTS = {
     "engine/trust/rotation.py": ("rotation",),
     "engine/trust/key_files.py": ("key_files", "keys"),
     "engine/trust/key_lines.py": ("key_lines", "authorized_keys"),
-    "engine/trust/weak_keys.py": ("keys",),
+    "engine/trust/weak_keys.py": (
+        "weak_keys",
+        "keys",
+    ),
     "engine/validity.py": ("validity",),
     "engine/files.py": ("files",),
     "engine/runtime.py": ("runtime", "shared_store", "instances", "sessions", "pairings"),
