@@ -24,6 +24,13 @@ def false_engine(
     """A server that answers as it likes; yields its address and every request it got, whole."""
     listening = socket.create_server(("127.0.0.1", 0))
     requests: list[bytes] = []
+    peers: dict[socket.socket, threading.Thread] = {}
+
+    def serve(peer: socket.socket) -> None:
+        with peer, suppress(OSError), tls.wrap_socket(peer, server_side=True) if tls else peer as peer:
+            if request := _whole(peer).strip():
+                requests.append(request)
+                peer.sendall(reply(request))
 
     def work() -> None:
         while True:
@@ -31,10 +38,9 @@ def false_engine(
                 peer, _ = listening.accept()
             except OSError:
                 return
-            with peer, suppress(OSError), tls.wrap_socket(peer, server_side=True) if tls else peer as peer:
-                if request := _whole(peer).strip():
-                    requests.append(request)
-                    peer.sendall(reply(request))
+            # Browsers dial connections that they may never use: one that says nothing holds up no other.
+            peers[peer] = threading.Thread(target=serve, args=(peer,))
+            peers[peer].start()
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -44,6 +50,10 @@ def false_engine(
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
         thread.join()
+        for peer, serving in peers.items():
+            with suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
+            serving.join()
 
 
 def _whole(peer: socket.socket) -> bytes:
@@ -53,8 +63,8 @@ def _whole(peer: socket.socket) -> bytes:
     head, _, body = data.partition(b"\r\n\r\n")
     for line in head.lower().split(b"\r\n"):
         if line.startswith(b"content-length:"):
-            while len(body) < int(line.split(b":")[1]):
-                body += peer.recv(65536)
+            while len(body) < int(line.split(b":")[1]) and (more := peer.recv(65536)):
+                body += more
     return head + b"\r\n\r\n" + body
 
 

@@ -172,7 +172,7 @@ class TlsEngine(EngineProcess):
     def _ready(self) -> bool:
         try:
             self.url = self.operator({"op": "status"})[-1]["url"].rstrip("/")
-        except OSError:
+        except (OSError, KeyError, IndexError):
             return False
         return True
 

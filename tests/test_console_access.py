@@ -44,7 +44,7 @@ def fits(page: Page) -> bool:
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_axe_finds_nothing(chromium: Browser, host: Host, axe: str, scheme: str, width: int) -> None:
     """Each view, with its errors and questions open, in both schemes, wide and narrow; nothing sticks out."""
-    with visiting(chromium, host) as visitor, host.pairing() as terminal:
+    with visiting(chromium, host) as visitor:
         page = visitor.open()
         page.set_viewport_size({"width": width, "height": 860})
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
@@ -57,11 +57,12 @@ def test_axe_finds_nothing(chromium: Browser, host: Host, axe: str, scheme: str,
         page.check("input[value=pair]", force=True)
         page.click("#pair-submit")
         shown["pairing"] = findings(page, axe)
-        page.fill("#code", terminal.code())
-        page.click("#pair-submit")
-        terminal.match_number()
-        shown["waiting"] = findings(page, axe)
-        page.click("#wait-cancel")
+        with host.pairing() as terminal:
+            page.fill("#code", terminal.code())
+            page.click("#pair-submit")
+            terminal.match_number()
+            shown["waiting"] = findings(page, axe)
+            page.click("#wait-cancel")
         page.check("input[value=key]", force=True)
         visitor.sign_in(host.home / "private-key.pem", page=page)
         page.locator("#charts figure").nth(2).wait_for()

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser import NOTHING, Host, Terminal, Visitor, visiting
 from tests.doors import wait_until
+from tests.promises import kept
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
@@ -37,6 +38,15 @@ class Aging:
         """Sleeps until `age` seconds after the beginning, with the browser's own events served."""
         self.waiting.wait_for_timeout(max(0.0, self.begun + age - time.monotonic()) * 1000)
 
+    def begin_session(self) -> None:
+        """A session of a minute, in two tabs."""
+        for page in self.owner.context.pages:
+            page.close()
+        self.owner.requests.clear()
+        self.tabs = [self.owner.sign_in("rsa3072.pkcs8.pem", lifetime="1m"), self.owner.open()]
+        self.tabs[1].locator("#view-home:visible").wait_for()
+        self.begun = time.monotonic()
+
 
 @pytest.fixture(scope="module")
 def aging(chromium: Browser, host: Host) -> Iterator[Aging]:
@@ -50,9 +60,9 @@ def aging(chromium: Browser, host: Host) -> Iterator[Aging]:
         waiting.fill("#code", claimed.code())
         waiting.click("#pair-submit")
         claimed.match_number()
-        tabs = [owner.sign_in("rsa3072.pkcs8.pem", lifetime="1m")]
-        tabs.append(owner.open())
-        yield Aging(time.monotonic(), tabs, owner, waiting, unclaimed, unclaimed.code(), claimed)
+        begun = Aging(0.0, [], owner, waiting, unclaimed, unclaimed.code(), claimed)
+        begun.begin_session()
+        yield begun
 
 
 def token(page: Page) -> str:
@@ -74,13 +84,30 @@ def test_a_session_survives_refresh_navigation_and_new_tabs(aging: Aging, visito
     assert len(visitor.asked("/api/auth/verify/")) == 1
 
 
+AT_SIGN_IN = """() => {
+  const view = document.getElementById("view-signin");
+  new MutationObserver(() => { window.at = Date.now(); }).observe(view, {attributeFilter: ["hidden"]});
+}"""
+"""Notes when the page goes back to its sign-in."""
+
+
 def test_logging_out_in_one_tab_ends_the_others_within_a_second(visitor: Visitor) -> None:
     """The engine has ended the session too, and nothing is kept (D40)."""
-    one = visitor.sign_in()
-    other = visitor.open()
-    spent = token(other)
-    one.click("#logout")
-    expect(other.locator("#view-signin")).to_be_visible(timeout=1000)
+    one, other, spent = visitor.open(), visitor.open(), ""
+
+    def ended_in_the_other() -> float:
+        nonlocal spent
+        visitor.sign_in(page=one)
+        other.locator("#view-home:visible").wait_for()
+        spent = token(other)
+        one.evaluate("addEventListener('click', () => { window.at = Date.now(); }, {capture: true, once: true})")
+        other.evaluate(AT_SIGN_IN)
+        one.click("#logout")
+        other.locator("#view-signin:visible").wait_for()
+        ended: float = other.evaluate("window.at") - one.evaluate("window.at")
+        return ended / 1000
+
+    kept(1, ended_in_the_other)
     expect(other.locator("#signin-notice")).to_have_text("You were logged out in another tab.")
     expect(one.locator("#signin-notice")).to_have_text("You are logged out.")
     status = one.evaluate(
@@ -175,6 +202,8 @@ def test_log_out_everywhere_ends_every_session_of_the_key(visitor: Visitor, chro
 
 def test_two_tabs_that_renew_at_once_renew_once(aging: Aging) -> None:
     """Past half its lifetime a session is renewed by use; one tab does it, and both have the new token (B12)."""
+    if time.monotonic() > aging.begun + 45:  # on a busy machine the minute may be over
+        aging.begin_session()
     one, other = aging.tabs
     before = token(one)
     one.keyboard.press("Shift")
@@ -275,7 +304,7 @@ def test_a_logout_wins_over_a_renewal_under_way(visitor: Visitor) -> None:
     look(page)
     release = engine.one_held(page)
     other.click("#logout")
-    expect(page.locator("#view-signin")).to_be_visible(timeout=1000)
+    expect(page.locator("#view-signin")).to_be_visible()
     release()
     page.wait_for_timeout(500)
     expect(page.locator("#view-signin")).to_be_visible()
