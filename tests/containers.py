@@ -59,6 +59,20 @@ class Place:
         return path.read_bytes()[begin:].decode()
 
 
+class Gate:
+    """What a command in an instance waits for, so that no test has to be quick: put `wait` into its script."""
+
+    wait = "until [ -e /gate/open ]; do sleep 0.1; done"
+
+    def __init__(self, place: Place) -> None:
+        self._folder = place.volumes / "gate"
+        self._folder.mkdir()
+        self.volume = f"{self._folder}:/gate"
+
+    def open(self) -> None:
+        (self._folder / "open").touch()
+
+
 def new_name() -> str:
     return NAMES + secrets.token_hex(4)
 

@@ -27,6 +27,10 @@ class Doors:
     async def ask(self, method: str, path: str = "", value: Any = None, **more: Any) -> Reply:
         return await self._browser.ask(method, PATH + path, value, token=self._token, **more)
 
+    async def follow(self, reply: Reply, name: str) -> None:
+        """The instance's log into `reply`, as it is written."""
+        await self._browser.talk(reply, "GET", f"{PATH}{name}/log/?follow=true", token=self._token)
+
     async def start(self, reply: Reply | None = None, **fields: Any) -> Reply:
         reply = reply or Reply()
         await self._browser.talk(reply, "POST", PATH, {"image": "box.sif", **fields}, token=self._token)
@@ -37,7 +41,7 @@ class Doors:
 
     async def until(self, state: str, name: str, *, seconds: float = 30) -> Any:
         with trio.fail_after(seconds):
-            while (shown := await self.show(name))["state"] != state:
+            while (shown := await self.show(name)).get("state") != state:
                 await trio.sleep(0.05)
         return shown
 

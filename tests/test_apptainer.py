@@ -18,7 +18,7 @@ from engine.platform.calls import PATH
 from engine.platform.host import Host, this_host
 from engine.platform.protocol import Started, StartFailed
 from engine.platform.request import InstanceRequest
-from tests.containers import LONG, Place, holders, listed, living, new_name, place
+from tests.containers import LONG, Gate, Place, holders, listed, living, new_name, place
 
 __all__ = ["place"]
 
@@ -44,13 +44,12 @@ async def test_what_is_asked_arrives(place: Place) -> None:
     (place.volumes / "in").mkdir()
     (place.volumes / "in" / "word").write_text("from outside")
     (place.volumes / "out").mkdir()
-    script = (
-        'cat /in/word; echo "|$A|$#|$1|$2"; echo done > /out/word; touch /in/x 2>/dev/null || echo read-only; sleep 1'
-    )
+    gate = Gate(place)
+    script = 'cat /in/word; echo "|$A|$#|$1|$2"; echo done > /out/word; touch /in/x 2>/dev/null || echo read-only; '
     request = place.request(
-        command=["sh", "-c", script, "sh", "a b", "$(id)"],
+        command=["sh", "-c", script + gate.wait, "sh", "a b", "$(id)"],
         env=["A=x y"],
-        volume=[f"{place.volumes}/in:/in", f"{place.volumes}/out:/out:rw"],
+        volume=[f"{place.volumes}/in:/in", f"{place.volumes}/out:/out:rw", gate.volume],
     )
     started = await place.platform.start(request)
     entry, raw = started.entry, listed()[request.identity]
@@ -63,6 +62,7 @@ async def test_what_is_asked_arrives(place: Place) -> None:
         "logOutPath": entry.log_out_path,
     }
     assert (entry.instance, entry.img) == (request.identity, str(place.images / "box.sif"))
+    gate.open()
     assert await place.platform.wait_ended(request, started) == 0
     assert place.output(started) == "from outside|x y|2|a b|$(id)\nread-only\n"
     assert (place.volumes / "out" / "word").read_text() == "done\n"
@@ -133,7 +133,7 @@ async def test_an_instance_killed_from_outside(place: Place) -> None:
             if command:
                 await until(sleeping)
             os.kill(started.entry.pid, signal.SIGKILL)
-            with trio.fail_after(5):
+            with trio.fail_after(20):
                 code = await place.platform.wait_ended(request, started)
             assert code == (137 if command else None)
             assert not living()
@@ -160,7 +160,7 @@ def ps() -> str:
     return "\n".join(" ".join(process.argv) for process in processes.own())
 
 
-async def until(true: Any, seconds: float = 10) -> None:
+async def until(true: Any, seconds: float = 30) -> None:
     with trio.fail_after(seconds):
         while not true():
             await trio.sleep(0.02)
@@ -172,7 +172,7 @@ async def test_a_stop_ends_the_command(place: Place) -> None:
     started = await place.platform.start(request)
     await until(sleeping)
     await place.platform.stop(request, started)
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         assert await place.platform.wait_ended(request, started) not in (0, None)
 
 
@@ -202,11 +202,13 @@ async def test_values_are_in_no_process_list(place: Place) -> None:
 
 async def test_another_engine_takes_over(place: Place) -> None:
     """A backend made anew finds what the one before it began, runs no command twice, and tells its exit code."""
-    request = place.request(command=["sh", "-c", "sleep 1; echo late; exit 5"])
+    gate = Gate(place)
+    request = place.request(command=["sh", "-c", f"{gate.wait}; echo late; exit 5"], volume=[gate.volume])
     started = await place.platform.start(request)
     place.platform = place.runtime()
     adopted = await place.platform.adopt(request)
     assert (adopted.entry, adopted.since) == (started.entry, started.since)
+    gate.open()
     assert await place.platform.wait_ended(request, adopted) == 5
     assert place.output(started) == "late\n"
 

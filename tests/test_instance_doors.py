@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.containers import LONG, Place, listed, living, new_name, place
+from tests.containers import LONG, Gate, Place, listed, living, new_name, place
 from tests.fakes import ROOT, Reply
 from tests.instance_doors import Doors, doors
 from tests.traps import BODIES, filled
@@ -172,12 +172,16 @@ async def test_an_instance_killed_from_outside(place: Place) -> None:
 async def test_the_log(place: Place) -> None:
     """Each stream by itself; followed, it comes as it is written and ends with the instance."""
     async with doors(place) as at:
-        name = new_name()
-        script = "echo one; sleep 1; echo two; echo oops >&2; exit 3"
-        await at.start(identity=name, command=["sh", "-c", script])
-        reply = await at.ask("GET", f"{name}/log/?follow=true")
+        name, reply, gate = new_name(), Reply(), Gate(place)
+        script = f"echo one; {gate.wait}; echo two; echo oops >&2; exit 3"
+        await at.start(identity=name, command=["sh", "-c", script], volume=[gate.volume])
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(at.follow, reply, name)
+                while reply.body != b"one\n":
+                    await trio.sleep(0.02)
+                gate.open()
         assert reply.body == b"one\ntwo\n"
-        assert reply.pieces[-1][0] - reply.pieces[0][0] > 0.5
         assert (await at.until("stopped", name))["exit_code"] == 3
         assert (await at.ask("GET", f"{name}/log/?stream=err")).body == b"oops\n"
         assert (await at.ask("GET", f"{name}/log/?stream=both")).json()["errors"] == {"stream": "must be out or err"}
@@ -213,7 +217,7 @@ from engine.records import Origin
 from engine.settings import Settings
 
 async def main(home, images, fields):
-    settings = Settings(image_folders=(images,))
+    settings = Settings(image_folders=(images,), volume_roots=(str(Path(images).with_name("volumes")),))
     async with open_engine(Path(home), lambda: settings) as engine:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(engine.instances.start, InstanceFields("box.sif", **fields), Origin("me"))
@@ -239,13 +243,15 @@ def kill_engine_when(place: Place, state: str, **fields: Any) -> None:
 
 async def test_a_command_outlives_the_engine(place: Place) -> None:
     """Killed between the start and the end of a command, the next engine has its exit code and its log."""
-    name = new_name()
+    name, gate = new_name(), Gate(place)
     async with doors(place):
         pass
-    kill_engine_when(place, "running", identity=name, command=["sh", "-c", "echo begun; sleep 2; echo done; exit 9"])
+    script = f"echo begun; {gate.wait}; echo done; exit 9"
+    kill_engine_when(place, "running", identity=name, command=["sh", "-c", script], volume=[gate.volume])
     assert name in listed()
     async with doors(place) as at:
         assert (await at.show(name))["state"] == "running"
+        gate.open()
         shown = await at.until("stopped", name)
         assert shown["exit_code"] == 9
         assert (await at.ask("GET", f"{name}/log/")).body == b"begun\ndone\n"

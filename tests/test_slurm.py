@@ -195,9 +195,10 @@ async def test_queued_over_a_restart(place: Place, at_cluster: Cluster, monkeypa
         assert shown["job"] in reply.json()[0]["payload"]["message"]
         assert reply.json()[2]["payload"]["pid"] == 0
         assert (await at.ask("GET", f"{name}/log/")).status == 404
-        with trio.move_on_after(1):
-            await at.start(identity=given_up)
-        await at.until("queued", given_up)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(at.start, identity=given_up))
+            await at.until("queued", given_up)
+            nursery.cancel_scope.cancel()
     async with doors(place) as at:
         assert (await at.show(name))["state"] == "queued"
         assert (await at.ask("DELETE", f"{given_up}/")).json()["state"] == "failed"

@@ -33,9 +33,10 @@ async def test_the_controller_is_away(place: Place, at_cluster: Cluster) -> None
     async with doors(place) as at:
         name, queued = new_name(), new_name()
         await at.start(identity=name, command=["sleep", LONG])
-        with trio.move_on_after(2):
-            await at.start(identity=queued, cpu=str(NODE_CPUS))
-        await at.until("queued", queued)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(at.start, identity=queued, cpu=str(NODE_CPUS)))
+            await at.until("queued", queued)
+            nursery.cancel_scope.cancel()
         at_cluster.stop_controller()
         try:
             assert (await at.show(name))["state"] == "running"
