@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from tests.fakes import key, signed
 from tests.processes import EngineProcess, prepare
 
 BUSY = 20.0
@@ -127,5 +128,23 @@ def settled(engine: EngineProcess, session: dict[str, Any]) -> int:
 
 
 def post(engine: EngineProcess, path: str, session: dict[str, Any]) -> httpx.Response:
+    """At an engine whose store is there."""
     with closing(client(engine)) as http:
-        return http.post(path, headers={"Authorization": f"Bearer {session['token']}"})
+        bearer = {"Authorization": f"Bearer {session['token']}"}
+        return insist(lambda: http.post(path, headers=bearer))
+
+
+def signed_in(engine: EngineProcess) -> dict[str, Any]:
+    """A session, at an engine whose store is there."""
+    with closing(client(engine)) as http:
+
+        def sign() -> httpx.Response:
+            challenge = http.get("/api/auth/challenge/")
+            if challenge.status_code != 200:
+                return challenge
+            return http.post("/api/auth/verify/", json=signed(challenge.json()["nonce"], key()))
+
+        answer = insist(sign)
+    assert answer.status_code == 200, answer.text
+    session: dict[str, Any] = answer.json()
+    return session

@@ -13,10 +13,10 @@ import pytest
 from tests.authority import Authority
 from tests.command import process
 from tests.fakes import ROOT
-from tests.fleet import client, fleet, member, post, settled
+from tests.fleet import client, fleet, insist, member, post, settled, signed_in
 from tests.pairs import Console, desk
 from tests.ports import free_port
-from tests.processes import EngineProcess, sign_in
+from tests.processes import EngineProcess
 from tests.redis_server import SERVER, RedisServer, speak, until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
@@ -58,8 +58,7 @@ def test_a_private_authority(secure: Secure, tmp_path: Path) -> None:
         b = member(tmp_path, "b", secure.url, SSL_CERT_FILE=str(secure.authority.path))
         try:
             b.start()
-            with closing(client(a)) as http:
-                session = sign_in(http)
+            session = signed_in(a)
             assert settled(b, session) == 200
             assert post(b, "/api/auth/logout/", session).status_code == 204
             until(lambda: settled(a, session) == 401)
@@ -116,11 +115,8 @@ def test_sentinel_over_tls(tmp_path: Path) -> None:
         watcher.start()
         until(watcher.knows_all, 60, what="the sentinel")
         address = f"rediss+sentinel://127.0.0.1:{watcher.tls_port}/fleet"
-        with (
-            fleet(tmp_path, f"{address}?ssl_ca_certs={secure.authority.path}") as (engine,),
-            closing(client(engine)) as http,
-        ):
-            assert settled(engine, sign_in(http)) == 200
+        with fleet(tmp_path, f"{address}?ssl_ca_certs={secure.authority.path}") as (engine,):
+            assert settled(engine, signed_in(engine)) == 200
         assert "No primary found" in said(tmp_path / "home", address)
     finally:
         for server in (watcher, replica, secure.server):
@@ -202,9 +198,10 @@ def test_a_user_of_the_store(tmp_path: Path) -> None:
 
 def walk(a: EngineProcess, b: EngineProcess) -> None:
     """Through all that a fleet asks of its store."""
+    session = signed_in(a)
     with closing(client(a)) as http:
-        session = sign_in(http)
-        assert http.post("/api/auth/verify/", json={"nonce": "a", "signature": "b"}).status_code == 401
+        wrong_one = {"nonce": "a", "signature": "b"}
+        assert insist(lambda: http.post("/api/auth/verify/", json=wrong_one)).status_code == 401
     assert post(b, "/api/auth/renew/", session).status_code == 200
     a.command("key", "list")
     with desk(a) as operator:

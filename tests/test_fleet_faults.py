@@ -7,12 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.fleet import client, fleet, inspect, post
-from tests.processes import EngineProcess, sign_in
+from tests.fleet import client, fleet, inspect, post, settled, signed_in
+from tests.processes import EngineProcess
 from tests.redis_server import SERVER, RedisServer, speak, until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
@@ -32,11 +31,6 @@ def ready(engine: EngineProcess) -> int:
         return http.get("/readyz").status_code
 
 
-def signed_in(engine: EngineProcess) -> dict[str, Any]:
-    with closing(client(engine)) as http:
-        return sign_in(http)
-
-
 @pytest.mark.parametrize("fault", ["stop", "kill", "hold"])
 def test_the_store_goes_and_comes_back(store: RedisServer, tmp_path: Path, fault: str) -> None:
     """Stopped, killed or hanging: 503s that say so, and readiness tells; back, all goes on, ends included."""
@@ -54,9 +48,9 @@ def test_the_store_goes_and_comes_back(store: RedisServer, tmp_path: Path, fault
         else:
             store.start()
         until(lambda: [ready(a), ready(b)] == [200, 200], what="recovery")
-        assert [inspect(engine, stays) for engine in (a, b)] == [200, 200]
-        assert [inspect(engine, ended) for engine in (a, b)] == [401, 401]
-        assert inspect(b, signed_in(a)) == 200
+        assert [settled(engine, stays) for engine in (a, b)] == [200, 200]
+        assert [settled(engine, ended) for engine in (a, b)] == [401, 401]
+        assert settled(b, signed_in(a)) == 200
 
 
 def test_the_store_is_emptied(store: RedisServer, tmp_path: Path) -> None:
@@ -74,11 +68,11 @@ def test_the_store_is_emptied(store: RedisServer, tmp_path: Path) -> None:
         a.terminate()
         a.start()
         fresh = signed_in(a)
-        assert [inspect(a, session) for session in (stays, ended, fresh)] == [401, 401, 200]
+        assert [settled(a, session) for session in (stays, ended, fresh)] == [401, 401, 200]
         assert inspect(b, stays) == 503
         b.kill()
         b.start()
-        assert [inspect(b, session) for session in (stays, ended, fresh)] == [401, 401, 200]
+        assert [settled(b, session) for session in (stays, ended, fresh)] == [401, 401, 200]
 
 
 def test_an_engine_whose_own_file_is_gone(store: RedisServer, tmp_path: Path) -> None:
@@ -86,10 +80,10 @@ def test_an_engine_whose_own_file_is_gone(store: RedisServer, tmp_path: Path) ->
     with fleet(tmp_path, store.url, store.url) as (a, b):
         path = a.home / "engine.db"
         path.rename(path.with_suffix(".away"))
-        assert [ready(a), ready(b)] == [503, 200]
-        assert inspect(b, signed_in(a)) == 200
+        until(lambda: [ready(a), ready(b)] == [503, 200], what="readiness to tell")
+        assert settled(b, signed_in(a)) == 200
         path.with_suffix(".away").rename(path)
-        assert ready(a) == 200
+        until(lambda: ready(a) == 200, what="readiness")
 
 
 def test_a_store_that_may_forget_is_named(tmp_path: Path) -> None:
@@ -158,8 +152,8 @@ def test_a_failover(tmp_path: Path) -> None:
         until(lambda: [ready(a), ready(b)] == [503, 503], what="readiness to tell")
         until(lambda: [ready(a), ready(b)] == [200, 200], 90, what="the failover")
         for engine in (a, b):
-            assert {inspect(engine, session) for session in stays} == {200}
-            assert {inspect(engine, session) for session in ends} == {401}
+            assert {settled(engine, session) for session in stays} == {200}
+            assert {settled(engine, session) for session in ends} == {401}
         until(lambda: _works(a, b), 30, what="a sign-in")
 
 

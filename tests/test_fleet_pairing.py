@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import effort
-from tests.fleet import fleet, inspect
+from tests.fleet import fleet, settled
 from tests.pairs import Console, desk
 from tests.processes import EngineProcess
 from tests.redis_server import RedisServer, until
@@ -55,7 +55,7 @@ def test_claimed_at_one_approved_at_another(engines: list[EngineProcess]) -> Non
             operator.answer("y")
             session = console.items()[-1]
             assert "approved" in operator.wait("approved")["message"]
-        assert [inspect(engine, session) for engine in engines] == [200, 200, 200]
+        assert [settled(engine, session) for engine in engines] == [200, 200, 200]
 
 
 def test_rejected_elsewhere(engines: list[EngineProcess]) -> None:
