@@ -122,8 +122,8 @@ async def test_a_wrong_clock_is_named(home: Path, away: Path, ahead: float, word
         done = await command(away, "login", "--url", at.url, "--key", str(away.parent / "two.pem"), code=1)
         said = done.stderr.decode()
         assert ("this machine's clock is" in said) == (words is not None)
-        # The header tells whole seconds, and a second may pass on the way.
-        assert words is None or any(words.replace("95", str(n)) in said for n in (94, 95, 96))
+        # The header tells whole seconds, and on a busy machine some may pass on the way.
+        assert words is None or any(words.replace("95", str(n)) in said for n in range(85, 106))
 
 
 async def test_d12_the_command_signs_nothing_for_a_stranger(away: Path) -> None:

@@ -155,7 +155,7 @@ def test_a_reader_that_stops_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> No
         started = time.monotonic()
         for _ in range(5000):
             writer.msg("x" * 100)
-        assert time.monotonic() - started < 0.5
+        assert time.monotonic() - started < 10  # a thousandth of a second a line would be another's time
         told = next(line for line in lines if "dropped" in line)
         assert re.fullmatch(r"\(\d{4} lines were dropped: nobody read them\)\n", told)
         writer.close()

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 import pytest
 
+from api.http.auth import HEARTBEAT
 from tests.hostile import exchange, request
 from tests.nginx import Proxy, running_nginx
 from tests.pairs import PAIR, Console, desk
 from tests.ports import free_port
 from tests.processes import HATCHWAY, EngineProcess, running_engine
+from tests.promises import kept
 
 pytestmark = [pytest.mark.nginx, pytest.mark.process]
 
@@ -50,22 +52,36 @@ def default(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
 @pytest.mark.parametrize("origin", [True, False])
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_a_pairing(default: Behind, origin: bool, answer: str) -> None:
-    """B6: the first line within a second, the last at the decision, then the connection's end."""
+    """B6: the first line, the last at the decision, then the connection's end."""
     headers = (f"Origin: http://127.0.0.1:{default.proxy.port}",) if origin else ()
     with desk(default.engine) as operator:
-        before = time.monotonic()
         console = Console(default.proxy, operator.code, *headers)
         first = console.line()
-        assert time.monotonic() - before < 1
         assert first["accepted"] is True
         assert first["match"] == operator.wait("claimed")["match"]
-        time.sleep(6)  # a heartbeat passes
+        time.sleep(HEARTBEAT + 1)
         operator.answer(answer)
-        before = time.monotonic()
         last = console.items()[-1]  # to the connection's end
-        assert time.monotonic() - before < 1
         assert ("token" in last) == (answer == "y")
         assert "token" in last or (last["status"], last["code"]) == (401, "invalid_pairing_code")
+
+
+def test_nothing_is_held_back(default: Behind) -> None:
+    """B6: the first line comes within a second, and so do the last and the end once it is decided."""
+
+    def longest_wait() -> float:
+        with desk(default.engine) as operator:
+            began = time.monotonic()
+            console = Console(default.proxy, operator.code)
+            console.line()
+            first = time.monotonic() - began
+            operator.wait("claimed")
+            operator.answer("n")
+            began = time.monotonic()
+            console.items()
+            return max(first, time.monotonic() - began)
+
+    kept(1, longest_wait)
 
 
 def test_a_wrong_code_and_a_foreign_page(default: Behind) -> None:
@@ -121,4 +137,4 @@ def test_a_closed_connection_every_time(default: Behind) -> None:
         assert exchange(default.proxy.port, data).status in (401, 429)
     for _ in range(20):
         assert exchange(default.proxy.port, request("GET", "/", port=default.proxy.port)).status == 200
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 30  # nginx's own is a minute, each

@@ -21,6 +21,7 @@ from engine.trust.keys import generate_key
 from tests.checkout import copy_project
 from tests.fakes import ROOT
 from tests.ports import free_port
+from tests.processes import START_SECONDS
 from tests.readme import README, drawn
 
 TEXT = README.read_text()
@@ -87,7 +88,7 @@ def running(port: int, environ: dict[str, str], tmp_path: Path, setting: dict[st
     with (tmp_path / "engine.log").open("wb") as log:
         engine = subprocess.Popen(program, cwd=ROOT, env=environ, stdout=log, stderr=log)
     try:
-        wait_ready(engine, port, 20)
+        wait_ready(engine, port, START_SECONDS)
         yield
     finally:
         engine.terminate()
@@ -125,7 +126,7 @@ def test_every_block_runs(port: int, environ: dict[str, str], tmp_path: Path, aw
         env=environ | {"HATCHWAY_URL": f"http://127.0.0.1:{port}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -25,6 +25,7 @@ from engine.trust.permissions import FIVE
 from tests.fakes import key, signed
 from tests.hostile import exchange, request, token_attacks
 from tests.processes import EngineProcess, running_engine, sign_in
+from tests.promises import kept
 
 pytestmark = pytest.mark.process
 
@@ -149,19 +150,25 @@ def test_one_spelling_of_a_signature(client: httpx.Client) -> None:
 def test_nobody_learns_which_keys_exist(engine: EngineProcess, client: httpx.Client) -> None:
     """D6, C2, V9: a challenge for an unknown key looks and costs as one for a known key, in shape, length and time."""
     known, unknown = key().identity, "SHA256:" + "x" * 43
-    shapes, times = set(), {known: list[float](), unknown: list[float]()}
-    for turn in range(400):
-        identity = (known, unknown)[turn % 2]
-        before = time.perf_counter()
-        answer = client.get(CHALLENGE, params={"identity": identity})
-        times[identity].append(time.perf_counter() - before)
-        value = answer.json()
-        names = tuple(name.lower() for name in answer.headers)
-        shapes.add((answer.status_code, names, tuple(value), len(answer.content), len(value["nonce"])))
-        assert value["identity"] == identity
+    shapes = set()
+
+    def difference() -> float:
+        """Between the two, of what it may be: half a millisecond, or a tenth of the faster where that is more."""
+        times = {known: list[float](), unknown: list[float]()}
+        for turn in range(400):
+            identity = (known, unknown)[turn % 2]
+            before = time.perf_counter()
+            answer = client.get(CHALLENGE, params={"identity": identity})
+            times[identity].append(time.perf_counter() - before)
+            value = answer.json()
+            names = tuple(name.lower() for name in answer.headers)
+            shapes.add((answer.status_code, names, tuple(value), len(answer.content), len(value["nonce"])))
+            assert value["identity"] == identity
+        medians = [statistics.median(values) for values in times.values()]
+        return abs(medians[0] - medians[1]) / max(0.0005, 0.1 * min(medians))
+
+    kept(1, difference)
     assert len(shapes) == 1
-    medians = [statistics.median(values) for values in times.values()]
-    assert abs(medians[0] - medians[1]) < max(0.0005, 0.1 * min(medians))
 
 
 def test_one_refusal_for_every_bad_verify(engine: EngineProcess, client: httpx.Client) -> None:
