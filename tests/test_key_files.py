@@ -124,6 +124,9 @@ def pem(label: str, der: bytes = bytes(100)) -> bytes:
     return f"-----BEGIN {label}-----\n{b64encode(der).decode()}\n-----END {label}-----\n".encode()
 
 
+RSA = bytes.fromhex("06092a864886f70d0101")
+UNKNOWN = b64decode(b"".join(PKCS8.splitlines()[1:-1])).replace(RSA + b"\x01", RSA + b"\x7f")
+
 OTHER_KINDS: dict[str, tuple[Callable[[bytes], object], bytes, str]] = {
     "a public key": (read_private_key, SPKI, "this is a public key; give the private one"),
     "a public key, PKCS#1": (read_private_key, pem("RSA PUBLIC KEY"), "this is a public key; give the private one"),
@@ -136,6 +139,8 @@ OTHER_KINDS: dict[str, tuple[Callable[[bytes], object], bytes, str]] = {
     "text that begins like DER": (read_private_key, b"0 hello\n", "no key in PEM form"),
     "text whose second byte could be DER's": (read_private_key, "#é hello\n".encode(), "no key in PEM form"),
     "BER of no stated length": (read_private_key, b"\x30\x80\x30\x80", "DER"),
+    "words": (read_public_key, b"hello\n", "no key in PEM or OpenSSH form"),
+    "a kind nobody knows": (read_private_key, pem("PRIVATE KEY", UNKNOWN), "of a kind that is not supported"),
     "no public key in it": (read_public_key, pem("PUBLIC KEY"), "damaged: its bytes are no key"),
 }
 
@@ -161,13 +166,14 @@ def test_the_largest_file_is_one_of_64_kib() -> None:
     assert refusal(read_public_key, SPKI.ljust(65537)).cause == "size"
 
 
-def test_a_key_without_its_algorithms_null_is_not_spelled_as_it_must_be() -> None:
-    """A library reads it (RFC 3279, 2.3.1 wants it): shorter than the canonical form, it is still another one."""
+@pytest.mark.parametrize(("number", "words"), [(1, "not the canonical one"), (10, "RSASSA-PSS")])
+def test_the_algorithm_in_a_public_key_is_looked_at(number: int, words: str) -> None:
+    """A library reads it without its NULL (RFC 3279, 2.3.1 wants it), and where the key is for another use: one of
+    RSASSA-PSS alone."""
     der = b64decode(b"".join(SPKI.splitlines()[1:-1]))
-    algorithm = bytes.fromhex("06092a864886f70d010101")
-    short = der.replace(b"\x30\x0d" + algorithm + b"\5\0", b"\x30\x0b" + algorithm)
+    short = der.replace(b"\x30\x0d" + RSA + b"\1\5\0", b"\x30\x0b" + RSA + bytes([number]))
     short = short[:2] + (len(short) - 4).to_bytes(2) + short[4:]
-    assert "not the canonical one" in refusal(read_public_key, pem("PUBLIC KEY", short)).detail
+    assert words in refusal(read_public_key, pem("PUBLIC KEY", short)).detail
 
 
 @pytest.mark.parametrize("padded", [1, 2])
