@@ -1,4 +1,7 @@
-"""The only writer of private files: made with their mode, written whole, read only while private (section 2.4)."""
+"""The only writer of private files: made with their mode, written whole, read only while private (section 2.4).
+
+Python opens nothing that a program it starts inherits (PEP 446).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ from engine.errors import FileRefused
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 _OTHERS = 0o077
-_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
 _LEFTOVER = ".new"
 
 
@@ -27,8 +29,7 @@ def make_private_dir(path: Path) -> None:
     """Makes `path`, and any parent it lacks, with mode 0700; one that is there is checked instead."""
     for folder in [*reversed(path.parents), path]:
         if not os.path.exists(folder):  # Path.exists raises on a name that is too long
-            with suppress(FileExistsError):
-                _make(folder)
+            _make(folder)
     check_private_dir(path)
 
 
@@ -37,7 +38,7 @@ def _make(folder: Path) -> None:
         folder.mkdir(FOLDER_MODE)
         folder.chmod(FOLDER_MODE)  # mkdir's mode is cut by the umask
     except FileExistsError:
-        raise
+        pass  # by another just now, or a link that leads nowhere: the check tells
     except OSError as error:
         raise FileRefused(f"{folder} can't be made: {_reason(error)}", cause="unwritable") from None
 
@@ -94,7 +95,7 @@ def read_small(path: Path, limit: int = 65536) -> bytes:
 def _open_to_read(path: Path, flags: int = 0) -> int:
     """A descriptor of a plain file. A pipe is not waited for, a device not read."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
@@ -140,7 +141,7 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, FILE_MODE)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     with os.fdopen(fd, "wb") as file:
         os.fchmod(fd, FILE_MODE)  # open's mode is cut by the umask
         file.write(data)
@@ -153,7 +154,7 @@ def open_append(path: Path) -> int:
     with suppress(FileExistsError):
         _write_new(path, b"")
     check_private(path)
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | _SAFE)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         check_status(path, os.fstat(fd))
     except FileRefused:
@@ -163,7 +164,7 @@ def open_append(path: Path) -> int:
 
 
 def _sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:
@@ -177,8 +178,8 @@ def clear_leftovers(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[int]:
-    """Holds the lock file `path` for the block, across processes; yields its descriptor. It ends with the process.
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Holds the lock file `path` for the block, across processes. It ends with the process.
 
     Without `wait` a lock in other hands raises `LockHeld`. The file stays: removing it would let two holders in.
     """
@@ -189,7 +190,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[int]:
         os.close(fd)
         raise LockHeld(f"{path} is locked by another process", cause="locked") from None
     try:
-        yield fd
+        yield
     finally:
         os.close(fd)
 
@@ -199,6 +200,6 @@ def _open_lock(path: Path) -> int:
         with suppress(FileExistsError):
             _write_new(path, b"")
         check_private(path)
-        return os.open(path, os.O_RDWR | os.O_NONBLOCK | _SAFE)
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except OSError as error:
         raise FileRefused(f"{path} can't be locked: {_reason(error)}", cause="unwritable") from None

@@ -62,7 +62,7 @@ TESTS = {
         "keys",
     ),
     "engine/validity.py": ("validity",),
-    "engine/files.py": ("files",),
+    "engine/files.py": ("files", "file_locks"),
     "engine/runtime.py": ("runtime", "shared_store", "instances", "sessions", "pairings"),
     "engine/mirror.py": ("runtime", "shared_store", "sessions"),
     "engine/sessions.py": ("sessions_shared", "sign_in", "sessions", "pairings"),
