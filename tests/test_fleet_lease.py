@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator
+from math import inf
 from typing import Any
 from unittest.mock import patch
 
@@ -136,6 +137,28 @@ async def test_all_read_one_clock(link: RedisLink) -> None:
     clock.now += 7.5
     assert old.now() == pytest.approx(before + 7.5)
     assert old.renewed_at == 5_000_000.0
+
+
+async def test_what_a_renewal_says_and_is_told(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lasts three seconds; the answer's time, to the millionth, was the store's half way through the exchange."""
+    clock = Hands(5.0)
+    one, asked = engine(link, clock), []
+    one.watch("other")
+
+    async def script(script: Any, keys: Any, args: Any, **how: Any) -> list[Any]:
+        asked.append((args, how))
+        clock.now += 3.0
+        return [b"100", b"500000", b"7", b"", b"now", b"next", b"SHA256:fleet", 0]
+
+    monkeypatch.setattr(link, "script", script)
+    assert (one.renewed_at, one.identity) == (-inf, None), "nobody has heard of it yet"
+    await one.refresh()
+    (args, how), *_ = asked
+    assert (*args[:4], *args[6:]) == (one.run, "host", 3000, 3600, 7 * 24 * 3600 * 1000, "other")
+    assert how == {"durable": True}
+    assert (one.now(), one.renewed_at) == (102.0, 5.0)
+    assert (one.identity, one.dead) == ("SHA256:fleet", {"other"})
+    assert [one.mac_key(hours * EPOCH) for hours in (6, 7, 8)] == [None, b"now", b"next"]
 
 
 async def test_all_have_the_keys_of_this_hour_the_last_and_the_next(link: RedisLink) -> None:
