@@ -13,8 +13,7 @@ import trio
 from api.http.app import make_app
 from engine.clock import SystemClock, TrioClock
 from engine.engine import Engine
-from engine.errors import NotFound, SignatureRefused, StoreUnavailable
-from engine.holders import Method, SignedIn
+from engine.errors import SignatureRefused, StoreUnavailable
 from engine.records import NOBODY, Origin
 from engine.store import sqlite
 from engine.trust.challenges import ANY, Challenge
@@ -330,59 +329,3 @@ async def test_a_sign_in_that_a_door_has_checked(engine: Engine) -> None:
     assert watch_of(engine).told("session") == [("start", "active")]
     with pytest.raises(SignatureRefused):
         await engine.sessions.verify(nonce, "AAAA", "PS256", 3600, NOBODY)
-
-
-async def started(engine: Engine, name: str, lifetime: int = 3600, method: Method = "key") -> SignedIn:
-    """A session of a key, or by pairing."""
-    proof: Any = "signature" if method == "key" else "approval"
-    return await engine.sessions.start(method, name, FIVE, lifetime, proof=proof, origin=NOBODY)
-
-
-async def test_each_way_of_signing_in_has_its_longest_age(engine: Engine) -> None:
-    """Seven days behind a key, one behind a pairing, however long a lifetime was allowed."""
-    engine.records.sinks.clear()  # the watch knows that a pairing's session has a pairing
-    now = int(engine.clock.wall())
-    month = 30 * 24 * 3600
-    assert (await started(engine, key().identity, month)).expires_at == now + 7 * 24 * 3600
-    paired = await started(engine, "pairing:x", month, "pairing")
-    assert paired.expires_at == now + 24 * 3600
-    assert engine.sessions.holder(paired.token).permissions == FIVE, "there is no key that could have been taken out"
-
-
-async def test_nobody_ends_a_strangers_session(engine: Engine) -> None:
-    """Older or newer than one's own; without MASTER it is not there at all."""
-    engine.keys.register(key("two").public, FIVE)
-    made = []
-    for private in (key(), key("two"), key()):
-        await jump(1)
-        made.append(engine.sessions.holder((await started(engine, private.identity)).token))
-    first, stranger, last = made
-    for holder, other in ((first, stranger), (last, stranger), (stranger, first), (stranger, last)):
-        with pytest.raises(NotFound):
-            await engine.sessions.revoke(holder, other.session, NOBODY)
-    for name in ("", "zzz"):
-        with pytest.raises(NotFound):
-            await engine.sessions.revoke(first, name, NOBODY)
-    assert len(list(engine.runtime.actors("session"))) == 3
-    assert {actor.id for actor in engine.sessions.visible(first)} == {first.session, last.session}
-    await engine.sessions.revoke(first, last.session, NOBODY)
-    assert [actor.id for actor in engine.sessions.visible(first)] == [first.session]
-
-
-async def test_what_is_over_is_listed_no_more(engine: Engine, clock: TrioClock) -> None:
-    """Also in the moment before it is swept."""
-    holder = engine.sessions.holder((await started(engine, key().identity)).token)
-    assert len(list(engine.sessions.visible(holder))) == 1
-    clock.skew += 3601
-    assert list(engine.sessions.visible(holder)) == []
-    assert len(list(engine.runtime.actors("session"))) == 1
-
-
-async def test_how_many_sessions_a_key_takes_along(engine: Engine) -> None:
-    """Whoever takes a key out is told; sessions of other keys, and those that are over, do not count."""
-    engine.keys.register(key("two").public, FIVE)
-    for private in (key(), key(), key("two")):
-        ended = await started(engine, private.identity)
-    await engine.sessions.end(ended.token, "console_hung_up")
-    assert await engine.sessions.end_all_of({key().identity, key("two").identity, "SHA256:nobody"}) == 2
-    assert await engine.sessions.end_all_of({key().identity}) == 0
