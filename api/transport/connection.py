@@ -97,7 +97,7 @@ class Connection(TCPServer):
     async def _read(self) -> None:
         while True:
             try:
-                data = await self._receive()
+                data = await self._paused() if self.protocol.paused else bytes(await self.stream.receive_some())
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return None
             if data is None:
@@ -128,7 +128,9 @@ class Connection(TCPServer):
             answers.append(answer)
             begin = plain.end
         if answers:
-            await self._send(b"".join(answers) if len(answers) > 1 else answers[0])
+            said = b"".join(answers) if len(answers) > 1 else answers[0]
+            if not self._put(said):
+                await self._write(said)
             self._update(busy=False)
         return b"" if self._ended else data[begin:]
 
@@ -145,7 +147,10 @@ class Connection(TCPServer):
         """The lane's answer as bytes, None if it leaves the request to the app. Its error is a 500 and the end."""
         date = self.config.response_headers("h11")[0]
         try:
-            reply: Any = lane(LaneRequest(*plain[:4], self.protocol.client, self.protocol.server, self.secure))
+            peer, server = self.protocol.client, self.protocol.server
+            reply: Any = lane(
+                LaneRequest(plain.method, plain.target, plain.headers, plain.body, peer, server, self.secure)
+            )
             if reply is not None and not hasattr(reply, "status"):
                 self._update(busy=True)
                 reply = await reply
@@ -155,10 +160,8 @@ class Connection(TCPServer):
             self.end()
             return encode(FAILED, date, closing=True)
 
-    async def _receive(self) -> bytes | None:
+    async def _paused(self) -> bytes | None:
         """What the client sent; none at its end; None if the protocol has something to go on with before that."""
-        if not self.protocol.paused:
-            return bytes(await self.stream.receive_some())
         with trio.CancelScope() as self._pause:
             if self.protocol.full:
                 await trio.sleep_forever()
@@ -195,13 +198,13 @@ class Connection(TCPServer):
         if self.context.stopping:
             self.end()
 
-    async def _send(self, data: bytes) -> None:
-        """With the others of this turn; at once where that would not be in turn."""
+    def _put(self, data: bytes) -> bool:
+        """Have it sent with the others of this turn; False where something else is to be sent first, or encrypted."""
         if self.secure or self._unsent or self.send_lock.locked():
-            await self._write(data)
-        else:
-            self._unsent = data
-            self.context.outbox.put(self)
+            return False
+        self._unsent = data
+        self.context.outbox.put(self)
+        return True
 
     def flush(self) -> None:
         """Send what waits for the end of the turn; nothing, where a later write has taken it along."""

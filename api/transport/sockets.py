@@ -76,9 +76,10 @@ class Socket(HalfCloseableStream):
         """The next bytes, or none at the end. It always yields, so no client can keep the others waiting."""
         while True:
             # A closed socket given to trio's epoll would bring the next waiter down.
-            self._check_open()
-            await trio.lowlevel.wait_readable(self.sock)
-            self._check_open()
+            if not self.closed:
+                await trio.lowlevel.wait_readable(self.sock)
+            if self.closed:
+                raise trio.ClosedResourceError
             try:
                 return self.sock.recv(max_bytes or RECEIVE_SIZE)
             except BlockingIOError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from functools import lru_cache
 from hashlib import blake2b, sha256
@@ -43,15 +42,26 @@ _TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_+/", b"+
 
 def encode(part: bytes) -> str:
     """base64url without padding (RFC 7515 section 2)."""
-    return b2a_base64(part, newline=False).rstrip(b"=").translate(_TO_URL).decode()
+    return encoded(part).decode()
+
+
+def encoded(part: bytes) -> bytes:
+    """The same as ASCII."""
+    return b2a_base64(part, newline=False).rstrip(b"=").translate(_TO_URL)
 
 
 def decode(part: str) -> bytes:
     """The bytes of canonical base64url; raises ValueError for any other spelling."""
-    data = a2b_base64(part.encode("ascii").translate(_FROM_URL) + b"=" * (-len(part) % 4))
-    if encode(data) != part:
+    said = part.encode("ascii")
+    data = _decoded(said)
+    if encoded(data) != said:
         raise ValueError("not canonical base64url")
     return data
+
+
+def _decoded(part: bytes) -> bytes:
+    """The bytes of any spelling, for what a MAC shows to be ours. Raises ValueError for none."""
+    return a2b_base64(part.translate(_FROM_URL) + b"=" * (-len(part) % 4))
 
 
 def decode_signature(text: str) -> bytes:
@@ -62,7 +72,7 @@ def decode_signature(text: str) -> bytes:
         if b"-" in bare or b"_" in bare:
             bare = bare.translate(_FROM_URL)
         data = a2b_base64(bare + b"=" * (-len(bare) % 4), strict_mode=True)
-    except (ValueError, Base64Error):
+    except ValueError:
         raise SignatureRefused("bad_base64") from None
     last = len(data) - len(data) % 3
     canonical = b2a_base64(data[last:], newline=False).rstrip(b"=") == bare[last // 3 * 4 :]
@@ -105,23 +115,23 @@ class Challenges:
         """A fresh nonce that names the host as dialled and who may answer. ASCII, about 200 characters."""
         now = self._source.now()
         issued = int(now * 1000).to_bytes(8, "big")
-        drawn = encode(secrets.token_bytes(32))
-        text = f"{PREFIX}.{_spelled(host)}.{encode(identity.encode())}.{drawn}.{encode(issued)}"
-        return f"{text}.{encode(_mac(self._source.mac_key(now) or b'', text.encode()))}"
+        drawn = secrets.token_bytes(32)
+        text = b".".join((_begun(host), encoded(identity.encode()), encoded(drawn), encoded(issued)))
+        mac = _mac(self._source.mac_key(now) or b"", text)
+        return (text + b"." + encoded(mac)).decode()
 
     def read(self, nonce: str) -> Challenge:
         """The challenge behind a nonce of ours that is still fresh. Raises SignatureRefused for any other string."""
-        text, _, mac = nonce.rpartition(".")
-        data = text.encode("utf-8", "surrogatepass")
+        text, _, mac = nonce.encode("utf-8", "surrogatepass").rpartition(b".")
         try:
-            _, _, identity, _, issued = text.split(".")
-            time = decode(issued)[:8]
-        except (ValueError, Base64Error):
+            _, _, identity, _, issued = text.split(b".")
+            time = _decoded(issued)[:8]
+        except ValueError:
             raise SignatureRefused("foreign_nonce") from None
         moment = int.from_bytes(time, "big") / 1000
         key = self._source.mac_key(moment)
-        made = _mac(key or b"", data)
-        if not hmac.compare_digest(mac.encode("utf-8", "surrogatepass"), encode(made).encode()) or key is None:
+        made = _mac(key or b"", text)
+        if not hmac.compare_digest(mac, encoded(made)) or key is None:
             raise SignatureRefused("foreign_nonce")
         age = self._source.now() - moment
         if not -self._slack <= age <= LIFETIME:
@@ -129,7 +139,7 @@ class Challenges:
         # The time comes first, so that the store's used set grows at its end and not all over.
         digest = time + sha256(made).digest()
         kept = LIFETIME + 1 + self._slack
-        return Challenge(decode(identity).decode(), digest, kept - age, moment + kept if self._shared else None)
+        return Challenge(_decoded(identity).decode(), digest, kept - age, moment + kept if self._shared else None)
 
 
 def _mac(key: bytes, text: bytes) -> bytes:
@@ -138,6 +148,9 @@ def _mac(key: bytes, text: bytes) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _spelled(host: str) -> str:
-    """A host: always one of ours. (Identities are not kept: how long one takes must tell nothing of it.)"""
-    return encode(host.encode())
+def _begun(host: str) -> bytes:
+    """A nonce's first two parts. A host is always one of ours.
+
+    (Identities are not kept: how long one takes must tell nothing of it.)
+    """
+    return f"{PREFIX}.{encode(host.encode())}".encode()

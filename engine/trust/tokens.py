@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from engine.clock import Clock
 from engine.errors import TokenRefused
-from engine.trust.challenges import decode, encode
+from engine.trust.challenges import decode, encode, encoded
 
 TYPE = "hatchway-session+jwt"
 """Explicit typing, so that no other JWT passes for a session's (RFC 8725 section 3.11)."""
@@ -52,7 +52,7 @@ class Tokens:
     def use(self, key: Ed25519PrivateKey, old: Ed25519PublicKey | None = None) -> None:
         """Take up a rotated key; tokens of a key that is neither are refused from now on."""
         self._key, kid = key, key_id(key.public_key())
-        self._header = encode(_to_json({"alg": "EdDSA", "typ": TYPE, "kid": kid}))
+        self._header = encoded(_to_json({"alg": "EdDSA", "typ": TYPE, "kid": kid}))
         self._keys = {kid: key.public_key()}
         if old is not None:
             self._keys[key_id(old)] = old
@@ -70,8 +70,8 @@ class Tokens:
         now = int(self._clock.wall())
         name = encode(secrets.token_bytes(12))
         said = Payload(self._engine, self._engine, subject, session, name, now, expires_at, permissions)
-        text = f"{self._header}.{encode(_to_json(said))}"
-        return f"{text}.{encode(self._key.sign(text.encode()))}"
+        text = self._header + b"." + encoded(_to_json(said))
+        return (text + b"." + encoded(self._key.sign(text))).decode()
 
     def read(self, token: str) -> Payload:
         """What a token of ours says. Raises TokenRefused; its expiry and its session are the caller's to look at."""
