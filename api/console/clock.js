@@ -1,6 +1,6 @@
 // The engine's clock, learnt from the Date header of its answers: countdowns never trust this device's own.
 
-let offset = 0;
+let offset = null; // until the first answer
 
 /** Learns from one answer. `Date` is cut to whole seconds, so half of one is added. */
 export function learn(response, sentAt) {
@@ -8,8 +8,10 @@ export function learn(response, sentAt) {
   if (!Number.isNaN(date)) offset = date + 500 - (sentAt + Date.now()) / 2;
 }
 
-/** Seconds since the epoch by the engine's clock. */
-export const now = () => (Date.now() + offset) / 1000;
+/** Seconds since the epoch by the engine's clock; by this device's until it is `known`. */
+export const now = () => (Date.now() + (offset ?? 0)) / 1000;
+
+export const known = () => offset !== null;
 
 /** `3723` -> `1:02:03`, `62` -> `1:02`; never below zero. */
 export function countdown(seconds) {

@@ -1,6 +1,6 @@
 // The one session of this browser: its token, here and in sessionStorage, is shared by the tabs and goes with them.
 
-import { now, pause } from "./clock.js";
+import { known, now, pause } from "./clock.js";
 import { call, Problem, send } from "./http.js";
 import * as tabs from "./tabs.js";
 
@@ -91,10 +91,13 @@ export async function logout() {
 
 /** Called each second: the engine's clock ends a session even if nobody asks the engine. */
 export async function expireIfDue() {
-  const over = () => live !== null && now() >= live.expires_at;
+  const over = () => live !== null && past(live);
   if (over()) await askOthers(); // this tab may have slept while another renewed
   if (over()) end("expired");
 }
+
+/** A new tab knows the session before it knows the engine's clock: by its own device's nothing is over. */
+const past = (session) => known() && now() >= session.expires_at;
 
 function end(why) {
   gone.add(live.session);
@@ -127,7 +130,7 @@ tabs.listen({
   },
   session: ({ session }) => {
     const newer = live?.session !== session.session || session.expires_at > live.expires_at;
-    if (newer && !gone.has(session.session) && session.expires_at > now())
+    if (newer && !gone.has(session.session) && !past(session))
       adopt(session, live ? "renewed" : "signed-in");
   },
 });
