@@ -65,7 +65,7 @@ class Gate:
     wait = "until [ -e /gate/open ]; do sleep 0.1; done"
 
     def __init__(self, place: Place) -> None:
-        self._folder = place.volumes / "gate"
+        self._folder = place.volumes / new_name()
         self._folder.mkdir()
         self.volume = f"{self._folder}:/gate"
 

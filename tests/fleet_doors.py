@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from typing import Any
 
 import httpx
@@ -46,10 +45,10 @@ class Door:
         """Until it is stopped: store and engines may just be coming back."""
         until(lambda: self.ask("DELETE", f"{name}/").status_code in (200, 404), 60, what=f"the end of {name}")
 
-    def follow(self, name: str, came: list[tuple[float, bytes]]) -> None:
-        """The pieces of a followed log, each with its time, until it ends or breaks off."""
+    def follow(self, name: str, came: list[bytes]) -> None:
+        """The pieces of a followed log, until it ends or breaks off."""
         url = f"{self.engine.url}{PATH}{name}/log/?follow=true"
         with self.http.stream("GET", url, headers=self.headers, timeout=60) as answer:
             assert answer.status_code == 200
             for piece in answer.iter_raw():
-                came.append((time.monotonic(), piece))
+                came.append(piece)

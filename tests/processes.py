@@ -24,7 +24,7 @@ from engine.trust.permissions import FIVE, MASTER
 from tests.fakes import ROOT, key, signed
 
 HATCHWAY = (sys.executable, "-c", "from api.cli import main; main()")
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 """How long a start may take on a busy machine."""
 
 
@@ -157,11 +157,11 @@ class EngineProcess:
 
 
 @contextmanager
-def running_engine(home: Path, **environ: str) -> Iterator[EngineProcess]:
-    """A ready engine process on `home`, gone at the end."""
+def running_engine(home: Path, port: int = 0, /, **environ: str) -> Iterator[EngineProcess]:
+    """A ready engine process on `home`, gone at the end. A port that is wanted again later is a `free_port`."""
     engine = EngineProcess(home, **environ)
     try:
-        yield engine.start()
+        yield engine.start(port)
     finally:
         engine.close()
 

@@ -19,7 +19,8 @@ from engine.store.redis_link import RedisLink
 from tests.ports import free_port
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
-START_SECONDS = 20.0
+START_SECONDS = 60.0
+"""How long anything may take on a busy machine."""
 
 SERVER = os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server"
 """The program; by hand it may be a Valkey's."""

@@ -14,6 +14,7 @@ import pytest
 
 from api.cli.host import load_stored
 from tests.fakes import ROOT
+from tests.ports import free_port
 from tests.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
 from tests.terminal import terminal
 
@@ -49,17 +50,17 @@ async def test_the_first_start_on_a_terminal(home: Path) -> None:
 
 def test_stop_waits_until_it_is_gone(home: Path) -> None:
     """`engine stop` returns when the folder is free; a new engine starts at once, and the session is still there."""
-    with running_engine(home) as engine:
+    with running_engine(home, free_port()) as engine:
         session = json.loads(engine.command("engine", "ping", "--json"))["session"]
         assert engine.command("engine", "stop") == "stopped\n"
-        assert engine.process.wait(5) == 0
+        assert engine.process.wait(20) == 0
         engine.start(engine.port)
         assert json.loads(engine.command("engine", "ping", "--json"))["session"] == session
 
 
 def test_the_local_engine_is_found_whatever_its_port(home: Path) -> None:
     """Port 0: the command asks the operator socket where the engine listens, also after a restart elsewhere."""
-    with running_engine(home) as engine:
+    with running_engine(home, free_port()) as engine:
         first = json.loads(engine.command("engine", "ping", "--json"))["url"]
         engine.terminate()
         with socket.create_server(("127.0.0.1", engine.port)):

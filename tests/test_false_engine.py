@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from api.client import AsyncClient, ChallengeRefused, Client, ClientFault, KeyMi
 from api.wire import LineReader, check_nonce, dialled, problem, read_json, started, token_facts
 from tests.fakes import key
 from tests.false_engine import answer, b64, false_engine, nonce, stored
+from tests.ports import free_port
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,7 @@ async def test_a_stream_may_be_left_half_way() -> None:
 
 def test_what_never_arrived_is_sent_again() -> None:
     """A refused connection is tried three times, whatever the request; then it is told with the address."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     told = pytest.raises(Unreachable, match=f"no engine answers at http://127.0.0.1:{port}")
     with Client(f"http://127.0.0.1:{port}", key=key()) as client, told as fault:
         client.sign_in()

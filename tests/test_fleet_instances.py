@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 import httpx
 import pytest
 
-from tests.containers import LONG, left_clean, living, new_name
+from tests.containers import LONG, Gate, Place, left_clean, living, new_name
 from tests.fleet import client, fleet
 from tests.fleet_doors import HOST, Door
 from tests.processes import sign_in
@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.apptainer, pytest.mark.redis, pytest.mark.process]
 class Two:
     """Two engines, with a door to each."""
 
-    def __init__(self, redis: RedisServer, a: Door, b: Door) -> None:
-        self.redis, self.a, self.b = redis, a, b
+    def __init__(self, place: Place, redis: RedisServer, a: Door, b: Door) -> None:
+        self.place, self.redis, self.a, self.b = place, redis, a, b
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two | None]:
                 clients = [stack.enter_context(client(engine)) for engine in engines]
                 token = sign_in(clients[0])["token"]
                 doors = [Door(engine, http, token) for engine, http in zip(engines, clients, strict=True)]
-                yield Two(redis, *doors)
+                yield Two(place, redis, *doors)
                 with ThreadPoolExecutor() as pool:
                     list(pool.map(doors[0].stop, doors[0].live()))
         finally:
@@ -96,11 +96,15 @@ def test_a_log_elsewhere(two: Two) -> None:
     assert two.b.show(long)["exit_code"] == 3
     assert two.b.ask("GET", f"{long}/log/").content == b"0123456789abcde\n" * 31250
     assert two.b.ask("GET", f"{long}/log/?stream=err").content == b"oops\n"
-    two.a.start(slow, "sh", "-c", "echo one; sleep 3; echo two")
-    came: list[tuple[float, bytes]] = []
-    two.b.follow(slow, came)
-    assert b"".join(piece for _, piece in came) == b"one\ntwo\n"
-    assert came[-1][0] - came[0][0] > 2
+    gate = Gate(two.place)
+    two.a.start(slow, "sh", "-c", f"echo one; {gate.wait}; echo two", volume=[gate.volume])
+    came: list[bytes] = []
+    following = threading.Thread(target=two.b.follow, args=(slow, came))
+    following.start()
+    until(lambda: b"".join(came) == b"one\n", what="what is written first")
+    gate.open()
+    following.join()
+    assert b"".join(came) == b"one\ntwo\n"
     assert two.b.ask("GET", f"{new_name()}/log/?follow=true").status_code == 404
 
 
@@ -110,7 +114,7 @@ def test_a_log_elsewhere_ends_with_its_session(two: Two) -> None:
     two.a.start(name, "sh", "-c", f"echo begun; sleep {LONG}")
     with client(two.b.engine) as http:
         reader = Door(two.b.engine, http, sign_in(http)["token"])
-        came: list[tuple[float, bytes]] = []
+        came: list[bytes] = []
         following = threading.Thread(target=reader.follow, args=(name, came))
         following.start()
         until(lambda: bool(came), what="its output")
@@ -150,10 +154,10 @@ def test_one_name(two: Two) -> None:
 def test_its_engine_is_killed(two: Two) -> None:
     """Away, it is listed as it was told last; to stop or read it is a 503 that names the host, and its name is taken.
     Back, it is found again by everybody, with what happened meanwhile."""
-    stays, ends = new_name(), new_name()
+    stays, ends, gate = new_name(), new_name(), Gate(two.place)
     two.a.start(stays, "sh", "-c", f"echo begun; sleep {LONG}")
-    two.a.start(ends, "sh", "-c", "sleep 2; exit 7")
-    came: list[tuple[float, bytes]] = []
+    two.a.start(ends, "sh", "-c", f"{gate.wait}; exit 7", volume=[gate.volume])
+    came: list[bytes] = []
     broken: list[BaseException] = []
 
     def follow() -> None:
@@ -183,6 +187,7 @@ def test_its_engine_is_killed(two: Two) -> None:
     assert f"running  {HOST} does not answer" in line
     shown = two.b.engine.command("instance", "show", stays).splitlines()
     assert f"{HOST} (does not answer: the rest is what it told last)" in shown[2]
+    gate.open()
     until(lambda: ends not in living(), what="the command's end")
     two.a.engine.start()
     until(lambda: two.b.show(ends)["exit_code"] == 7, what="the end to be told")
@@ -216,9 +221,10 @@ def test_killed_while_it_starts(two: Two) -> None:
 
 def test_the_store_is_away_as_one_ends(two: Two) -> None:
     """What happened meanwhile is told as soon as the store is back."""
-    name = new_name()
-    two.a.start(name, "sh", "-c", "sleep 1; exit 5")
+    name, gate = new_name(), Gate(two.place)
+    two.a.start(name, "sh", "-c", f"{gate.wait}; exit 5", volume=[gate.volume])
     two.redis.kill()
+    gate.open()
     until(lambda: name not in living(), what="the command's end")
     two.redis.start()
     until(lambda: two.b.ask("GET", f"{name}/").json().get("exit_code") == 5, what="the end to be told")

@@ -128,7 +128,9 @@ def test_an_engine_is_killed_under_load(tmp_path: Path) -> None:
     signed_in = ended = paired = 0
     try:
         with fleet(tmp_path, redis.url, redis.url, **PLENTY) as engines:
-            for number in range(ROUNDS):
+            for number in range(5 * ROUNDS):
+                if number >= ROUNDS and enough(signed_in, ended, paired):
+                    break  # on a busy machine less comes through in a round
                 victim, survivor = engines[number % 2], engines[1 - number % 2]
                 load = Load(victim, survivor)
                 load.run(random.uniform(0.2, 0.8))
@@ -141,4 +143,9 @@ def test_an_engine_is_killed_under_load(tmp_path: Path) -> None:
                 paired += sum(load.paired.values())
     finally:
         redis.close()
-    assert min(signed_in, ended, paired) >= min(ROUNDS, 10)
+    assert enough(signed_in, ended, paired)
+
+
+def enough(*answered: int) -> bool:
+    """Of each kind so many have been answered that something is shown."""
+    return min(answered) >= min(ROUNDS, 10)

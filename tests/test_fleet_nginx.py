@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.fakes import effort
-from tests.fleet import fleet
+from tests.fleet import fleet, insist
 from tests.nginx import Proxy, running_nginx
 from tests.pairs import Console, desk
 from tests.ports import free_port
@@ -19,6 +21,7 @@ from tests.redis_server import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.nginx, pytest.mark.process]
 
+INSPECT, LOGOUT = ("GET", "/api/auth/inspect/"), ("POST", "/api/auth/logout/")
 ROUNDS = int(10 * effort())
 
 
@@ -27,6 +30,11 @@ def nginx(folder: Path, port: int, engines: list[EngineProcess]) -> AbstractCont
     members = "".join(f"server 127.0.0.1:{engine.port}; " for engine in engines)
     location = "proxy_pass http://fleet; proxy_set_header Host $http_host;"
     return running_nginx(folder, port, location, f"upstream fleet {{ {members}}}")
+
+
+def ask(http: httpx.Client, session: dict[str, Any], method: str, path: str) -> int:
+    headers = {"Authorization": f"Bearer {session['token']}"}
+    return insist(lambda: http.request(method, path, headers=headers)).status_code
 
 
 def test_one_service(tmp_path: Path) -> None:
@@ -45,10 +53,10 @@ def test_one_service(tmp_path: Path) -> None:
                     operator.answer("y")
                     paired = console.items()[-1]
                 for session in (paired, sign_in(http)):
-                    headers = {"Authorization": f"Bearer {session['token']}"}
-                    assert {http.get("/api/auth/inspect/", headers=headers).status_code for _ in range(4)} == {200}
-                    assert http.post("/api/auth/logout/", headers=headers).status_code == 204
+                    inspect, logout = (partial(ask, http, session, *what) for what in (INSPECT, LOGOUT))
+                    assert {inspect() for _ in range(4)} == {200}
+                    assert logout() == 204
                     time.sleep(1)  # the promise is about what is asked from then on
-                    assert {http.get("/api/auth/inspect/", headers=headers).status_code for _ in range(4)} == {401}
+                    assert {inspect() for _ in range(4)} == {401}
     finally:
         redis.close()
