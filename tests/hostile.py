@@ -80,7 +80,7 @@ def parse(data: bytes) -> Raw:
     return Raw(int(status), headers, body if length is None else body[: int(length)])
 
 
-def exchange(port: int, data: bytes, *, wait: float = 10.0, address: str = "127.0.0.1") -> Raw:
+def exchange(port: int, data: bytes, *, wait: float = 30.0, address: str = "127.0.0.1") -> Raw:
     """Send bytes from a loopback `address`; the first answer, read to its end or the connection's."""
     with socket.create_connection(("127.0.0.1", port), timeout=wait, source_address=(address, 0)) as peer:
         with suppress(BrokenPipeError, ConnectionResetError):

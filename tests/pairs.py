@@ -49,7 +49,7 @@ class Desk:
 def desk(engine: EngineProcess, permissions: Sequence[str] | None = None, lifetime: int = 3600) -> Iterator[Desk]:
     """A code that is out until left."""
     with engine.operator_connection() as peer:
-        peer.settimeout(20)
+        peer.settimeout(60)
         asked = {"op": "pair", "permissions": permissions, "lifetime": lifetime}
         peer.sendall(json.dumps(asked).encode() + b"\n")
         operator = Desk(peer)
@@ -71,7 +71,7 @@ class Console:
     def __init__(self, engine: Dialled, code: object, *headers: str, address: str = "127.0.0.1") -> None:
         body = json.dumps({"code": code}).encode()
         data = request("POST", PAIR, "Content-Type: application/json", *headers, port=engine.port, body=body)
-        self._peer = socket.create_connection(("127.0.0.1", engine.port), timeout=20, source_address=(address, 0))
+        self._peer = socket.create_connection(("127.0.0.1", engine.port), timeout=60, source_address=(address, 0))
         self._file = self._peer.makefile("rb")
         self.head: list[str] = []
         try:

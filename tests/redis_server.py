@@ -38,7 +38,7 @@ def speak(port: int, *words: str) -> bytes:
     """One command in Redis' own protocol, and what comes back first; nothing where nobody answers."""
     sent = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in map(str.encode, words))
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=2) as peer:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
             peer.sendall(b"*%d\r\n%s" % (len(words), sent))
             return peer.recv(65536)
     except OSError:

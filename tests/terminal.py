@@ -36,13 +36,13 @@ class Screen:
 
     async def wait_for(self, words: str) -> None:
         """Read until the words are on the screen."""
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while words not in self.text:
                 assert await self._read(), f"ended without {words!r}: {self.text}"
 
     async def wait_end(self) -> int:
         """Read to the end; the exit code."""
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while await self._read():
                 pass
             return await trio.to_thread.run_sync(self.process.wait)

@@ -223,7 +223,7 @@ async def test_a_killed_command_withdraws(home: Path, end: signal.Signals) -> No
 
 async def gone(at: Host) -> None:
     """No code is out any more."""
-    with trio.fail_after(5):
+    with trio.fail_after(20):
         while len(at.engine.pairings):
             await trio.sleep(0.01)
 

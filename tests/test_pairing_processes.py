@@ -62,14 +62,14 @@ class Curl:
 
     async def accepted(self) -> dict[str, Any]:
         """The first line."""
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await self._accepted.wait()
         first: dict[str, Any] = json.loads(self.said.split(b"\n")[0])
         return first
 
     async def last(self) -> dict[str, Any]:
         """The last line, once the server has ended the answer."""
-        with trio.fail_after(45):
+        with trio.fail_after(90):
             await self.ended.wait()
         last: dict[str, Any] = json.loads(self.said.strip().split(b"\n")[-1])
         return last
