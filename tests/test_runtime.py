@@ -87,6 +87,9 @@ class House:
     async def build(self, name: str = "front") -> None:
         await self.runtime.create("door", name, "build", Facts())
 
+    async def open(self) -> None:
+        await self.runtime.send("door", "front", "open")
+
 
 @pytest.fixture
 def house() -> House:
@@ -96,6 +99,7 @@ def house() -> House:
 async def test_a_step_is_stored_recorded_and_then_felt(house: House, autojump_clock: MockClock) -> None:
     """State, store, record, delay, effects, in that order and each with the step's own words."""
     await house.build()
+    assert await house.store.load("door", "front") == Stored(1, "shut", None, Facts()), "elapsed seconds are not kept"
     outcome = await house.runtime.send("door", "front", "open", changes={"opened_by": "cat"})
     assert outcome.results == {"squeak": "squeak", "draught": "draught"}
     assert await house.store.load("door", "front") == Stored(2, "open", None, Facts(opened_by="cat"))
@@ -133,12 +137,12 @@ async def test_racing_events_come_one_after_another(house: House, autojump_clock
         try:
             await house.runtime.send("door", "front", "open")
         except EventRefused as error:
-            refused.append(error.cause)
+            refused.append(f"{error.state}: {error.cause}")
 
     async with trio.open_nursery() as nursery:
         for _ in range(20):
             nursery.start_soon(try_it)
-    assert refused == ["no_row"] * 19
+    assert refused == ["open: no_row"] * 19
     assert house.heard.count("draught:open") == 1
     assert len(house.runtime._turns) == 0
 
@@ -146,6 +150,7 @@ async def test_racing_events_come_one_after_another(house: House, autojump_clock
 async def test_how_long_a_step_took_to_be_stored(house: House, autojump_clock: MockClock) -> None:
     """In seconds, for each chart; a step that could not be stored is no measurement."""
     told: list[tuple[str, float]] = []
+    await trio.sleep(5)
     house.runtime.observe_commit = lambda chart, seconds: told.append((chart, seconds))
     await house.build()
     house.store.fail.append(StoreUnavailable("disk full"))
@@ -217,6 +222,29 @@ async def test_a_cancelled_sender_leaves_a_whole_step(house: House, autojump_clo
     assert actor.state == "open"
     assert house.heard[-1] == "draught:open"
     assert len(house.runtime._turns) == 0
+
+
+async def test_whoever_stops_waiting_for_a_delay_leaves_a_whole_step(house: House, autojump_clock: MockClock) -> None:
+    """A delay that is taken for somebody's sake is taken to its end, though they go away."""
+    await house.build()
+    await trio.sleep(30)
+    actor = house.runtime.peek("door", "front")
+    assert actor is not None
+    with trio.move_on_after(0.0005):
+        await house.runtime.catch_up(actor)
+    assert [record.event for record in house.records] == ["build", "rust"]
+    assert house.runtime.peek("door", "front") is None
+
+
+async def test_an_event_meets_who_bears_the_name_in_its_turn(house: House, autojump_clock: MockClock) -> None:
+    """It waited while that one ended and another was made: it is not the old one that it is refused for."""
+    await house.build()
+    await house.runtime.send("door", "front", "open")
+    async with trio.open_nursery() as nursery:
+        for step in (lambda: house.runtime.send("door", "front", "burn"), house.build, house.open):
+            nursery.start_soon(step)
+            await trio.testing.wait_all_tasks_blocked()
+    assert [record.event for record in house.records][-3:] == ["burn", "build", "open"]
 
 
 async def test_effects_run_to_their_end_behind_a_store_that_never_waits(autojump_clock: MockClock) -> None:

@@ -21,6 +21,7 @@ from engine.store.protocol import Change, Stored
 from engine.store.redis_address import read_address
 from engine.store.redis_link import RedisLink
 from statecharts import session
+from statecharts.chart import NONE, Chart, Transition, always
 from statecharts.interpreter import EventRefused
 
 pytestmark = pytest.mark.virtual_time
@@ -158,6 +159,47 @@ async def test_what_was_renewed_elsewhere_does_not_expire(
     await trio.sleep(5)
     assert a.told() == [("start", "active")]
     assert a.state == "active"
+
+
+async def test_what_was_ended_elsewhere_does_not_expire(
+    sides: Sides, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """It was logged out while the expiry was on its way to the store: that is all that is told of it."""
+    store, a, b = sides
+    nursery.start_soon(a.runtime.run)
+    await started(a)
+    await trio.sleep(LIFETIME - 0.05)
+    store.slowness = 0.1
+    await b.send("logout")
+    await trio.sleep(5)
+    assert (a.told(), a.state) == ([("start", "active")], None)
+
+
+WATCH = Chart(
+    name="watch",
+    rows=(
+        Transition(NONE, "hire", always, "asleep"),
+        Transition("asleep", "wake", always, "up"),
+        Transition("up", "rest", always, "asleep"),
+        Transition("up", "leave", always, "gone"),
+    ),
+    final=frozenset({"gone"}),
+)
+
+
+async def test_what_is_refused_here_may_be_right_there(autojump_clock: MockClock) -> None:
+    """By the state that is known here the event would be refused, yet another engine has moved it on: it is asked."""
+    store = SharedStore(TrioClock())
+    a, b = (Runtime(TrioClock(), Records(TrioClock(), lambda record: None)) for _ in "ab")
+    for side in (a, b):
+        side.register(WATCH, facts=Facts, store=store, effects={})
+    await a.create("watch", "w", "hire", Facts())
+    await b.absorb("watch", {"w": 1})
+    for side, event in ((a, "wake"), (b, "rest"), (a, "wake"), (b, "rest")):
+        await side.send("watch", "w", event)
+    stored = await store.load("watch", "w")
+    assert stored is not None
+    assert (stored.state, stored.version) == ("asleep", 5)
 
 
 async def test_what_moved_elsewhere_is_told_once(sides: Sides, autojump_clock: MockClock) -> None:
