@@ -23,6 +23,9 @@ __all__ = ["Actor", "Data", "Effect", "Outcome", "Runtime"]
 
 log = structlog.get_logger(__name__)
 
+Outcome = dict[str, Any]
+"""What the effects of a taken step returned, by name."""
+
 RETRY = 1.0
 """Seconds until a delay that could not be stored is tried again."""
 
@@ -35,16 +38,6 @@ class Sent(msgspec.Struct, gc=False):
     data: Data
     changes: Mapping[str, Any] | None = None
     once: Once | None = None
-
-
-class Outcome:
-    """A taken step: the actor after it, and what its effects returned, by name."""
-
-    __slots__ = ("actor", "results", "step")
-
-    def __init__(self, actor: Actor, step: Step) -> None:
-        self.actor, self.step = actor, step
-        self.results: dict[str, Any] = {}
 
 
 class Runtime(Mirror):
@@ -215,13 +208,13 @@ class Runtime(Mirror):
         self._arm(kind, actor)
 
     async def _run_effects(self, kind: Kind, actor: Actor, step: Step, data: Data) -> Outcome:
-        outcome = Outcome(actor, step)
+        outcome: Outcome = {}
         for name, effect in kind.effects[step.row]:
             result = effect(actor, data)
             if result is not None and isinstance(result, Awaitable):
                 with trio.CancelScope(shield=True):
                     result = await result
-            outcome.results[name] = result
+            outcome[name] = result
         return outcome
 
     async def _elapse(self, actor: Actor) -> None:

@@ -271,7 +271,7 @@ def _lifetime_ends(facts: SessionFacts, now: float) -> float:
 
 
 def _signed_in(outcome: Outcome) -> SignedIn:
-    signed_in: SignedIn = outcome.results["issue_token"]
+    signed_in: SignedIn = outcome["issue_token"]
     return signed_in
 
 

@@ -101,7 +101,7 @@ async def test_a_step_is_stored_recorded_and_then_felt(house: House, autojump_cl
     await house.build()
     assert await house.store.load("door", "front") == Stored(1, "shut", None, Facts()), "elapsed seconds are not kept"
     outcome = await house.runtime.send("door", "front", "open", changes={"opened_by": "cat"})
-    assert outcome.results == {"squeak": "squeak", "draught": "draught"}
+    assert outcome == {"squeak": "squeak", "draught": "draught"}
     assert await house.store.load("door", "front") == Stored(2, "open", None, Facts(opened_by="cat"))
     assert house.heard == ["squeak:shut", "squeak:open", "draught:open"]
     assert [(r.event, r.source, r.target, r.effects) for r in house.records] == [
