@@ -1,0 +1,86 @@
+"""A runtime of doors in a house: one small chart, a slow store, and what was recorded and heard."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import trio
+
+from engine.clock import TrioClock
+from engine.records import Record, Records
+from engine.runtime import Actor, Runtime
+from engine.store.memory import MemoryStore
+from engine.store.protocol import Change
+from statecharts.chart import NONE, Chart, Delay, Transition, always
+
+
+def in_time(data: Any) -> bool:
+    return bool(data["now"] < data["deadline"])
+
+
+DOOR = Chart(
+    name="door",
+    rows=(
+        Transition(NONE, "build", always, "shut", ("squeak",)),
+        Transition("shut", "open", in_time, "open", ("squeak", "draught")),
+        Transition("shut", "rust", always, "stuck"),
+        Transition("open", "shut", always, "shut"),
+        Transition("open", "burn", always, "gone"),
+    ),
+    delays={"shut": Delay("patience", "rust")},
+    final=frozenset({"stuck", "gone"}),
+)
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """A door's."""
+
+    patience: float = 30.0
+    opened_by: str = ""
+
+
+class SlowStore(MemoryStore):
+    """Waits before each commit, so that everything else has its chance to come between; may be told to fail."""
+
+    def __init__(self) -> None:
+        super().__init__(TrioClock())
+        self.fail: list[Exception] = []
+
+    async def commit(self, change: Change) -> None:
+        await trio.sleep(0.001)
+        if self.fail:
+            raise self.fail.pop()
+        await super().commit(change)
+
+
+class House:
+    """A runtime with doors, what it recorded, and what its effects heard."""
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store: Any = store or SlowStore()
+        self.records: list[Record] = []
+        self.heard: list[str] = []
+        self.runtime = Runtime(TrioClock(), Records(TrioClock(), self.records.append))
+        self.runtime.register(
+            DOOR,
+            facts=Facts,
+            store=self.store,
+            effects={"squeak": self._hear("squeak"), "draught": self._hear("draught")},
+            rules={"patience": lambda facts, now: now + facts.patience},
+        )
+
+    def _hear(self, name: str) -> Callable[[Actor, dict[str, Any]], Awaitable[str]]:
+        async def effect(actor: Actor, data: dict[str, Any]) -> str:
+            await trio.sleep(0)
+            self.heard.append(f"{name}:{actor.state}")
+            return name
+
+        return effect
+
+    async def build(self, name: str = "front") -> None:
+        await self.runtime.create("door", name, "build", Facts())
+
+    async def open(self) -> None:
+        await self.runtime.send("door", "front", "open")
