@@ -52,7 +52,7 @@ class Times:
 
     @property
     def worst_percent(self) -> float:
-        return statistics.quantiles(self.seconds, n=100)[98]
+        return statistics.quantiles(self.seconds, n=100, method="inclusive")[98]  # the other one goes past the worst
 
 
 async def follow(engine: EngineProcess, token: str, ends: list[bytes]) -> None:
@@ -125,10 +125,12 @@ async def test_streams_slow_clients_and_floods(engine: EngineProcess) -> None:
             load.start_soon(flood, engine, pause)
             load.start_soon(times.sign_in_regularly, engine, 0.05)
             await trio.sleep(SECONDS)
+            with trio.fail_after(60):
+                while len(times.seconds) <= 5:
+                    await trio.sleep(0.1)
             grown, had = engine.memory() - idle, share.now()
             load.cancel_scope.cancel()
         took = await trio.to_thread.run_sync(engine.terminate)
-    assert len(times.seconds) > 2
     assert times.worst_percent * had < 2
     assert grown < 60 * MIB + (STREAMS + SLOW) * 64 * 1024
     assert took * had < 5

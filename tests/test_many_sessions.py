@@ -75,10 +75,10 @@ async def test_many_live_sessions(home: Path) -> None:
             await engine.sessions.end(signed_in.token, "test")
             waits += between - before, trio.current_time() - between
             await trio.sleep(0.005)
-        had = share.now()
-    print(f"{live} sessions: {weight / MIB:.0f} MiB, p99 {statistics.quantiles(waits, n=100)[98] * 1000:.0f} ms,"
+        had, p99 = share.now(), statistics.quantiles(waits, n=100, method="inclusive")[98]
+    print(f"{live} sessions: {weight / MIB:.0f} MiB, p99 {p99 * 1000:.0f} ms,"
           f" longest {max(waits) * 1000:.0f} ms of {len(waits)}")  # fmt: skip
     assert live > 0.99 * SESSIONS
     assert weight < 150 * MIB * live / 100_000 + 10 * MIB
-    assert statistics.quantiles(waits, n=100)[98] * had < 0.05
+    assert p99 * had < 0.05
     assert max(waits) * had < 0.25
