@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -173,6 +174,21 @@ async def test_what_was_ended_elsewhere_does_not_expire(
     await b.send("logout")
     await trio.sleep(5)
     assert (a.told(), a.state) == ([("start", "active")], None)
+
+
+async def test_what_was_moved_elsewhere_and_is_over_all_the_same_expires(
+    sides: Sides, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """Renewed for no time at all while the expiry was on its way to the store: it is looked at again at once."""
+    store, a, b = sides
+    await started(a)
+    await trio.sleep(LIFETIME - 0.05)
+    store.slowness = 0.1
+    nursery.start_soon(partial(b.runtime.send, "session", "s", "renew", changes={"lifetime": 0.0}))
+    await trio.sleep(0.05)
+    held: Any = a.runtime.peek("session", "s")
+    await a.runtime.catch_up(held)
+    assert (a.told()[1:], a.state) == ([("lifetime_elapsed", "expired")], None)
 
 
 WATCH = Chart(
