@@ -223,10 +223,9 @@ class Pairings:
         if live is None:
             return
         live.wrong = count
-        if count == 1 or count == limit // 2:
+        if count in (1, limit // 2) or count >= limit:
             live.terminal("wrong_codes", count=count)
         if count >= limit:
-            live.terminal("wrong_codes", count=count)
             await self._quietly(name, "withdraw", origin, "too_many_wrong_codes")
 
     async def _quietly(self, name: str, event: str, origin: Origin, cause: str) -> None:

@@ -67,7 +67,7 @@ TESTS = {
     "engine/mirror.py": ("runtime", "shared_store", "session_ends", "sessions"),
     "engine/sessions.py": ("sessions_shared", "session_ends", "sign_in", "sessions", "pairings"),
     "engine/holders.py": ("permissions",),
-    "engine/pairings.py": ("pairings_shared", "pairings", "security_pairing", "interleavings"),
+    "engine/pairings.py": ("pairings_shared", "pairing_ends", "pairings", "security_pairing", "interleavings"),
     "engine/claims.py": ("pairings",),
     "engine/fleet/lease.py": ("fleet_lease",),
     "engine/fleet/limits.py": ("fleet_lease",),

@@ -1,0 +1,67 @@
+"""The pairing service without doors, in virtual time: what the terminal is told of each end, and of guesses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from engine.claims import Claim
+from engine.engine import Engine
+from engine.records import NOBODY, Origin
+from engine.settings import Limits
+from tests.fakes import virtual_engine
+from tests.virtual_pairs import OPERATOR, Host
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def claimed(engine: Engine, code: str, address: str = "192.0.2.1") -> Claim:
+    """A console's claim of a code."""
+    return await engine.pairings.claim(code, b"", address, None, Origin(None, address))
+
+
+@pytest.mark.parametrize(
+    ("end", "message", "unclaimed"),
+    [
+        ("expired", "pairing expired on approval", "pairing expired"),
+        ("withdrawn", "withdrawn: the code no longer works", "withdrawn: the code no longer works"),
+        ("rejected", "rejected: the console was refused", None),
+        ("left", "the console went away before the answer: the code no longer works", None),
+        ("approved", "approved: the console is signed in", None),
+    ],
+)
+async def test_the_terminal_is_told_which_end_it_was(
+    engine: Engine, end: str, message: str, unclaimed: str | None
+) -> None:
+    """A claimed code that nobody answered is not one that nobody claimed, and no other end is taken for either."""
+    for claims, told in ((True, message), (False, unclaimed)):
+        if told is None:
+            continue
+        host = Host(engine)
+        issued = await host.print_code()
+        claim = await claimed(engine, issued.code) if claims else None
+        if end == "expired":
+            await trio.sleep(31)
+        elif end == "withdrawn":
+            await engine.pairings.withdraw(issued.id, OPERATOR)
+        elif end == "left":
+            assert claim is not None
+            await engine.pairings.leave(claim)
+        else:
+            await host.answer(issued, end == "approved")
+        assert [event for event, _ in host.told] == [*["claimed"] * claims, end]
+        assert host.told[-1] == (end, {"message": told})
+
+
+@pytest.mark.parametrize(("total", "told"), [(5, [1, 2, 5]), (1, [1]), (4, [1, 2, 4])])
+async def test_guesses_are_told_at_the_first_half_way_and_at_the_last(home: Path, total: int, told: list[int]) -> None:
+    """Whatever number withdraws a code, an odd one too."""
+    async with virtual_engine(home, limits=Limits(wrong_codes_total=total)) as engine:
+        host = Host(engine)
+        issued = await host.print_code()
+        for count in range(1, total + 1):
+            await engine.pairings.wrong_code(issued.id, count, NOBODY)
+        assert [details["count"] for event, details in host.told if event == "wrong_codes"] == told
+        assert host.last == "withdrawn"
