@@ -65,3 +65,15 @@ async def test_guesses_are_told_at_the_first_half_way_and_at_the_last(home: Path
             await engine.pairings.wrong_code(issued.id, count, NOBODY)
         assert [details["count"] for event, details in host.told if event == "wrong_codes"] == told
         assert host.last == "withdrawn"
+
+
+async def test_more_guesses_than_are_allowed_withdraw_a_code_too(home: Path) -> None:
+    """Other engines count along, and the number may be lowered while a code is out: the exact one is never seen."""
+    async with virtual_engine(home, limits=Limits(wrong_codes_total=5)) as engine:
+        host = Host(engine)
+        issued = await host.print_code()
+        await engine.pairings.wrong_code(issued.id, 4)
+        assert len(engine.pairings) == 1
+        await engine.pairings.wrong_code(issued.id, 7)
+        assert len(engine.pairings) == 0
+        assert "too many wrong codes" in host.told[-1][1]["message"]
