@@ -145,3 +145,44 @@ def test_loose_signatures_are_refused(text: str) -> None:
     """V5: mixed alphabets, half or too much padding, spaces, strangers, spare bits."""
     with pytest.raises(SignatureRefused):
         decode_signature(text)
+
+
+class Fleet:
+    """What engines share: a time that each of them reads a little off, and one MAC key for each hundred seconds."""
+
+    def __init__(self) -> None:
+        self.time = 1050.0
+
+    def now(self) -> float:
+        return self.time
+
+    def mac_key(self, issued: float) -> bytes | None:
+        return b"%d" % (issued // 100) if issued >= 1000 else None
+
+
+@pytest.mark.parametrize("age", [-2.0, 0.0, 60.0])
+def test_engines_that_share_a_source_know_each_others_nonces(age: float) -> None:
+    """Of a minute, give or take the two seconds by which they may read the time differently; used ones are kept as much
+    longer, until a time of the source's own."""
+    source = Fleet()
+    nonce = Challenges(Hands(), shared=source).issue("h", "SHA256:a")
+    source.time += age
+    challenge = Challenges(Hands(), shared=source).read(nonce)
+    assert (challenge.identity, challenge.seconds_left, challenge.until) == ("SHA256:a", 63 - age, 1113.0)
+
+
+@pytest.mark.parametrize("age", [-2.001, 60.001])
+def test_a_nonce_of_another_minute_is_refused_by_all(age: float) -> None:
+    """It is from the future by more than their clocks differ, or too old."""
+    source = Fleet()
+    nonce = Challenges(Hands(), shared=source).issue("h")
+    source.time += age
+    assert refused(Challenges(Hands(), shared=source), nonce) == "old_nonce"
+
+
+def test_a_nonce_of_a_time_without_a_key_is_refused() -> None:
+    """Also one made with no key at all, which anybody could do."""
+    source = Fleet()
+    source.time = 999.0
+    nonce = Challenges(Hands(), shared=source).issue("h")
+    assert refused(Challenges(Hands(), shared=source), nonce) == "foreign_nonce"
