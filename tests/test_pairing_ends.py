@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from engine.claims import Claim
 from engine.engine import Engine
 from engine.records import NOBODY, Origin
 from engine.settings import Limits
-from tests.fakes import virtual_engine
+from tests.fakes import virtual_engine, watch_of
 from tests.virtual_pairs import OPERATOR, Host
 
 pytestmark = pytest.mark.virtual_time
@@ -77,3 +78,26 @@ async def test_more_guesses_than_are_allowed_withdraw_a_code_too(home: Path) -> 
         await engine.pairings.wrong_code(issued.id, 7)
         assert len(engine.pairings) == 0
         assert "too many wrong codes" in host.told[-1][1]["message"]
+
+
+@pytest.mark.parametrize(("drawn", "shown"), [(0, "00"), (-1, "99")])
+async def test_the_number_to_compare_has_two_digits(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, drawn: int, shown: str
+) -> None:
+    """The smallest and the largest too."""
+    monkeypatch.setattr(secrets, "randbelow", lambda below: drawn % below)
+    issued = await Host(engine).print_code()
+    assert (await claimed(engine, issued.code)).match == shown
+
+
+async def test_nothing_happens_to_a_code_that_is_used_up(engine: Engine) -> None:
+    """Withdrawn again, left after its answer: no word at the terminal, and no refusal among the records."""
+    host = Host(engine)
+    issued = await host.print_code()
+    claim = await claimed(engine, issued.code)
+    await host.answer(issued, False)
+    said, records = list(host.told), list(watch_of(engine).records)
+    await engine.pairings.withdraw(issued.id, OPERATOR)
+    await engine.pairings.leave(claim)
+    await engine.pairings.wrong_code(issued.id, 1)
+    assert (host.told, watch_of(engine).records) == (said, records)
