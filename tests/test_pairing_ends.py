@@ -10,6 +10,7 @@ import trio
 
 from engine.claims import Claim
 from engine.engine import Engine
+from engine.errors import PairingCodeRefused
 from engine.records import NOBODY, Origin
 from engine.settings import Limits
 from tests.fakes import virtual_engine, watch_of
@@ -101,3 +102,14 @@ async def test_nothing_happens_to_a_code_that_is_used_up(engine: Engine) -> None
     await engine.pairings.leave(claim)
     await engine.pairings.wrong_code(issued.id, 1)
     assert (host.told, watch_of(engine).records) == (said, records)
+
+
+async def test_every_code_that_is_refused_is_a_record(engine: Engine) -> None:
+    """With the cause that the console is not told, and where it came from."""
+    issued = await Host(engine).print_code()
+    await engine.pairings.withdraw(issued.id, OPERATOR)
+    for code in (issued.code, "WRONG123"):
+        with pytest.raises(PairingCodeRefused):
+            await claimed(engine, code)
+    told = [(record.event, record.cause, record.address) for record in watch_of(engine).records[-2:]]
+    assert told == [("claim", "used_code", "192.0.2.1"), ("claim", "wrong_code", "192.0.2.1")]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
+import trio
 
 from engine.claims import Claim
 from engine.engine import Engine
 from engine.errors import PairingCodeRefused, StoreUnavailable, TooManyRequests
 from engine.pairings import Pairings
 from engine.records import NOBODY, Origin
+from engine.store.memory import MemoryStore
 from tests.fakes import watch_of
 from tests.virtual_pairs import OPERATOR, Host
 
@@ -72,6 +77,27 @@ async def test_a_code_that_could_not_be_published_is_not_out(engine: Engine, oth
         with pytest.raises(StoreUnavailable):
             await Host(engine).print_code()
     assert len(engine.pairings) == 0
+
+
+async def test_a_code_whose_terminal_went_away_while_it_was_published_is_not_out(
+    engine: Engine, others: Others, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has seen it, so it takes none of the four places, though there is nobody left to wait for its end."""
+    monkeypatch.setattr(others, "publish", lambda *_: trio.sleep_forever())
+    monkeypatch.setattr(MemoryStore, "commit", slow(MemoryStore.commit))
+    with trio.move_on_after(1):
+        await Host(engine).print_code()
+    assert len(engine.pairings) == 0
+
+
+def slow(commit: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """A store where another's turn may come between."""
+
+    async def later(*change: Any) -> None:
+        await trio.sleep(0.01)
+        await commit(*change)
+
+    return later
 
 
 @pytest.mark.parametrize(("cause", "counted"), [("wrong_code", True), ("used_code", False), (None, False)])
