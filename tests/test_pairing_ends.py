@@ -6,6 +6,7 @@ import secrets
 from pathlib import Path
 
 import pytest
+import structlog
 import trio
 
 from engine.claims import Claim
@@ -45,7 +46,9 @@ async def test_the_terminal_is_told_which_end_it_was(
         issued = await host.print_code()
         claim = await claimed(engine, issued.code) if claims else None
         if end == "expired":
-            await trio.sleep(31)
+            with structlog.testing.capture_logs() as lines:
+                await trio.sleep(31)
+            assert "delay_failed" not in [line["event"] for line in lines]
         elif end == "withdrawn":
             await engine.pairings.withdraw(issued.id, OPERATOR)
         elif end == "left":
