@@ -290,10 +290,10 @@ class Pairings:
 
     def _refuse_claim(self, actor: Actor, data: Data) -> None:
         live: _Live = data["live"]
-        if live.claim is not None:
-            live.claim.answer(PairingCodeRefused(actor.state))
+        assert live.claim is not None
+        live.claim.answer(PairingCodeRefused(actor.state))
 
     def _report_expiry(self, actor: Actor, data: Data) -> None:
         live: _Live = data["live"]
-        if live.claim is not None:
-            live.claim.answer(PairingExpired())
+        assert live.claim is not None
+        live.claim.answer(PairingExpired())
