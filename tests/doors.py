@@ -6,15 +6,13 @@ import http.client
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tests.processes import EngineProcess, running_engine
-
-PATIENCE = 30.0
-"""Seconds that a busy machine gets for what takes milliseconds."""
+from tests.waits import PATIENCE
 
 
 @contextmanager
@@ -28,14 +26,6 @@ def doors_of(engine: EngineProcess) -> list[int]:
     """The pids of the doors that serve now."""
     pids: list[int] = engine.operator({"op": "status"})[-1]["doors"]
     return pids
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    """Fails where it takes too long."""
-    until = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
 
 
 class Line:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.processes import EngineProcess
-from tests.redis_server import until
+from tests.waits import until
 
 PATH = "/api/platform/singularity/instance/"
 HOST = socket.gethostname()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.redis_server import until
+from tests.waits import until
 
 CONFIGURATION = """
 daemon off; pid {folder}/pid; {user}

@@ -6,8 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,21 +16,12 @@ from engine.store.redis import RedisStore
 from engine.store.redis_address import read_address
 from engine.store.redis_link import RedisLink
 from tests.ports import free_port
+from tests.waits import until
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
-START_SECONDS = 60.0
-"""How long anything may take on a busy machine."""
 
 SERVER = os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server"
 """The program; by hand it may be a Valkey's."""
-
-
-def until(there: Callable[[], bool], seconds: float = START_SECONDS, *, what: str = "it") -> None:
-    """Waits for a condition; fails the test where it does not come."""
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.02)
 
 
 def speak(port: int, *words: str) -> bytes:

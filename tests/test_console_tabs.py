@@ -16,8 +16,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser import NOTHING, Host, Terminal, Visitor, visiting
-from tests.doors import wait_until
 from tests.promises import kept
+from tests.waits import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
@@ -151,7 +151,7 @@ def test_a_page_closed_at_once_is_logged_out_all_the_same(visitor: Visitor, host
     page.evaluate("document.getElementById('logout').click()")
     page.close()
     headers = {"Authorization": f"Bearer {spent}"}
-    wait_until(lambda: httpx.get(f"{host.url}api/auth/inspect/", headers=headers).status_code == 401, "logged out")
+    until(lambda: httpx.get(f"{host.url}api/auth/inspect/", headers=headers).status_code == 401, what="logged out")
 
 
 def test_signing_in_takes_the_waiting_tabs_along(visitor: Visitor) -> None:

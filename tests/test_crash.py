@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from engine.trust.authorized_keys import AuthorizedKeys
-from tests.doors import wait_until
 from tests.fakes import effort, key
 from tests.people_at_work import Load
 from tests.processes import EngineProcess, running_engine
+from tests.waits import until
 
 pytestmark = pytest.mark.process
 
@@ -33,7 +33,7 @@ def test_killed_under_load(home: Path) -> None:
             load.start()
             time.sleep(random.uniform(0.05, 0.6))
             if number == ROUNDS - 1:  # on a busy machine nothing of one kind may have come through yet
-                wait_until(lambda: all((load.live, load.ended, load.registered)), "each kind was answered")
+                until(lambda: all((load.live, load.ended, load.registered)), what="each kind was answered")
             engine.kill()
             load.join()
             engine.start()

@@ -12,7 +12,8 @@ import pytest
 from tests.fakes import effort, key, signed
 from tests.fleet import Relay, client, fleet, insist, inspect, post, settled, signed_in
 from tests.processes import EngineProcess, prepare
-from tests.redis_server import RedisServer, speak, until
+from tests.redis_server import RedisServer, speak
+from tests.waits import until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 

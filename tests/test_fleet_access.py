@@ -17,7 +17,8 @@ from tests.fleet import client, fleet, insist, member, post, settled, signed_in
 from tests.pairs import Console, desk
 from tests.ports import free_port
 from tests.processes import EngineProcess
-from tests.redis_server import SERVER, RedisServer, speak, until
+from tests.redis_server import SERVER, RedisServer, speak
+from tests.waits import until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 

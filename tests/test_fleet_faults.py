@@ -12,7 +12,8 @@ import pytest
 
 from tests.fleet import client, fleet, inspect, post, settled, signed_in
 from tests.processes import EngineProcess
-from tests.redis_server import SERVER, RedisServer, speak, until
+from tests.redis_server import SERVER, RedisServer, speak
+from tests.waits import until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 

@@ -17,7 +17,8 @@ from tests.containers import LONG, Gate, Place, left_clean, living, new_name
 from tests.fleet import client, fleet
 from tests.fleet_doors import HOST, Door
 from tests.processes import sign_in
-from tests.redis_server import RedisServer, speak, until
+from tests.redis_server import RedisServer, speak
+from tests.waits import until
 
 AS_ORDINARY_USER = True
 pytest_plugins = ["tests.ordinary"]

@@ -28,7 +28,8 @@ from engine.trust.permissions import FIVE, MASTER
 from tests.fakes import key, signed
 from tests.fleet import Relay, client, insist, inspect, member, settled
 from tests.processes import EngineProcess
-from tests.redis_server import RedisServer, redis_store, speak, until
+from tests.redis_server import RedisServer, redis_store, speak
+from tests.waits import until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 

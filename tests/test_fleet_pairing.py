@@ -13,7 +13,8 @@ from tests.fakes import effort
 from tests.fleet import fleet, settled
 from tests.pairs import Console, desk
 from tests.processes import EngineProcess
-from tests.redis_server import RedisServer, until
+from tests.redis_server import RedisServer
+from tests.waits import until
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 

@@ -11,8 +11,9 @@ from tests.containers import LONG, Place, living, new_name, place
 from tests.fleet import client, fleet
 from tests.fleet_doors import HOST, Door
 from tests.processes import sign_in
-from tests.redis_server import RedisServer, until
+from tests.redis_server import RedisServer
 from tests.slurm_doors import at_cluster, cluster
+from tests.waits import until
 
 __all__ = ["at_cluster", "cluster", "place"]
 

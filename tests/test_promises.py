@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors import wait_until
 from tests.promises import Share, kept
+from tests.waits import until
 
 
 def test_one_try_is_enough_and_none_is_not() -> None:
@@ -30,7 +30,7 @@ def test_the_share_of_a_core() -> None:
     try:
         share = Share(*(one.pid for one in burners))
         if Path("/proc/self/schedstat").exists():
-            wait_until(lambda: share.now() < 0.7, "they share a core")
+            until(lambda: share.now() < 0.7, what="they share a core")
     finally:
         for one in burners:
             one.kill()

@@ -15,11 +15,11 @@ import trio
 
 from api.http import app
 from api.http.app import make_app
-from tests.doors import wait_until
 from tests.fakes import ROOT, Browser, virtual_engine
 from tests.keep_alive import Wire
 from tests.ports import free_port
 from tests.processes import EngineProcess, running_engine
+from tests.waits import until
 
 LEFT_OUT = (
     *("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "statecharts.layout", "xml.sax"),
@@ -63,7 +63,7 @@ def test_who_is_answered_finds_the_operators_door(home: Path, workers: str) -> N
     engine, port = EngineProcess(home, HATCHWAY_WORKERS=workers), free_port()
     try:
         engine.begin(port)
-        wait_until(lambda: answers(port), "a door answers")
+        until(lambda: answers(port), what="a door answers")
         assert engine.operator({"op": "status"})[0]["url"] == f"http://127.0.0.1:{port}/"
     finally:
         engine.close()

@@ -25,11 +25,12 @@ from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.keys import PrivateKey
 from engine.trust.permissions import FIVE
 from tests import test_pairing_processes as pairing
-from tests.doors import Line, doors_of, engine_with_doors, two_doors, wait_until
+from tests.doors import Line, doors_of, engine_with_doors, two_doors
 from tests.fakes import ROOT, effort, key, signed
 from tests.people_at_work import GONE, Load
 from tests.processes import EngineProcess, TlsEngine, bearer, sign_in
 from tests.scraped import parsed
+from tests.waits import until
 
 pytestmark = pytest.mark.process
 
@@ -170,7 +171,7 @@ def test_what_doors_answer_alone_is_counted(home: Path) -> None:
             for _ in range(10):
                 assert line.inspect(token) == 200
         wanted = {"/api/auth/challenge/": 6, "/api/auth/verify/": 6, "/api/auth/inspect/": 20, "sign-ins": 6}
-        wait_until(lambda: measured(client).items() >= wanted.items(), f"{measured(client)}, and not {wanted}")
+        until(lambda: measured(client).items() >= wanted.items(), what=f"{measured(client)}, and not {wanted}")
 
 
 def test_events_come_through_a_door_one_by_one(engine: EngineProcess) -> None:
@@ -185,7 +186,7 @@ def test_events_come_through_a_door_one_by_one(engine: EngineProcess) -> None:
             told = next(json.loads(said[6:]) for said in lines if said.startswith("data: "))
             assert (told["chart"], told["event"]) == ("session", "start")
             assert "hatchway_event_readers 1.0" in client.get("/metrics").text
-        wait_until(lambda: "hatchway_event_readers 0.0" in client.get("/metrics").text, "the reader is still there")
+        until(lambda: "hatchway_event_readers 0.0" in client.get("/metrics").text, what="the reader is still there")
 
 
 def test_a_killed_door_costs_nobody_else(home: Path) -> None:
@@ -197,13 +198,13 @@ def test_a_killed_door_costs_nobody_else(home: Path) -> None:
         load.start()
         try:
             for how in (signal.SIGKILL, signal.SIGTERM) * max(1, int(effort())):
-                wait_until(partial(load.beyond, load.done()), "nobody gets on")
+                until(partial(load.beyond, load.done()), what="nobody gets on")
                 victim = doors_of(engine)[0]
                 os.kill(victim, how)
-                wait_until(lambda: not running(victim), "the door does not end")  # noqa: B023 - called here
+                until(lambda: not running(victim), what="the door does not end")  # noqa: B023 - called here
                 with httpx.Client(base_url=engine.url, timeout=30) as client:
                     assert client.get("/readyz").status_code == 200
-                wait_until(partial(_back, engine, victim), "the door does not come back")
+                until(partial(_back, engine, victim), what="the door does not come back")
         finally:
             load.join()
         load.check()
@@ -249,7 +250,7 @@ def test_the_engine_takes_its_doors_along(home: Path, how: signal.Signals) -> No
         assert len(doors) == 2
         engine.process.send_signal(how)
         assert engine.process.wait(20) == (-signal.SIGKILL if how == signal.SIGKILL else 0)
-        wait_until(lambda: not any(map(running, doors)), "a door outlives its engine")
+        until(lambda: not any(map(running, doors)), what="a door outlives its engine")
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{engine.url}/healthz")
         engine.start()
@@ -318,7 +319,7 @@ def test_a_certificate_is_taken_up_by_every_door(home: Path) -> None:
             def all_new() -> bool:
                 return first not in {ssl.get_server_certificate(("127.0.0.1", port)) for _ in range(8)}
 
-            wait_until(all_new, "the old certificate is still shown")
+            until(all_new, what="the old certificate is still shown")
             assert kept.get("/api/auth/inspect/", headers=bearer(token)).status_code == 200
     finally:
         engine.close()
