@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from engine.store import sqlite
 from engine.store.memory import MemoryStore
 from engine.store.protocol import AlreadyUsed, Change, Once, Store, Stored, VersionMoved
 from engine.store.sqlite import SQLiteStore
-from engine.store.sqlite_file import SCHEMA_VERSION
+from engine.store.sqlite_file import MIGRATIONS, SCHEMA_VERSION, open_database
 from tests.redis_server import RedisServer, redis_store
 
 
@@ -144,6 +145,22 @@ async def test_sqlite_outlives_its_process(tmp_path: Path) -> None:
     assert await second.identity() == identity
     assert second.size() > 0
     second.close()
+
+
+def test_an_older_schema_is_brought_to_this_one(tmp_path: Path) -> None:
+    """Nothing that it held is lost."""
+    path = tmp_path / "engine.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(MIGRATIONS[0])
+        connection.execute("INSERT INTO engine VALUES ('urn:uuid:x')")
+        connection.execute("INSERT INTO actors VALUES ('session', 'a', 1, 'active', NULL, x'80')")
+        connection.execute("PRAGMA user_version = 1")
+    with closing(open_database(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+        assert connection.execute("SELECT identity, id FROM engine, actors").fetchall() == [("urn:uuid:x", "a")]
+        assert (
+            connection.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql NOT NULL").fetchall() == []
+        )
 
 
 def test_a_newer_schema_is_refused_in_words(tmp_path: Path) -> None:
