@@ -50,6 +50,28 @@ async def test_a_turn_ends_before_its_items_are_sent() -> None:
         nursery.cancel_scope.cancel()
 
 
+class Broken:
+    """Something that can't be sent."""
+
+    def flush(self) -> None:
+        raise RuntimeError("nursery is closed")
+
+
+async def test_one_that_can_not_be_sent_keeps_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """An error of ours at one connection is a line in the log, and the server goes on."""
+    outbox = Outbox()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run)
+        for _ in range(2):
+            item = Item(outbox)
+            outbox.put(Broken())
+            outbox.put(item)
+            await trio.testing.wait_all_tasks_blocked()
+            assert item.sent == 1
+        nursery.cancel_scope.cancel()
+    assert [record.message for record in caplog.records] == ["an answer was not sent, in an error of ours"] * 2
+
+
 async def test_answers_of_one_turn_are_sent_behind_it(autojump_clock: MockClock) -> None:
     """While the last of them is being made, no client has one yet: one that sleeps is woken once for all."""
     readable: list[list[int]] = []

@@ -6,12 +6,14 @@ from typing import Protocol
 
 import trio
 
+from api.transport.deadlines import LOG
+
 
 class Sender(Protocol):
     """Whoever has something to send."""
 
     def flush(self) -> None:
-        """Send it, as far as the kernel takes it at once; raises nothing."""
+        """Send it, as far as the kernel takes it at once."""
 
 
 class Outbox:
@@ -34,4 +36,7 @@ class Outbox:
                 await self._idle.park()
             senders, self._senders = self._senders, []
             for sender in senders:
-                sender.flush()
+                try:
+                    sender.flush()
+                except Exception:
+                    LOG.exception("an answer was not sent, in an error of ours")  # the others' are
