@@ -91,12 +91,16 @@ def _known_states(chart: Chart) -> None:
 
 
 def _distinct_rows(chart: Chart) -> None:
-    seen: dict[tuple[str, str], set[Guard]] = {}
+    seen: dict[tuple[str, str], dict[Guard, str]] = {}
     for row in chart.rows:
-        guards = seen.setdefault((row.state, row.event), set())
-        if row.guard in guards or always in guards:
+        before = seen.setdefault((row.state, row.event), {})
+        if row.guard in before or always in before:
             raise ChartFault(f"{chart.name}: a second row for '{row.event}' in '{row.state}' can never be taken")
-        guards.add(row.guard)
+        if row.target in before.values():
+            raise ChartFault(
+                f"{chart.name}: two rows for '{row.event}' lead from '{row.state}' to '{row.target}': make them one"
+            )
+        before[row.guard] = row.target
 
 
 def _final_states(chart: Chart) -> None:

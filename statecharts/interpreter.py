@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from transitions import Event, EventData, Machine, MachineError
-from transitions import Transition as MachineTransition
+from transitions import Machine, MachineError
 
 from statecharts.chart import NONE, Chart, Data, Transition, always
 
@@ -28,56 +25,11 @@ class EventRefused(Exception):
         self.chart, self.state, self.event, self.cause = chart, state, event, cause
 
 
-class _Probe:
-    """The one model that `transitions` sees: it would keep every live actor in a list and scan it."""
+class _Model:
+    """What `transitions` sees as its model: one for all actors, since it would keep and scan a list of them."""
 
-    __slots__ = ("state", "step")
+    __slots__ = ("state",)
     state: str
-    step: Step | None
-
-
-class _Row(MachineTransition):
-    """A row as `transitions` runs it. Taken, it leaves its step with the model.
-
-    Guards and change of state are `transitions`' own. Its rounds of callbacks are passed over: no effect runs inside a
-    step, so there are none, and looking for them costs a quarter of it.
-    """
-
-    def __init__(self, *args: Any, step: Step, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._step = step
-
-    def execute(self, event_data: EventData) -> bool:
-        probe: Any = event_data.model
-        if not self._eval_conditions(event_data):
-            return False
-        event_data.machine.set_state(self._step.target, probe)
-        probe.step = self._step
-        return True
-
-
-class _Event(Event):
-    """An event as `transitions` runs it: the first row of the state whose guards agree. No callbacks here either."""
-
-    def __init__(self, name: str, machine: Machine) -> None:
-        super().__init__(name, machine)
-        self._data = EventData(None, self, machine, None, (), {})
-        """Used for every step: none is begun inside another, and none is waited in."""
-
-    def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
-        rows = self.transitions.get(model.state)
-        if rows is None:
-            raise MachineError(f"{self.name} from {model.state}")
-        event_data = self._data
-        event_data.model, event_data.args, event_data.kwargs = model, args, kwargs
-        for row in rows:  # noqa: SIM110 - any() would make a generator of each step
-            if row.execute(event_data):
-                return True
-        return False
-
-
-class _Table(Machine):
-    event_cls, transition_cls = _Event, _Row
 
 
 class Interpreter:
@@ -85,31 +37,27 @@ class Interpreter:
 
     def __init__(self, chart: Chart) -> None:
         self.chart = chart
-        self._probe = _Probe()
-        # auto_transitions would open a door to every state past the table.
-        machine = _Table(model=None, states=list(chart.states), initial=NONE, auto_transitions=False)
+        self._model = _Model()
+        # Without auto_transitions no state can be entered past the chart's own rows.
+        machine = Machine(model=None, states=list(chart.states), initial=NONE, auto_transitions=False)
         for row in chart.rows:
-            machine.add_transition(
-                row.event,
-                row.state,
-                row.target,
-                conditions=None if row.guard is always else row.guard,
-                step=Step(row),
-            )
+            conditions = None if row.guard is always else row.guard
+            machine.add_transition(row.event, row.state, row.target, conditions=conditions)
         self._triggers = {name: event.trigger for name, event in machine.events.items()}
+        # `transitions` tells the state that it entered, and no two rows of one event lead from one state to another.
+        self._steps = {(row.state, row.event, row.target): Step(row) for row in chart.rows}
 
     def advance(self, state: str, event: str, data: Data) -> Step:
         """The step that `event` makes from `state`. Raises `EventRefused`; an event no row names is a KeyError."""
-        probe: Any = self._probe
-        probe.state, probe.step = state, None
+        model, trigger = self._model, self._triggers[event]
+        model.state = state
         try:
-            self._triggers[event](probe, data)
+            taken = trigger(model, data)
         except MachineError:
             raise EventRefused(self.chart.name, state, event, "no_row") from None
-        if probe.step is None:
+        if not taken:
             raise EventRefused(self.chart.name, state, event, self._guards(state, event))
-        step: Step = probe.step
-        return step
+        return self._steps[state, event, model.state]
 
     def _guards(self, state: str, event: str) -> str:
         rows = (row for row in self.chart.rows if row.state == state and row.event == event)

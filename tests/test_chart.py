@@ -46,6 +46,7 @@ def test_a_sound_chart_tells_its_words_in_order() -> None:
         ((START, STOP, STOP), {}, "a second row for 'stop' in 'on'"),
         ((START, STOP, T("on", "stop", sometimes, "on")), {}, "a second row for 'stop' in 'on'"),
         ((START, T("on", "a", sometimes, "off"), T("on", "a", sometimes, "on")), {}, "a second row for 'a' in 'on'"),
+        ((START, T("on", "a", sometimes, "off"), T("on", "a", always, "off")), {}, "two rows for 'a' lead from 'on'"),
         ((START, STOP, T("off", "start", always, "on")), {}, "leaves the final state 'off'"),
         ((START, STOP), {"delays": {"on": Delay(1, "elapsed")}}, "'elapsed' must leave 'on'"),
         (
