@@ -70,8 +70,15 @@ class Engine:
         self.own_key = self._load_own_key()
         self.keys.entries()  # raises FileRefused where others may read or write it: no engine starts on that
         self.journal = FileJournal(home / "log", clock)
-        self.records = Records(clock, self.journal, log_record, last_seq=self.journal.last_seq)
-        self.runtime = Runtime(clock, self.records)
+        self.metrics = metrics = Metrics()
+        self.records = Records(clock, self.journal, log_record, metrics.take, last_seq=self.journal.last_seq)
+        self.runtime = Runtime(
+            clock,
+            self.records,
+            observe_commit=metrics.observe_commit,
+            observe_lateness=metrics.observe_lateness,
+        )
+        metrics.watch(self.runtime, self.store, self.journal, self.started_at)
         self.license = self._load_license()
         self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
         self.key_watch = KeyWatch(
@@ -81,7 +88,6 @@ class Engine:
         start, end = self.sessions.start, self.sessions.end
         self.pairings = Pairings(self.runtime, codes, lambda: self.settings, start, end, fleet)
         self.instances = self._instances(store)
-        self.metrics = Metrics(self.runtime, self.store, self.journal, self.started_at)
         self.certificate: str | None = None
         """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
         self.stopping = trio.Event()
@@ -143,7 +149,7 @@ class Engine:
         if self.fleet is not None:
             await self.fleet.check_token_key(self.tokens.key_ids())
         await self.runtime.restore("session")
-        self.metrics.count()
+        self.metrics.count(self.runtime)
         self.orphans_ended = await self.sessions.end_orphans()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -159,7 +165,7 @@ class Engine:
             await nursery.start(self.instances.run)
             for run in self._membership.also if self._membership else ():
                 await nursery.start(run)
-            self.metrics.count()
+            self.metrics.count(self.runtime)
             task_status.started()
 
     async def _end_pairings(self) -> None:

@@ -41,7 +41,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 class Metrics:
     """Watches one engine. Cheap to feed; whoever asks pays for the text."""
 
-    def __init__(self, runtime: Runtime, store: Store, journal: FileJournal, started_at: float) -> None:
+    def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self._transitions = Counter(
             "hatchway_transitions", "Rows taken.", ("chart", "event", "target"), registry=registry
@@ -59,36 +59,43 @@ class Metrics:
         self._lateness = self._timed("timer_lateness", "How late timers fired.").labels()
         self._commits = self._timed("store_commit_duration", "From a step to its being stored.", ("chart",))
         self._lag = self._timed("event_loop_lag", "How late the event loop woke.").labels()
-        self._runtime = runtime
         self._counts = {
             (chart.name, state): 0
             for chart in CHARTS.values()
             for state in chart.states
             if state not in chart.final and state != NONE
         }
-        registry.register(_Now(runtime, store, journal, started_at, self._counts))
         ProcessCollector(registry=registry)
         self._by_row: dict[tuple[str, str, str | None], Counter] = {}
         self._by_door: dict[tuple[str, str, int], Series] = {}
         self._claimed: dict[str, float] = {}
-        runtime.records.sinks.append(self.take)
-        runtime.on_moved.append(self._move)
-        runtime.timers.observe = self._lateness.observe
-        runtime.observe_commit = lambda chart, seconds: self._commits.labels(chart).observe(seconds)
+
+    def watch(self, runtime: Runtime, store: Store, journal: FileJournal, started_at: float) -> None:
+        """Tell of these too, as they are when somebody asks."""
+        self._registry.register(_Now(runtime, store, journal, started_at, self._counts))
+        runtime.subscribe_moves(self._move)
+
+    def observe_commit(self, chart: str, seconds: float) -> None:
+        """A step of the chart was stored, in so many seconds."""
+        self._commits.labels(chart).observe(seconds)
+
+    def observe_lateness(self, seconds: float) -> None:
+        """A delay fired so many seconds late."""
+        self._lateness.observe(seconds)
 
     def _timed(self, name: str, about: str, labels: Sequence[str] = (), buckets: Sequence[float] = QUICK) -> Histogram:
         histogram = Histogram(f"hatchway_{name}_seconds", about, labels, buckets)
         self._registry.register(histogram)
         return histogram
 
-    def count(self) -> None:
+    def count(self, runtime: Runtime) -> None:
         """Count the live actors, after a store was read.
 
         From then on every step says what it changes, so that asking costs the same with a million sessions.
         """
         self._counts.update(dict.fromkeys(self._counts, 0))
         for chart in CHARTS:
-            for actor in self._runtime.actors(chart):
+            for actor in runtime.actors(chart):
                 self._count(chart, actor.state, 1)
 
     def take(self, record: Record) -> None:

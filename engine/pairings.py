@@ -12,6 +12,7 @@ import trio
 
 from engine.claims import MESSAGES, Claim, Elsewhere, Issued, Terminal
 from engine.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
+from engine.holders import SignedIn
 from engine.records import NOBODY, Origin
 from engine.runtime import Actor, Data, Runtime
 from engine.settings import Settings
@@ -41,15 +42,24 @@ class PairingFacts(msgspec.Struct, frozen=True, gc=False):
     match: str = ""
 
 
-class _Live:
-    """A code that is out, with those it concerns."""
+class PairingCode:
+    """A code with those it concerns: its terminal, the console that claimed it, and how many wrong tries it has seen.
 
-    __slots__ = ("claim", "code", "terminal", "wrong")
+    `consumed_at` is in elapsed seconds, None while the code is out.
+    """
+
+    __slots__ = ("claim", "code", "consumed_at", "terminal", "wrong")
 
     def __init__(self, code: str, terminal: Terminal) -> None:
         self.code, self.terminal = code, terminal
         self.claim: Claim | None = None
+        self.consumed_at: float | None = None
         self.wrong = 0
+
+    def answer(self, result: SignedIn | Refusal) -> None:
+        """Tell the console that claimed the code what became of it; nobody, where none did."""
+        if self.claim is not None:
+            self.claim.answer(result)
 
 
 Start = Callable[..., Any]
@@ -72,8 +82,8 @@ class Pairings:
         self._runtime, self._settings = runtime, settings
         self._start_session, self._end_session = start_session, end_session
         self._clock = runtime.clock
-        self._live: dict[str, _Live] = {}
-        self._recent: dict[str, float] = {}
+        self._codes: dict[str, PairingCode] = {}
+        """By the pairing's name: every code that is out, and those consumed in the last ten minutes."""
         self._wrong = limit_of(shared, self._clock, lambda: settings().limits.wrong_codes, "wrong pairing codes")
         runtime.register(
             pairing.CHART,
@@ -91,21 +101,28 @@ class Pairings:
         )
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._out())
+
+    def _out(self) -> list[tuple[str, PairingCode]]:
+        """The codes that still work, with their pairings' names."""
+        return [(name, code) for name, code in self._codes.items() if code.consumed_at is None]
 
     # The host's side
 
     async def issue(self, permissions: tuple[str, ...], lifetime: int, terminal: Terminal, origin: Origin) -> Issued:
         """Print a code for a session of `lifetime` seconds. Raises TooManyRequests while four are out."""
-        if len(self._live) >= OUT_AT_ONCE:
+        self._forget_consumed()
+        if len(self) >= OUT_AT_ONCE:
             raise TooManyRequests(f"{OUT_AT_ONCE} pairing codes are out already: answer or withdraw one first")
         name, code = secrets.token_urlsafe(9), new_code()
-        self._live[name] = _Live(code, terminal)
+        self._codes[name] = PairingCode(code, terminal)
         try:
-            await self._runtime.create("pairing", name, "issue", PairingFacts(permissions, lifetime), origin=origin)
+            facts = PairingFacts(permissions, lifetime)
+            issued = await self._runtime.create("pairing", name, "issue", facts, origin=origin)
         except BaseException:
-            del self._live[name]
+            del self._codes[name]
             raise
+        assert isinstance(issued, Issued)
         if self.elsewhere is not None:
             try:
                 await self.elsewhere.publish(name, code)
@@ -113,7 +130,7 @@ class Pairings:
                 with trio.CancelScope(shield=True):
                     await self.withdraw(name, NOBODY)
                 raise
-        return Issued(name, code, pairing.CLAIM_WINDOW)
+        return issued
 
     async def answer(self, name: str, approved: bool, origin: Origin) -> None:
         """The operator's answer. Raises PairingExpired where it came too late, or the claim is gone."""
@@ -124,12 +141,12 @@ class Pairings:
 
     async def withdraw(self, name: str, origin: Origin, cause: str = "withdrawn") -> None:
         """The host takes the code back; nothing happens to one that is used up."""
-        if name in self._live:
+        if self._is_out(name):
             await self._quietly(name, "withdraw", origin, cause)
 
     async def withdraw_all(self, cause: str) -> None:
         """No code works any more: both sides are told."""
-        for name in list(self._live):
+        for name, _ in self._out():
             await self.withdraw(name, NOBODY, cause)
         if self.elsewhere is not None:
             self.elsewhere.stop()
@@ -180,7 +197,7 @@ class Pairings:
 
     async def go(self, claim: Claim) -> None:
         """The console of a claim of our code is gone; nothing happens where the claim is over."""
-        if claim.id in self._live:
+        if self._is_out(claim.id):
             await self._quietly(claim.id, "leave", claim.origin, "console_hung_up")
 
     async def leave(self, claim: Claim) -> None:
@@ -196,15 +213,24 @@ class Pairings:
     def _find(self, code: str) -> str | None:
         """The pairing of a code that is out. Every one is compared, each in constant time."""
         found = None
-        for name, live in self._live.items():
-            if secrets.compare_digest(live.code.encode(), code.encode()):
+        for name, held in self._out():
+            if secrets.compare_digest(held.code.encode(), code.encode()):
                 found = name
         return found
 
+    def _is_out(self, name: str) -> bool:
+        code = self._codes.get(name)
+        return code is not None and code.consumed_at is None
+
+    def _forget_consumed(self) -> None:
+        oldest = self._clock.elapsed() - REMEMBERED
+        for name, code in list(self._codes.items()):
+            if code.consumed_at is not None and code.consumed_at <= oldest:
+                del self._codes[name]
+
     async def _refusal(self, code: str, address: str, origin: Origin) -> PairingCodeRefused:
-        now = self._clock.elapsed()
-        self._recent = {known: until for known, until in self._recent.items() if until > now}
-        if code in self._recent:
+        self._forget_consumed()
+        if any(code == used.code for used in self._codes.values() if used.consumed_at is not None):
             await self._wrong.give_back(address)
             cause = "used_code"
         else:
@@ -214,17 +240,18 @@ class Pairings:
         return PairingCodeRefused(cause)
 
     async def _count_guess(self, origin: Origin) -> None:
-        for name, live in list(self._live.items()):
-            await self.wrong_code(name, live.wrong + 1, origin)
+        for name, code in self._out():
+            await self.wrong_code(name, code.wrong + 1, origin)
 
     async def wrong_code(self, name: str, count: int, origin: Origin = NOBODY) -> None:
         """The code of this pairing was out for `count` wrong tries."""
-        live, limit = self._live.get(name), self._settings().limits.wrong_codes_total
-        if live is None:
+        limit = self._settings().limits.wrong_codes_total
+        if not self._is_out(name):
             return
-        live.wrong = count
+        code = self._codes[name]
+        code.wrong = count
         if count in (1, limit // 2) or count >= limit:
-            live.terminal("wrong_codes", count=count)
+            code.terminal("wrong_codes", count=count)
         if count >= limit:
             await self._quietly(name, "withdraw", origin, "too_many_wrong_codes")
 
@@ -234,40 +261,35 @@ class Pairings:
 
     # Effects
 
-    def _print_code(self, actor: Actor, data: Data) -> None:
-        """The caller of `issue` prints it: it holds the terminal."""
+    def _print_code(self, actor: Actor, data: Data) -> Issued:
+        """What the caller of `issue` prints: it holds the terminal."""
+        return Issued(actor.id, self._codes[actor.id].code, pairing.CLAIM_WINDOW)
 
     def _confirm_claim(self, actor: Actor, data: Data) -> None:
         claim: Claim = data["claim"]
         claim.match = actor.facts.match
-        self._live[actor.id].claim = claim
+        self._codes[actor.id].claim = claim
 
     def _ask_operator(self, actor: Actor, data: Data) -> None:
-        claim: Claim = data["claim"]
-        self._live[actor.id].terminal(
-            "claimed",
-            match=claim.match,
-            expires_in=pairing.DECISION_WINDOW,
-            **data["shown"],
-        )
+        shown = data["shown"]
+        self._codes[actor.id].terminal("claimed", match=actor.facts.match, expires_in=pairing.DECISION_WINDOW, **shown)
 
     def _consume_code(self, actor: Actor, data: Data) -> None:
-        live = self._live.pop(actor.id)
-        self._recent[live.code] = self._clock.elapsed() + REMEMBERED
+        code = self._codes[actor.id]
+        code.consumed_at = self._clock.elapsed()
         if self.elsewhere is not None:
-            self.elsewhere.retire(live.code)
-        data["live"] = live
+            self.elsewhere.retire(code.code)
         if actor.state != "approved":  # an approval is told when the session is there
-            late = actor.state == "expired" and live.claim is not None
+            late = actor.state == "expired" and code.claim is not None
             key = "expired_on_approval" if late else data.get("cause") or actor.state
-            live.terminal(actor.state, message=MESSAGES.get(key, MESSAGES[actor.state]))
-        if live.claim is not None and actor.state == "left":
-            live.claim.answer(PairingCodeRefused("left"))
+            code.terminal(actor.state, message=MESSAGES.get(key, MESSAGES[actor.state]))
+        if actor.state == "left":
+            code.answer(PairingCodeRefused("left"))
 
     async def _sign_in(self, actor: Actor, data: Data) -> None:
-        live: _Live = data["live"]
-        assert live.claim is not None
-        facts: PairingFacts = actor.facts
+        code, facts = self._codes[actor.id], actor.facts
+        claim = code.claim
+        assert claim is not None
         try:
             signed_in = await self._start_session(
                 "pairing",
@@ -275,25 +297,21 @@ class Pairings:
                 facts.permissions,
                 facts.lifetime,
                 proof="approval",
-                origin=live.claim.origin,
+                origin=claim.origin,
             )
         except Refusal as refused:
-            live.claim.answer(refused)
-            live.terminal("failed", message=f"approved, but no session was made: {refused.detail}")
+            code.answer(refused)
+            code.terminal("failed", message=f"approved, but no session was made: {refused.detail}")
             return
-        live.claim.answer(signed_in)
-        if live.claim.given_up:
-            live.terminal("failed", message="approved, but the console had gone away")
+        code.answer(signed_in)
+        if claim.given_up:
+            code.terminal("failed", message="approved, but the console had gone away")
             await self._end_session(signed_in.token, "console_hung_up")
         else:
-            live.terminal("approved", message=MESSAGES["approved"])
+            code.terminal("approved", message=MESSAGES["approved"])
 
     def _refuse_claim(self, actor: Actor, data: Data) -> None:
-        live: _Live = data["live"]
-        assert live.claim is not None
-        live.claim.answer(PairingCodeRefused(actor.state))
+        self._codes[actor.id].answer(PairingCodeRefused(actor.state))
 
     def _report_expiry(self, actor: Actor, data: Data) -> None:
-        live: _Live = data["live"]
-        assert live.claim is not None
-        live.claim.answer(PairingExpired())
+        self._codes[actor.id].answer(PairingExpired())

@@ -11,7 +11,7 @@ from engine.clock import Clock
 from engine.errors import NotFound, SignatureRefused, TokenRefused
 from engine.holders import Holder, Method, SessionFacts, SignedIn
 from engine.records import NOBODY, Origin
-from engine.runtime import Actor, Data, Outcome, Runtime
+from engine.runtime import Actor, Data, Runtime
 from engine.settings import Settings
 from engine.store.protocol import AlreadyUsed, Once, Store
 from engine.trust import permissions
@@ -132,7 +132,7 @@ class Sessions:
         )
         # The time comes first, so that sessions of one moment stand together in the store, and are written together.
         name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
-        outcome = await self._runtime.create(
+        result = await self._runtime.create(
             "session",
             name,
             "start",
@@ -141,7 +141,7 @@ class Sessions:
             once=once,
             proof=proof,
         )
-        return _signed_in(outcome)
+        return _signed_in(result)
 
     def _issue_token(self, actor: Actor, data: Data) -> SignedIn:
         facts: SessionFacts = actor.facts
@@ -221,7 +221,7 @@ class Sessions:
         """Every token of the session is dead, durably, when this returns."""
         await self._event(holder.session, "logout", origin)
 
-    async def _event(self, name: str, event: str, origin: Origin) -> Outcome:
+    async def _event(self, name: str, event: str, origin: Origin) -> object:
         try:
             return await self._runtime.send("session", name, event, origin=origin)
         except EventRefused as refused:
@@ -270,9 +270,10 @@ def _lifetime_ends(facts: SessionFacts, now: float) -> float:
     return float(min(int(now) + facts.lifetime, int(facts.latest)))
 
 
-def _signed_in(outcome: Outcome) -> SignedIn:
-    signed_in: SignedIn = outcome["issue_token"]
-    return signed_in
+def _signed_in(result: object) -> SignedIn:
+    """What `issue_token` returned."""
+    assert isinstance(result, SignedIn)
+    return result
 
 
 def _nothing(actor: Actor, data: Data) -> None:

@@ -35,17 +35,20 @@ T = TypeVar("T", bound=Timed)
 class Timers(Generic[T]):
     """`arm` and `disarm` are immediate; `run` sends each due one to `fire`, at most `BATCH` at once."""
 
-    def __init__(self, clock: Clock, fire: Callable[[T], Awaitable[None]]) -> None:
-        self._clock = clock
-        self._fire = fire
+    def __init__(
+        self,
+        clock: Clock,
+        fire: Callable[[T], Awaitable[None]],
+        observe_lateness: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """`observe_lateness` takes how many seconds late each timer fires."""
+        self._fire, self._observe_lateness = fire, observe_lateness
         self._heaps: dict[str, list[tuple[float, int, T]]] = {"elapsed": [], "wall": []}
         self._now: dict[str, Callable[[], float]] = {"elapsed": clock.elapsed, "wall": clock.wall}
         self._number = 0
         self._stale = 0
         self._wake = trio.Event()
         self._asleep_until = AWAKE
-        self.observe: Callable[[float], None] = lambda lateness: None
-        """Told the lateness of each timer in seconds as it fires."""
 
     def __len__(self) -> int:
         return sum(map(len, self._heaps.values())) - self._stale
@@ -82,7 +85,7 @@ class Timers(Generic[T]):
                 deadline, number, item = heapq.heappop(heap)
                 if item.timer == number:
                     item.timer = 0
-                    self.observe(now - deadline)
+                    self._observe_lateness(now - deadline)
                     due.append(item)
                 else:
                     self._stale -= 1

@@ -44,6 +44,8 @@ class Facts(msgspec.Struct, frozen=True):
 class SlowStore(MemoryStore):
     """Waits before each commit, so that everything else has its chance to come between; may be told to fail."""
 
+    shields_commit = False
+
     def __init__(self) -> None:
         super().__init__(TrioClock())
         self.fail: list[Exception] = []
@@ -60,9 +62,14 @@ class House:
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store: Any = store or SlowStore()
+        self.committed: list[tuple[str, float]] = []
         self.records: list[Record] = []
         self.heard: list[str] = []
-        self.runtime = Runtime(TrioClock(), Records(TrioClock(), self.records.append))
+        self.runtime = Runtime(
+            TrioClock(),
+            Records(TrioClock(), self.records.append),
+            observe_commit=lambda chart, seconds: self.committed.append((chart, seconds)),
+        )
         self.runtime.register(
             DOOR,
             facts=Facts,
@@ -71,11 +78,11 @@ class House:
             rules={"patience": lambda facts, now: now + facts.patience},
         )
 
-    def _hear(self, name: str) -> Callable[[Actor, dict[str, Any]], Awaitable[str]]:
-        async def effect(actor: Actor, data: dict[str, Any]) -> str:
+    def _hear(self, name: str) -> Callable[[Actor, dict[str, Any]], Awaitable[str | None]]:
+        async def effect(actor: Actor, data: dict[str, Any]) -> str | None:
             await trio.sleep(0)
             self.heard.append(f"{name}:{actor.state}")
-            return name
+            return f"how much {name}" if name == "draught" else None
 
         return effect
 

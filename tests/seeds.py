@@ -29,8 +29,9 @@ import trio
 from trio.testing import MockClock
 from werkzeug.routing import Rule
 
-from engine import files, mirror
+from engine import files
 from engine.errors import SignatureRefused
+from engine.runtime import actors
 from engine.sessions import Sessions
 from engine.trust import keys as trust_keys
 from engine.trust.authorized_keys import AuthorizedKeys
@@ -178,17 +179,17 @@ def repeat(seed: int, plant: str | None = None) -> str:
 # Bugs to be found
 
 
-class _NoTurns:
+class _NoLocks:
     """Planted: events of one actor do not wait for each other."""
 
-    async def wait(self, key: object) -> None: ...
+    async def acquire(self, name: object) -> None: ...
 
-    def give(self, key: object) -> None: ...
+    def release(self, name: object) -> None: ...
 
 
 @contextmanager
 def _claim_not_atomic() -> Iterator[None]:
-    with patch.object(mirror, "Turns", _NoTurns), patch.object(SimulatedStore, "blind", True):
+    with patch.object(actors, "ActorLocks", _NoLocks), patch.object(SimulatedStore, "blind", True):
         yield
 
 

@@ -35,6 +35,8 @@ class Killed(Exception):
 class SimulatedStore(MemoryStore):
     """The medium as one life of the engine sees it: slow, failing now and then, and gone with its process."""
 
+    shields_commit = False
+
     blind = False
     """Planted: any version is taken."""
 

@@ -17,13 +17,12 @@ import trio.testing
 from trio.testing import MockClock
 
 from api.http import auth
-from engine import kinds, pairings, timers
+from engine import pairings, timers
 from engine.clock import TrioClock
 from engine.errors import PairingCodeRefused, PairingExpired
-from engine.kinds import Turns
 from engine.pairings import Pairings
 from engine.records import Origin, Records
-from engine.runtime import Runtime
+from engine.runtime import ActorLocks, Runtime, actors
 from engine.sessions import Sessions
 from engine.settings import Settings
 from engine.store.memory import MemoryStore
@@ -50,6 +49,8 @@ of the claim's and then to that of a decision begun before it. An event is befor
 
 class WaitingStore(MemoryStore):
     """Others may run before a change is made, for as long as they like."""
+
+    shields_commit = False
 
     blind = False
     """Planted: any version is taken."""
@@ -90,14 +91,18 @@ class CodeWorld:
     def state(self) -> Hashable:
         """All that the future depends on."""
         runtime = self.runtime
-        lots = [tuple(task.name for task in lot._parked) if lot else None for lot in runtime._turns._waiting.values()]
+        lots = [
+            tuple(task.name for task in lot._parked) if lot else None
+            for table in runtime._tables.values()
+            for lot in table.locks._waiting.values()
+        ]
         actors = [
             (actor.id, actor.state, actor.version, actor.deadline, actor.timer > 0)
             for chart in ("session", "pairing")
             for actor in runtime.actors(chart)
         ]
         stored = [sorted((chart, *held) for chart, held in store._actors.items()) for store in self.stores]
-        live = [(name, code.claim and code.claim.origin) for name, code in self.pairings._live.items()]
+        live = [(name, code.claim and code.claim.origin) for name, code in self.pairings._out()]
         held = [(stream._over, stream._claim.answered, where(stream._lines)) for stream in self.held]
         told = [self.told, self.lines, sorted(self.refused), self.said_yes, self.scope.cancel_called]
         timers = [self._looks() if self.sees_looks else None]
@@ -217,7 +222,7 @@ class CodeWorld:
         assert len(sessions) <= 1, "the code signed in twice"
         assert len(tokens) <= len(sessions)
         assert self.said_yes or not sessions, "a session that nobody approved"
-        assert not self.pairings._live, "the code never came to an end"
+        assert not len(self.pairings), "the code never came to an end"
         assert not self.stores[1]._actors["pairing"], "the code's end was not stored"
         assert self.told[-1] in ("approved", "rejected", "expired", "withdrawn", "left"), self.told
         assert [event for event in self.told if event != "claimed"] == self.told[-1:], "the terminal was told twice"
@@ -233,7 +238,7 @@ class CodeWorld:
 def same_every_time() -> Iterator[None]:
     """Names and codes that are the same in each run; charts that are built once."""
     with (
-        patch.object(kinds, "Interpreter", lambda chart: INTERPRETERS[chart.name]),
+        patch.object(actors, "Interpreter", lambda chart: INTERPRETERS[chart.name]),
         patch.object(auth, "HEARTBEAT", float("inf")),  # neither says anything that isn't said without it
         patch.object(timers, "TICK", float("inf")),
         patch.object(pairings, "LEAVING", float("inf")),  # time flies here while a store takes it slowly
@@ -309,11 +314,11 @@ def test_every_order(name: str, age: str) -> None:
 def _claim_not_atomic() -> Iterator[None]:
     """Planted: events of one actor don't wait for each other, and a store takes any version."""
 
-    async def at_once(self: Turns, key: object) -> None: ...
+    async def at_once(self: ActorLocks, name: object) -> None: ...
 
     with (
-        patch.object(Turns, "wait", at_once),
-        patch.object(Turns, "give", lambda self, key: None),
+        patch.object(ActorLocks, "acquire", at_once),
+        patch.object(ActorLocks, "release", lambda self, name: None),
         patch.object(WaitingStore, "blind", True),
     ):
         yield

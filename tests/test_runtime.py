@@ -27,8 +27,8 @@ async def test_a_step_is_stored_recorded_and_then_felt(house: House, autojump_cl
     """State, store, record, delay, effects, in that order and each with the step's own words."""
     await house.build()
     assert await house.store.load("door", "front") == Stored(1, "shut", None, Facts()), "elapsed seconds are not kept"
-    outcome = await house.runtime.send("door", "front", "open", changes={"opened_by": "cat"})
-    assert outcome == {"squeak": "squeak", "draught": "draught"}
+    result = await house.runtime.send("door", "front", "open", changes={"opened_by": "cat"})
+    assert result == "how much draught", "the sender is given what an effect has for him"
     assert await house.store.load("door", "front") == Stored(2, "open", None, Facts(opened_by="cat"))
     assert house.heard == ["squeak:shut", "squeak:open", "draught:open"]
     assert [(r.event, r.source, r.target, r.effects) for r in house.records] == [
@@ -71,20 +71,18 @@ async def test_racing_events_come_one_after_another(house: House, autojump_clock
             nursery.start_soon(try_it)
     assert refused == ["open: no_row"] * 19
     assert house.heard.count("draught:open") == 1
-    assert len(house.runtime._turns) == 0
+    assert len(house.runtime._tables["door"].locks) == 0
 
 
 async def test_how_long_a_step_took_to_be_stored(house: House, autojump_clock: MockClock) -> None:
     """In seconds, for each chart; a step that could not be stored is no measurement."""
-    told: list[tuple[str, float]] = []
     await trio.sleep(5)
-    house.runtime.observe_commit = lambda chart, seconds: told.append((chart, seconds))
     await house.build()
     house.store.fail.append(StoreUnavailable("disk full"))
     with pytest.raises(StoreUnavailable):
         await house.runtime.send("door", "front", "open")
-    assert [chart for chart, _ in told] == ["door"]
-    assert told[0][1] == pytest.approx(0.001)
+    assert [chart for chart, _ in house.committed] == ["door"]
+    assert house.committed[0][1] == pytest.approx(0.001)
 
 
 async def test_a_delay_that_fails_stops_no_other(
@@ -148,7 +146,7 @@ async def test_a_cancelled_sender_leaves_a_whole_step(house: House, autojump_clo
     assert actor is not None
     assert actor.state == "open"
     assert house.heard[-1] == "draught:open"
-    assert len(house.runtime._turns) == 0
+    assert len(house.runtime._tables["door"].locks) == 0
 
 
 async def test_whoever_stops_waiting_for_a_delay_leaves_a_whole_step(house: House, autojump_clock: MockClock) -> None:

@@ -39,6 +39,8 @@ class Facts(msgspec.Struct, frozen=True):
 class SharedStore(MemoryStore):
     """One that others write to as well; a step takes a moment to be stored, in which `meanwhile` may happen."""
 
+    shields_commit = False
+
     shared = True
     slowness = 0.0
 
@@ -124,7 +126,7 @@ async def test_one_engine_sweeps(sides: Sides, autojump_clock: MockClock, nurser
     for side in (a, b):
         nursery.start_soon(side.runtime.run)
     told: list[tuple[str | None, ...]] = []
-    a.runtime.on_moved.append(lambda *moved: told.append(moved))
+    a.runtime.subscribe_moves(lambda *moved: told.append(moved))
     await started(a)
     await b.hear({"s": 1})
     await trio.sleep(LIFETIME + 30)
@@ -229,8 +231,7 @@ async def test_what_moved_elsewhere_is_told_once(sides: Sides, autojump_clock: M
         looks.append(names)
         return await load_many(chart, names)
 
-    b.runtime.on_moved.append(lambda *moved: told.append(moved))
-    b.runtime.observe_moved = lambda *moved: told.append(moved)
+    b.runtime.subscribe_moves(lambda *moved: told.append(moved))
     with patch.object(store, "load_many", noted):
         await started(a)
         for event in ("renew", "logout"):
@@ -240,7 +241,7 @@ async def test_what_moved_elsewhere_is_told_once(sides: Sides, autojump_clock: M
         for _ in range(2):
             await b.hear({"s": 0})
     steps = [("none", "active"), ("active", "active"), ("active", None)]
-    assert told == [said for step in steps for said in (("session", "s"), ("session", "s", *step))]
+    assert told == [("session", "s", *step) for step in steps]
     assert looks == [["s"]] * 3
 
 

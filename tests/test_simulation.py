@@ -75,6 +75,8 @@ async def small_engine(
 class SlowStore(MemoryStore):
     """Takes a second for a change."""
 
+    shields_commit = False
+
     async def commit(self, change: Change) -> None:
         await trio.sleep(1)
         await super().commit(change)
@@ -98,6 +100,8 @@ async def test_a_console_that_leaves_before_its_first_line(tmp_path: Path, patie
 
 class HangingStore(MemoryStore):
     """Takes a minute for a session's first change."""
+
+    shields_commit = False
 
     async def commit(self, change: Change) -> None:
         if change.chart == "session" and change.expected == 0:

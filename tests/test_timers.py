@@ -106,9 +106,8 @@ async def test_stale_entries_do_not_pile_up(fired: Fired) -> None:
 
 async def test_lateness_is_told(autojump_clock: MockClock, nursery: trio.Nursery, fired: Fired) -> None:
     """Whoever observes hears how late each one was."""
-    timers = Timers(TrioClock(), fired.fire)
     late: list[float] = []
-    timers.observe = late.append
+    timers = Timers(TrioClock(), fired.fire, late.append)
     timers.arm(Item("overdue"), trio.current_time() - 3)
     nursery.start_soon(partial(timers.run))
     await trio.sleep(0.1)

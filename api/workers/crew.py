@@ -49,7 +49,7 @@ class Crew:
             self.validity.hold_until()
         else:
             engine.fleet.hold_until = self.validity.hold_until
-            engine.runtime.on_moved.append(lambda chart, actor, *states: self.validity.take_moved(chart, actor))
+            engine.runtime.subscribe_moves(lambda chart, actor, *states: self.validity.take_moved(chart, actor))
         engine.records.sinks.append(self.validity.take)
         engine.key_watch.on_token_keys.append(self.validity.moved_all)
         self._colleagues: list[Colleague] = []

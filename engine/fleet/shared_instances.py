@@ -11,9 +11,8 @@ import trio
 
 from engine.errors import InstanceExists, StoreUnavailable
 from engine.fleet.roster import Roster, Told, life_of, without_values
-from engine.kinds import Turns
 from engine.platform.lives import InstanceFacts
-from engine.runtime import Runtime
+from engine.runtime import ActorLocks, Runtime
 from engine.store.protocol import Change, Store, Stored
 from statecharts import instance
 
@@ -36,12 +35,13 @@ class SharedInstances:
     """A store for the chart of instances alone. What others may see is told before an answer rests on it; what can't
     be told while the fleet's store is away is told later."""
 
+    shields_commit = False
     shared = False  # no other engine steps what this one started
 
     def __init__(self, own: Store, roster: Roster, runtime: Runtime) -> None:
         self._own, self.roster, self._runtime = own, roster, runtime
         self.progress: Progress = lambda name, state: None
-        self._turns = Turns()
+        self._locks = ActorLocks()
         self._untold: dict[str, str] = {}
         """Names, each with the life of what may stand under it although it is gone."""
         self._progress: dict[str, str | None] = {}
@@ -133,12 +133,11 @@ class SharedInstances:
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
         """One is told at a time of each name, so that nothing older comes after."""
-        key = ("instance", name)
-        await self._turns.wait(key)
+        await self._locks.acquire(name)
         try:
             yield
         finally:
-            self._turns.give(key)
+            self._locks.release(name)
 
     # What was not told in time
 

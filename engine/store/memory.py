@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from engine.clock import Clock
-from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity, uncancellable
+from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
 
 
 class MemoryStore:
     """Keeps what it is given in a dictionary. Commits never wait."""
 
     shared = False
+    shields_commit = True
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -31,7 +32,6 @@ class MemoryStore:
     async def load_many(self, chart: str, actors: Sequence[str]) -> list[Stored | None]:
         return [self._actors[chart].get(actor) for actor in actors]
 
-    @uncancellable
     async def commit(self, change: Change) -> None:
         actors = self._actors[change.chart]
         held = actors.get(change.actor)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -59,28 +59,15 @@ class AlreadyUsed(Refusal):
     code = "already_used"
 
 
-Commit = TypeVar("Commit", bound=Callable[..., Any])
-
-
-def uncancellable(commit: Commit) -> Commit:
-    """Marks a `commit` that a cancelled caller can't interrupt: it never waits, or shields its own waiting.
-
-    Then the runtime need not shield it, which would cost as much as the step itself.
-    """
-    commit.uncancellable = True  # type: ignore[attr-defined]
-    return commit
-
-
-def is_uncancellable(store: Store) -> bool:
-    """Whether the store's own `commit` is marked so; one that overrides it must be marked again."""
-    return getattr(store.commit, "uncancellable", False)
-
-
 class Store(Protocol):
     """Memory, SQLite and the fleet's store pass one contract test."""
 
     shared: bool
     """Whether other engines write here too: then nothing read before is believed."""
+
+    shields_commit: bool
+    """Whether a cancelled caller can't interrupt `commit`: it never waits, or shields its own waiting. Then the runtime
+    need not shield it, which would cost as much as the step itself."""
 
     def define(self, facts: Mapping[str, type[msgspec.Struct]]) -> None:
         """Which type the facts of each chart have."""

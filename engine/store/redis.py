@@ -31,6 +31,7 @@ class RedisStore:
     """Several engines' store. What was answered is in the server, and in a replica where there is a Sentinel."""
 
     shared = True
+    shields_commit = False
 
     def __init__(self, link: RedisLink) -> None:
         self.link = link

@@ -17,7 +17,7 @@ import trio
 from engine.clock import Clock
 from engine.errors import StoreUnavailable
 from engine.store.jobs import Batch, Job
-from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, uncancellable
+from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved
 from engine.store.sqlite_file import files_of, open_database, which
 
 GROUP = 256
@@ -37,6 +37,7 @@ class SQLiteStore:
     """
 
     shared = False
+    shields_commit = True
 
     def __init__(self, path: Path, clock: Clock, *, inline: bool = False) -> None:
         self._clock = clock
@@ -92,7 +93,6 @@ class SQLiteStore:
             (name, Stored(version, state, deadline, decode(facts))) for name, version, state, deadline, facts in rows
         ]
 
-    @uncancellable
     async def commit(self, change: Change) -> None:
         if self._writer is None:
             error = self._write([change])[0]

@@ -128,8 +128,7 @@ async def timers(count: int, firing: int, seconds: float) -> dict[str, float]:
     async def fire(item: Timed) -> None:
         await trio.lowlevel.checkpoint()
 
-    armed: Timers[Timed] = Timers(SystemClock(), fire)
-    armed.observe = late.append
+    armed: Timers[Timed] = Timers(SystemClock(), fire, late.append)
     items = [Timed() for _ in range(count)]
     gc.collect()
     before, began, now = resident(), time.perf_counter(), SystemClock().elapsed()

@@ -1,0 +1,10 @@
+"""The event loop of the charts: actors, their steps and their delays.
+
+It knows charts, stores and clocks, and nothing of sign-in, HTTP, files or processes: a service registers a chart with
+the functions that its names stand for, and sends events.
+"""
+
+from engine.runtime.actors import Actor, ActorLocks, Data, Effect
+from engine.runtime.runtime import Runtime
+
+__all__ = ["Actor", "ActorLocks", "Data", "Effect", "Runtime"]

@@ -1,0 +1,196 @@
+"""The live actors of one chart: what its names stand for, its delays, and one event at a time for each actor."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+import trio
+
+from engine.clock import Clock
+from engine.store.protocol import Store, Stored
+from engine.timers import Timers
+from statecharts.chart import NONE, Chart, ChartFault, Delay
+from statecharts.interpreter import Interpreter
+
+LATE = (2.0, 10.0)
+"""Seconds, drawn between these two, by which this engine fires the delay of an actor later that another engine moved
+last: the other engine fires it in time while it lives."""
+
+
+class Actor(msgspec.Struct, gc=False, eq=False):
+    """One pairing, session or instance. Only the runtime sets `state`, and only to what a step says.
+
+    `deadline` is on its delay's clock, None where no delay runs; `timer` is the number of the heap's live entry.
+    """
+
+    chart: str
+    id: str
+    state: str
+    version: int
+    deadline: float | None
+    facts: Any
+    timer: int = 0
+
+
+Data = dict[str, Any]
+Effect = Callable[[Actor, Data], Any]
+"""Runs after the state is stored, with the actor and what the event brought. May return an awaitable; must not send an
+event to its own actor and wait for it. At most one effect of a row has a result for whoever sent the event."""
+
+Rule = Callable[[Any, float], float]
+"""A named delay: from an actor's facts and the time now, on the delay's clock, to the deadline."""
+
+Moved = Callable[[str, str, str, str | None], None]
+"""Takes chart, actor, the state it was in here, and the state it is in now, None for gone."""
+
+
+class Timing:
+    """The delay of one state: the event it sends, whose seconds it counts, and when they end."""
+
+    __slots__ = ("clock", "deadline", "event", "now")
+
+    def __init__(self, delay: Delay, clock: Clock, rules: Mapping[str, Rule]) -> None:
+        self.event = delay.event
+        self.clock: Literal["elapsed", "wall"] = delay.clock
+        self.now: Callable[[], float] = clock.wall if delay.clock == "wall" else clock.elapsed
+        self.deadline: Rule = rules[delay.seconds] if isinstance(delay.seconds, str) else _after(delay.seconds)
+
+
+def _after(seconds: float) -> Rule:
+    return lambda facts, now: now + seconds
+
+
+class RegisteredChart:
+    """A chart with everything its names stand for. Raises ChartFault for a name without a handler, or the reverse."""
+
+    def __init__(
+        self, chart: Chart, clock: Clock, effects: Mapping[str, Effect], rules: Mapping[str, Rule], keep: bool
+    ) -> None:
+        wanted = {delay.seconds for delay in chart.delays.values() if isinstance(delay.seconds, str)}
+        for kind, named, given in (("effect", chart.effects, set(effects)), ("delay", wanted, set(rules))):
+            if named != given:
+                names = ", ".join(sorted(map(str, named ^ given)))
+                raise ChartFault(f"{chart.name}: {kind} without a handler, or handler without a name: {names}")
+        self.name = chart.name
+        self.advance = Interpreter(chart).advance
+        self.removed_in = frozenset() if keep else chart.final
+        """States in which nothing is kept of an actor."""
+        self.effects = {row: tuple(effects[name] for name in row.effects) for row in chart.rows}
+        self.timings = {state: Timing(delay, clock, rules) for state, delay in chart.delays.items()}
+
+
+class ActorLocks:
+    """A lock for each actor, by name: one event at a time, and those that come meanwhile are let in in order."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, trio.lowlevel.ParkingLot | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def acquire(self, name: str) -> None:
+        """Returns at once, without a checkpoint, where nobody holds the lock."""
+        if name not in self._waiting:
+            self._waiting[name] = None
+            return
+        lot = self._waiting[name]
+        if lot is None:
+            lot = self._waiting[name] = trio.lowlevel.ParkingLot()
+        await lot.park()
+
+    def release(self, name: str) -> None:
+        """Hand the lock to whoever has waited longest."""
+        lot = self._waiting[name]
+        if lot is None or not lot.unpark():
+            del self._waiting[name]
+
+
+class ActorTable:
+    """Every live actor of one chart as this engine knows it, its delay armed. In a shared store the stored value is the
+    truth: `load` and `absorb` take it over."""
+
+    def __init__(self, chart: RegisteredChart, store: Store, timers: Timers[Actor], moved: list[Moved]) -> None:
+        """`moved` are told of each actor that another engine has moved."""
+        self.chart, self.store = chart, store
+        self.actors: dict[str, Actor] = {}
+        self.locks = ActorLocks()
+        self._timers, self._moved = timers, moved
+
+    def due_event(self, actor: Actor) -> str | None:
+        """The time event that is due in the actor's state, if its deadline has come."""
+        timing = self.chart.timings.get(actor.state)
+        if timing is None or actor.deadline is None or timing.now() < actor.deadline:
+            return None
+        return timing.event
+
+    def arm(self, actor: Actor, late: float = 0.0) -> None:
+        """Have the delay of the actor's state fire at its deadline, `late` seconds after it; or not at all, where the
+        state has none."""
+        timing = self.chart.timings.get(actor.state)
+        if timing is not None and actor.deadline is not None:
+            self._timers.arm(actor, actor.deadline + late, timing.clock)
+        else:
+            self._timers.disarm(actor)
+
+    async def restore(self) -> list[Actor]:
+        """Take up every actor that the store holds, its delay armed again."""
+        for name, stored in await self.store.live(self.chart.name):
+            actor = Actor(self.chart.name, name, stored.state, stored.version, stored.deadline, stored.facts)
+            self.actors[name] = actor
+            timing = self.chart.timings.get(stored.state)
+            if timing and actor.deadline is None:
+                actor.deadline = timing.deadline(actor.facts, timing.now())
+            self.arm(actor)
+        return list(self.actors.values())
+
+    # What other engines did
+
+    async def absorb(self, versions: Mapping[str, int]) -> None:
+        """Other engines moved these actors to these versions, 0 for gone: what the store says is believed.
+
+        Each is read under its lock, so that no step of ours is undone. Raises StoreUnavailable.
+        """
+        held = []
+        try:
+            for name in versions:
+                await self.locks.acquire(name)
+                held.append(name)
+            moved = [name for name in held if self._version(name) != versions[name]]
+            values = await self.store.load_many(self.chart.name, moved) if moved else ()
+            for name, stored in zip(moved, values, strict=True):
+                self._believe(name, stored, self.actors.get(name))
+        finally:
+            for name in held:
+                self.locks.release(name)
+
+    def _version(self, name: str) -> int:
+        actor = self.actors.get(name)
+        return actor.version if actor else 0
+
+    async def load(self, actor: Actor) -> Actor | None:
+        """The actor as the store has it now; None where it is gone. Its lock must be held."""
+        return self._believe(actor.id, await self.store.load(self.chart.name, actor.id), actor)
+
+    def _believe(self, name: str, stored: Stored | None, known: Actor | None) -> Actor | None:
+        actor = self.actors.get(name) or known or Actor(self.chart.name, name, NONE, 0, None, None)
+        if stored is None:
+            if self.actors.pop(name, None) is not None:
+                self._tell_moved(actor, None)
+            self._timers.disarm(actor)
+            return None
+        if stored.version != actor.version or actor.facts is None:
+            self._tell_moved(actor, stored.state)
+            actor.state, actor.version, actor.facts = stored.state, stored.version, stored.facts
+            actor.deadline = stored.deadline
+            self.arm(actor, late=random.uniform(*LATE))  # noqa: S311 - no secret
+        self.actors[name] = actor
+        return actor
+
+    def _tell_moved(self, actor: Actor, state: str | None) -> None:
+        for moved in self._moved:
+            moved(self.chart.name, actor.id, actor.state, state)

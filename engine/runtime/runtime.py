@@ -1,0 +1,274 @@
+"""Runs the charts: advance, store, record, arm the delay, run the effects, answer; one event at a time for an actor."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from engine.clock import Clock
+from engine.errors import StoreUnavailable
+from engine.records import NOBODY, Origin, Records
+from engine.runtime.actors import Actor, ActorTable, Data, Effect, Moved, RegisteredChart, Rule
+from engine.store.protocol import Change, Once, Store, Stored, VersionMoved
+from engine.timers import Timers
+from statecharts.chart import NONE, Chart
+from statecharts.interpreter import EventRefused, Step
+
+log = structlog.get_logger(__name__)
+
+RETRY = 1.0
+"""Seconds until a delay that could not be stored is tried again."""
+
+
+class Sent(msgspec.Struct, gc=False):
+    """An event on its way to an actor. `once` is used up by the step it leads to, `changes` become facts with it."""
+
+    event: str
+    origin: Origin
+    data: Data
+    changes: Mapping[str, Any] | None = None
+    once: Once | None = None
+
+
+class Runtime:
+    """Runs every chart of one engine. `run` fires the delays; the rest may be called once charts are registered."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        records: Records,
+        *,
+        observe_commit: Callable[[str, float], None] = lambda chart, seconds: None,
+        observe_lateness: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """`observe_commit` takes a chart's name and the seconds that a step of it took to be stored,
+        `observe_lateness` the seconds that a delay fired late."""
+        self.clock = clock
+        self.records = records
+        self.timers: Timers[Actor] = Timers(clock, self._elapse, observe_lateness)
+        self._observe_commit = observe_commit
+        self._tables: dict[str, ActorTable] = {}
+        self._moved: list[Moved] = []
+
+    def register(
+        self,
+        chart: Chart,
+        *,
+        facts: type[msgspec.Struct],
+        store: Store,
+        effects: Mapping[str, Effect],
+        rules: Mapping[str, Rule] | None = None,
+        keep: bool = False,
+    ) -> None:
+        """Resolve every name of the chart; raises ChartFault at start rather than failing at work.
+
+        `keep` leaves actors in their final state in the store until `forget`; else reaching it removes them.
+        """
+        registered = RegisteredChart(chart, self.clock, effects, rules or {}, keep)
+        self._tables[chart.name] = ActorTable(registered, store, self.timers, self._moved)
+        store.define({chart.name: facts})
+
+    def subscribe_moves(self, moved: Moved) -> None:
+        """Have `moved` called for each actor that another engine of the same store has moved."""
+        self._moved.append(moved)
+
+    # The actors as this engine knows them
+
+    def peek(self, chart: str, actor: str) -> Actor | None:
+        """The actor as this engine knows it, without waiting."""
+        return self._tables[chart].actors.get(actor)
+
+    def actors(self, chart: str) -> Iterable[Actor]:
+        """The live ones, as this engine knows them: a view, which changes with every step."""
+        return self._tables[chart].actors.values()
+
+    def forget(self, chart: str, actor: str) -> None:
+        """Drop a kept actor from memory, once its store row is gone."""
+        self._tables[chart].actors.pop(actor, None)
+
+    async def restore(self, chart: str) -> list[Actor]:
+        """Take up every actor that the store holds, its delay armed again."""
+        return await self._tables[chart].restore()
+
+    async def absorb(self, chart: str, versions: Mapping[str, int]) -> None:
+        """Other engines moved these actors to these versions, 0 for gone. Raises StoreUnavailable."""
+        await self._tables[chart].absorb(versions)
+
+    # Events
+
+    async def create(
+        self,
+        chart: str,
+        actor: str,
+        event: str,
+        facts: msgspec.Struct,
+        *,
+        origin: Origin = NOBODY,
+        once: Once | None = None,
+        **data: Any,
+    ) -> object:
+        """A new actor by its first event. Returns what `send` does.
+
+        `once` is used up in the same store step, or AlreadyUsed is raised.
+        """
+        fresh = Actor(chart, actor, NONE, 0, None, facts)
+        return await self._deliver(self._tables[chart], fresh, Sent(event, origin, data, once=once))
+
+    async def send(
+        self,
+        chart: str,
+        actor: str,
+        event: str,
+        *,
+        origin: Origin = NOBODY,
+        changes: Mapping[str, Any] | None = None,
+        **data: Any,
+    ) -> object:
+        """Send one event; `changes` are the facts it brings, taken over with the step.
+
+        Returns the result of the row's effect that has one, None where none has. Raises EventRefused where no row takes
+        the event or the actor is gone, StoreUnavailable where nothing changed.
+        """
+        table, sent = self._tables[chart], Sent(event, origin, data, changes)
+        found = table.actors.get(actor)
+        if found is None:
+            if not table.store.shared:
+                raise self._refused(table, actor, sent, "no_actor", None)
+            found = Actor(chart, actor, NONE, 0, None, None)  # perhaps another engine's: it is loaded under its lock
+        return await self._deliver(table, found, sent)
+
+    async def run(self) -> None:
+        """Fire the delays as they come due, until cancelled."""
+        await self.timers.run()
+
+    async def _deliver(self, table: ActorTable, actor: Actor, sent: Sent) -> object:
+        """Take the event under the actor's lock. Once it has the lock it runs to completion, though whoever sent it has
+        stopped waiting."""
+        await table.locks.acquire(actor.id)
+        try:
+            if table.store.shields_commit:
+                result = await self._take(table, actor, sent)
+            else:
+                with trio.CancelScope(shield=True):
+                    result = await self._take(table, actor, sent)
+            return result
+        finally:
+            table.locks.release(actor.id)
+
+    async def _take(self, table: ActorTable, actor: Actor, sent: Sent) -> object:
+        fresh = actor.state == NONE and actor.facts is not None
+        believed = fresh or not table.store.shared
+        if not fresh:
+            actor = table.actors.get(actor.id, actor)
+        while True:
+            if not believed:
+                found = await table.load(actor)
+                if found is None:
+                    raise self._refused(table, actor.id, sent, "no_actor", None)
+                actor = found
+            try:
+                due = table.due_event(actor)
+                if due is not None and due != sent.event:
+                    await self._step(table, actor, Sent(due, NOBODY, {}))
+                return await self._step(table, actor, sent)
+            except VersionMoved:
+                believed = False
+
+    async def _step(self, table: ActorTable, actor: Actor, sent: Sent) -> object:
+        """One row taken and stored. Raises VersionMoved where another engine was first: what is due is decided anew."""
+        chart = table.chart
+        step = self._advance(table, actor, sent)
+        facts = msgspec.structs.replace(actor.facts, **sent.changes) if sent.changes else actor.facts
+        timing = chart.timings.get(step.target)
+        deadline = timing.deadline(facts, timing.now()) if timing else None
+        removed = step.target in chart.removed_in
+        stored = None
+        if not removed:
+            # Elapsed seconds mean nothing after a reboot: only a wall deadline is kept.
+            kept = deadline if timing and timing.clock == "wall" else None
+            stored = Stored(actor.version + 1, step.target, kept, facts)
+        began = self.clock.elapsed()
+        await table.store.commit(Change(chart.name, actor.id, actor.version, stored, sent.once))
+        self._observe_commit(chart.name, self.clock.elapsed() - began)
+        actor.state, actor.version, actor.facts, actor.deadline = step.target, actor.version + 1, facts, deadline
+        if removed:
+            table.actors.pop(actor.id, None)
+        else:
+            table.actors[actor.id] = actor
+        table.arm(actor)
+        self.records.transition(
+            chart.name,
+            actor.id,
+            sent.event,
+            step.source,
+            step.target,
+            step.effects,
+            sent.origin,
+            sent.data.get("cause"),
+        )
+        return await self._run_effects(table, actor, step, sent.data)
+
+    def _advance(self, table: ActorTable, actor: Actor, sent: Sent) -> Step:
+        timing, data = table.chart.timings.get(actor.state), sent.data
+        data["now"] = timing.now() if timing else self.clock.elapsed()
+        data["deadline"] = actor.deadline
+        try:
+            return table.chart.advance(actor.state, sent.event, data)
+        except EventRefused as refused:
+            raise self._refused(table, actor.id, sent, refused.cause, actor.state) from None
+
+    def _refused(self, table: ActorTable, actor: str, sent: Sent, cause: str, state: str | None) -> EventRefused:
+        self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state)
+        return EventRefused(table.chart.name, state or NONE, sent.event, cause)
+
+    async def _run_effects(self, table: ActorTable, actor: Actor, step: Step, data: Data) -> object:
+        returned: object = None
+        for effect in table.chart.effects[step.row]:
+            result = effect(actor, data)
+            if result is not None and isinstance(result, Awaitable):
+                with trio.CancelScope(shield=True):
+                    result = await result
+            if result is not None:
+                returned = result
+        return returned
+
+    # Delays
+
+    async def _elapse(self, actor: Actor) -> None:
+        """A delay fired. The actor may have moved on, or its delay been extended, while this waited for its lock."""
+        table = self._tables[actor.chart]
+        try:
+            await self.catch_up(actor)
+        except StoreUnavailable as error:
+            log.warning("delay_not_stored", chart=actor.chart, actor=actor.id, why=error.detail)
+            timing = table.chart.timings[actor.state]
+            self.timers.arm(actor, timing.now() + RETRY, timing.clock)
+        except Exception:
+            # One actor's fault must not stop the clock of all the others.
+            log.exception("delay_failed", chart=actor.chart, actor=actor.id)
+
+    async def catch_up(self, actor: Actor) -> None:
+        """Take the elapsed row if it is due, now rather than when its timer comes round."""
+        table = self._tables[actor.chart]
+        await table.locks.acquire(actor.id)
+        try:
+            if table.store.shared and await table.load(actor) is None:
+                return  # another engine was first
+            with trio.CancelScope(shield=True):
+                await self._take_due(table, actor)
+        finally:
+            table.locks.release(actor.id)
+
+    async def _take_due(self, table: ActorTable, actor: Actor) -> None:
+        while (due := table.due_event(actor)) is not None:
+            try:
+                await self._step(table, actor, Sent(due, NOBODY, {}))
+            except VersionMoved:
+                if await table.load(actor) is None:
+                    return
+            else:
+                return
