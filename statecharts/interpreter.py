@@ -8,12 +8,15 @@ from statecharts.chart import NONE, Chart, Data, Transition, always
 
 
 class Step:
-    """What one event did: where from, where to, and the names of the effects that are now due."""
+    """What one event did: where from, where to, and the names of the effects that are now due.
 
-    __slots__ = ("effects", "event", "row", "source", "target")
+    `row` is the row that was taken, `index` its place in the chart.
+    """
 
-    def __init__(self, row: Transition) -> None:
-        self.row = row
+    __slots__ = ("effects", "event", "index", "row", "source", "target")
+
+    def __init__(self, index: int, row: Transition) -> None:
+        self.index, self.row = index, row
         self.source, self.event, self.target, self.effects = row.state, row.event, row.target, row.effects
 
 
@@ -45,7 +48,7 @@ class Interpreter:
             machine.add_transition(row.event, row.state, row.target, conditions=conditions)
         self._triggers = {name: event.trigger for name, event in machine.events.items()}
         # `transitions` tells the state that it entered, and no two rows of one event lead from one state to another.
-        self._steps = {(row.state, row.event, row.target): Step(row) for row in chart.rows}
+        self._steps = {(row.state, row.event, row.target): Step(index, row) for index, row in enumerate(chart.rows)}
 
     def advance(self, state: str, event: str, data: Data) -> Step:
         """The step that `event` makes from `state`. Raises `EventRefused`; an event no row names is a KeyError."""

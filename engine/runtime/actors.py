@@ -78,7 +78,8 @@ class RegisteredChart:
         self.advance = Interpreter(chart).advance
         self.removed_in = frozenset() if keep else chart.final
         """States in which nothing is kept of an actor."""
-        self.effects = {row: tuple(effects[name] for name in row.effects) for row in chart.rows}
+        self.effects = tuple(tuple(effects[name] for name in row.effects) for row in chart.rows)
+        """By the row's place in the chart."""
         self.timings = {state: Timing(delay, clock, rules) for state, delay in chart.delays.items()}
 
 

@@ -227,7 +227,7 @@ class Runtime:
 
     async def _run_effects(self, table: ActorTable, actor: Actor, step: Step, data: Data) -> object:
         returned: object = None
-        for effect in table.chart.effects[step.row]:
+        for effect in table.chart.effects[step.index]:
             result = effect(actor, data)
             if result is not None and isinstance(result, Awaitable):
                 with trio.CancelScope(shield=True):
