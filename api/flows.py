@@ -128,7 +128,8 @@ class Flows:
         if pause is None:
             return None
         if isinstance(answer, wire.Unreachable):
-            return pause if ask.safe or not answer.sent else None
+            may_be_again = (ask.safe or not answer.sent) and not isinstance(answer, wire.CertificateRefused)
+            return pause if may_be_again else None
         if answer is not None and answer.status == 503 and ask.safe:
             told = wire.retry_after(answer.headers)
             return None if told is None or told > LONGEST_PAUSE else max(pause, told)

@@ -87,6 +87,7 @@ class Doors:
         return {
             "version": installed_version(),
             "url": self.url,
+            "listening": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.app.bound],
             "pid": os.getpid(),
             "uptime": self.engine.clock.wall() - self.engine.started_at,
             "fingerprint": self.tls.fingerprint if self.tls else None,

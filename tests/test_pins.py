@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import ipaddress
 import ssl
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -14,22 +16,29 @@ from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from api.cli.host import Here, store_token
 from api.cli.pins import CertificateChanged, fingerprint, tls_for
 from api.client import Client, Unreachable
+from api.wire import CertificateRefused
 from tests.fakes import key
 from tests.false_engine import answer, false_engine, stored
 
+DAY = datetime.timedelta(days=1)
 
-def certificate(folder: Path, name: str) -> Path:
-    """A self-signed certificate; its key is beside it."""
-    private = key(name)
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
+
+def certificate(folder: Path, name: str, by: str | None = None, *, days: int = 0) -> Path:
+    """A certificate for 127.0.0.1, valid around today or `days` from it; its key is beside it. Signed by itself, or
+    with the key `by`."""
+    private, signing = key(name), key(by or name)
+    subject, issuer = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in (name, by or name))
+    now = datetime.datetime.now(datetime.UTC) + days * DAY
     made = (
-        x509.CertificateBuilder(subject, subject, private.key.public_key(), 1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(private.key, SHA256())
+        x509.CertificateBuilder(issuer, subject, private.key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - DAY)
+        .not_valid_after(now + DAY)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
+        .sign(signing.key, SHA256())
     )
     path = folder / f"{name}.crt"
     path.write_bytes(made.public_bytes(Encoding.PEM))
@@ -47,7 +56,8 @@ def served(chain: Path) -> Iterator[tuple[str, list[bytes], ssl.SSLContext]]:
     """A TLS server that answers inspect; its context takes another certificate while it runs."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load(context, chain)
-    with false_engine(lambda _: answer(200, b'{"sessions": []}'), context) as (url, requests):
+    date = formatdate(usegmt=True)
+    with false_engine(lambda _: answer(200, b'{"sessions": []}', f"Date: {date}"), context) as (url, requests):
         yield url, requests, context
 
 
@@ -107,3 +117,56 @@ def test_plain_http_and_a_dead_port(home: Path) -> None:
     assert tls_for(home, "http://127.0.0.1:1") is None
     with pytest.raises(Unreachable, match=r"no engine answers at https://127.0.0.1:1"):
         tls_for(home, "https://127.0.0.1:1")
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of the one authority that this machine believes."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate(tmp_path, "root")))
+    return "root"
+
+
+def test_after_an_authoritys_word_less_is_a_change(home: Path, tmp_path: Path, authority: str) -> None:
+    """E6: who was vouched for by an authority is not believed with a certificate of its own, until that is accepted."""
+    with served(certificate(tmp_path, "first", authority)) as (url, requests, context):
+        ask(home, url)
+        load(context, certificate(tmp_path, "second"))
+        with pytest.raises(CertificateChanged, match=r"an authority vouches for.*login --url .* --accept-certificate"):
+            ask(home, url)
+        assert len(requests) == 1
+        ask(home, url, accept=True)
+        ask(home, url)
+        assert len(requests) == 3
+
+
+def test_after_tls_plain_http_is_a_change(home: Path, tmp_path: Path) -> None:
+    """E6: an address that spoke TLS is not spoken to in clear, until that is accepted."""
+    with served(certificate(tmp_path, "first")) as (url, _, _):
+        ask(home, url)
+    plain = url.replace("https:", "http:")
+    for _ in range(2):
+        with pytest.raises(CertificateChanged, match="plain HTTP"):
+            tls_for(home, plain)
+    assert tls_for(home, plain, accept=True) is None
+    assert tls_for(home, plain) is None
+
+
+@pytest.mark.usefixtures("command_folder")
+def test_nothing_is_trusted_at_first_use_where_a_token_could_go(home: Path, tmp_path: Path) -> None:
+    """E6: only `login` and `pair` meet an engine for the first time, and not one that a token is stored for."""
+    store_at = "https://127.0.0.1:1"
+    with served(certificate(tmp_path, "first")) as (url, requests, _):
+        for where in (url, store_at):
+            store_token(home, stored(where))
+            with pytest.raises(CertificateRefused, match="--accept-certificate"), Here(url).client() as client:
+                client.sessions()
+        store_token(home, stored(url))
+        with pytest.raises(CertificateRefused, match="no authority"), Here(url).client(fresh=True):
+            pass
+        assert requests == []
+        store_token(home, stored(store_at))
+        with Here(url).client(fresh=True):
+            pass
+        store_token(home, stored(url))
+        with Here(url).client() as client:
+            assert client.sessions() == []

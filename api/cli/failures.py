@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import click
 
-from api.wire import ClientFault, KeyMissing, Refused, Unreachable, printable
+from api.wire import CertificateRefused, ClientFault, KeyMissing, Refused, Unreachable, printable
 from engine.errors import Refusal
 
 RECIPE = (
@@ -71,7 +71,7 @@ def _ways_out(fault: ClientFault) -> tuple[str, ...]:
             "or with a code that `hatchway engine pair` prints on the engine's host:",
             "  hatchway pair CODE --url URL",
         )
-    if isinstance(fault, Unreachable) and not fault.sent:
+    if isinstance(fault, Unreachable) and not fault.sent and not isinstance(fault, CertificateRefused):
         return ("start one here with: hatchway engine start", "or say where it is: hatchway config set url URL")
     return ()
 
