@@ -23,7 +23,7 @@ from api.lean import settle
 from api.operator_socket import OperatorSocket
 from api.server import ServerLimits, limits_of, open_sockets, serve
 from api.systemd import Notifier
-from api.tls import Tls, wanted
+from api.tls import Tls, keep_in_time, wanted
 from api.transport.listeners import bound
 from api.version import installed_version
 from engine.engine import Engine, open_engine
@@ -48,7 +48,7 @@ class Doors:
         self.app: Front = make_app(engine)
         self.lane = HotDoors(engine, self.app, DOORS)
         self._limits_of, self._limits = engine.settings, limits_of(engine.settings)
-        self.tls = Tls(engine.home, engine.settings) if wanted(engine.settings) else None
+        self.tls = Tls(engine.home, engine.settings, engine.clock.wall) if wanted(engine.settings) else None
         engine.certificate = self.tls.fingerprint if self.tls else None
         self.systemd = Notifier()
         self.crew = self._crew(engine.settings.workers) if engine.settings.workers > 1 else None
@@ -124,6 +124,12 @@ class Doors:
             self.tls.reload(settings)
             self.engine.certificate = self.tls.fingerprint
 
+    async def renew_certificate(self) -> None:
+        """The certificate anew, and nothing else of the settings."""
+        self._take_certificate(self.engine.settings)
+        if self.crew is not None:
+            await self.crew.configure()
+
 
 @asynccontextmanager
 async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[Doors]:
@@ -138,6 +144,8 @@ async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[
             await nursery.start(_obey_signals, doors)
             await nursery.start(partial(_serve_to_the_end, partial(doors.serve, sockets), nursery.cancel_scope))
             nursery.start_soon(doors.systemd.watch)
+            if doors.tls is not None:
+                nursery.start_soon(keep_in_time, doors.tls, doors.renew_certificate)
             doors.systemd.ready(doors.url)
             yield doors
             await engine.stopping.wait()
@@ -177,6 +185,9 @@ async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
         settle()
         if sys.stdout.isatty():
             _print_start_page(doors)
+        elif doors.tls is not None:
+            # Where nobody sees a start page, the log is where people look for what to compare.
+            log.info("certificate", url=doors.url, sha256=doors.tls.fingerprint)
 
 
 def _print_start_page(doors: Doors) -> None:
