@@ -62,22 +62,23 @@ class OwnEngine:
 
 
 def check_word(url: str, told: Mapping[str, Any], home: Path) -> None:
-    """Raises ClientFault unless the engine on `home`, which `told` this, is what answers at `url`."""
+    """Raises ClientFault unless the engine on `home`, which `told` this, is what answers at `url`: it listens there, or
+    its setting `addresses` says that people reach it there, through a proxy."""
     if not told:
         raise Unreachable(
             f"no engine answers at {url}: none runs on {home}, and its port is anybody's while it is down. "
             "Nothing was sent",
             sent=False,
         )
-    if not vouches_for(told, url):
+    if not (listens_at(told, url) or dialled(url) in told.get("addresses", ())):
         raise ClientFault(
             f"this host's engine listens at {told.get('url')}, and who listens at {url} it can't tell. Nothing was "
             f"sent. For an engine at the end of a tunnel give the command a folder that is no engine's: {AWAY}"
         )
 
 
-def vouches_for(told: Mapping[str, Any], url: str) -> bool:
-    """Whether the engine that `told` this listens at every address that `url` can lead to."""
+def listens_at(told: Mapping[str, Any], url: str) -> bool:
+    """Whether the engine that `told` this listens itself at every address that `url` can lead to."""
     own = told.get("url")
     if not isinstance(own, str) or urlsplit(own).scheme != urlsplit(url).scheme:
         return False

@@ -88,6 +88,7 @@ class Doors:
             "version": installed_version(),
             "url": self.url,
             "listening": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.app.bound],
+            "addresses": list(self.engine.settings.addresses),
             "pid": os.getpid(),
             "uptime": self.engine.clock.wall() - self.engine.started_at,
             "fingerprint": self.tls.fingerprint if self.tls else None,

@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 
 from engine import files
 from engine.clock import SystemClock
-from engine.errors import Refusal, SettingRefused
+from engine.errors import FileRefused, Refusal, SettingRefused
 from engine.settings import Settings
 
 VALID = datetime.timedelta(days=3650)
@@ -56,6 +56,8 @@ class Tls:
         self_made = cert is None or key is None
         if cert is None or key is None:
             cert, key = self._self_signed(settings)
+        else:
+            _warn_if_shared(key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["h2", "http/1.1"])
@@ -117,6 +119,15 @@ async def keep_in_time(tls: Tls, take_up: Callable[[], Awaitable[object]]) -> No
                 await take_up()
             except Refusal as refused:
                 log.warning("certificate_not_made_anew", why=refused.detail)
+
+
+def _warn_if_shared(key: Path) -> None:
+    try:
+        files.check_unshared(key)
+    except FileRefused as refused:
+        log.warning("tls_key_open_to_others", why=refused.detail)
+    except OSError:
+        pass  # told where the key is read
 
 
 def _unusable(cert: Path, key: Path, why: object) -> SettingRefused:

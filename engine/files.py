@@ -70,6 +70,22 @@ def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], k
         raise FileRefused(f"{path} is open to other users; mend it with: chmod {mode:o} {name}", cause="mode")
 
 
+def check_unshared(path: Path) -> None:
+    """Raises `FileRefused` where others than its owner may read or write `path`, as OpenSSH does with private keys.
+
+    A file of another user's may be open to a group: that is how secrets are handed to a service. Raises OSError.
+    """
+    status = path.stat()
+    ours = status.st_uid == os.geteuid()
+    if status.st_mode & (_OTHERS if ours else 0o027):
+        name, mend = shlex.quote(str(path)), "chmod 600" if ours else "chmod g-w,o-rwx"
+        raise FileRefused(
+            f"{path} is a private key and open to other users (mode {stat.S_IMODE(status.st_mode):04o}); "
+            f"mend it with: {mend} {name}",
+            cause="mode",
+        )
+
+
 def read_private(path: Path) -> bytes:
     """The whole of a private file. Raises FileNotFoundError, or `FileRefused` if it can't be read or isn't private."""
     try:

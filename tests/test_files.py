@@ -267,3 +267,17 @@ def test_leftovers_of_killed_writers_are_cleared(folder: Path) -> None:
         (folder / name).touch(0o600)
     files.clear_leftovers(folder / "file")
     assert sorted(os.listdir(folder)) == [".file.new.txt", ".other.0123456789abcdef.new", "file"]
+
+
+def test_a_secret_of_another_user_may_be_open_to_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E11: services are handed their keys so (root:service, 0640); to write it, or for all to read, is refused."""
+    path = tmp_path / "key.pem"
+    path.touch()
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    for mode in (0o600, 0o440, 0o640):
+        path.chmod(mode)
+        files.check_unshared(path)
+    for mode in (0o660, 0o644, 0o602):
+        path.chmod(mode)
+        with pytest.raises(FileRefused, match=r"chmod g-w,o-rwx .*key.pem$"):
+            files.check_unshared(path)

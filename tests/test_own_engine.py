@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from api.client import AsyncClient, Client, ClientFault, Unreachable
-from api.own_engine import vouches_for
+from api.own_engine import listens_at
 from tests.fakes import ROOT, key
 from tests.false_engine import answer, false_engine, stored
 from tests.live import live_engine
@@ -139,4 +139,4 @@ def test_a_name_is_the_engines_where_all_its_addresses_are(
 
     monkeypatch.setattr("socket.getaddrinfo", resolved)
     monkeypatch.setattr("api.own_engine._is_here", lambda address: True)
-    assert vouches_for({"url": "http://127.0.0.1:7420/", "listening": listening}, url) is vouched
+    assert listens_at({"url": "http://127.0.0.1:7420/", "listening": listening}, url) is vouched

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import ROOT
+from tests.fakes import ROOT, key_file
 from tests.processes import HATCHWAY, EngineProcess, running_engine
 
 pytestmark = [pytest.mark.process, pytest.mark.mount]
@@ -26,10 +26,8 @@ def away(tmp_path: Path, engine: EngineProcess) -> EngineProcess:
     """The command on a folder that can be written until it is `sealed`, with the engine's key beside it."""
     other = EngineProcess(tmp_path / "away" / "hatchway")
     other.home.parent.mkdir()
-    key_file = tmp_path / "key.pem"
-    key_file.touch(0o600)
-    key_file.write_bytes((engine.home / "private-key.pem").read_bytes())
-    other.environ |= {"HATCHWAY_URL": engine.url, "HATCHWAY_KEY": str(key_file)}
+    private = key_file(tmp_path / "key.pem", (engine.home / "private-key.pem").read_bytes())
+    other.environ |= {"HATCHWAY_URL": engine.url, "HATCHWAY_KEY": str(private)}
     return other
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import structlog.testing
 import trio
 import trio.testing
 from cryptography import x509
@@ -152,3 +153,14 @@ def test_an_engine_of_a_dead_certificate_is_found(home: Path, tmp_path: Path) ->
         away = EngineProcess(tmp_path / "away")
         away.command("login", "--url", engine.url, "--key", str(home / "private-key.pem"))
         away.command("session", "list")
+
+
+def test_a_tls_key_that_others_may_read_is_warned_of(home: Path) -> None:
+    """E11: the operator's own key is used all the same, and the log has the command that mends it."""
+    made_at(home, time.time())
+    (home / "tls-key.pem").chmod(0o644)
+    told = Settings(tls_cert=home / "tls-cert.pem", tls_key=home / "tls-key.pem")
+    with structlog.testing.capture_logs() as logged:
+        Tls(home, told)
+    assert [line["event"] for line in logged] == ["tls_key_open_to_others"]
+    assert "chmod 600" in logged[0]["why"]

@@ -69,7 +69,7 @@ def _ways_out(fault: ClientFault) -> tuple[str, ...]:
             "sign in with one:",
             "  hatchway login --url URL --key FILE",
             "or with a code that `hatchway engine pair` prints on the engine's host:",
-            "  hatchway pair CODE --url URL",
+            "  hatchway pair --url URL",
         )
     if isinstance(fault, Unreachable) and not fault.sent and not isinstance(fault, CertificateRefused):
         return ("start one here with: hatchway engine start", "or say where it is: hatchway config set url URL")

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from api.flows import StoredToken, read_key
-from api.own_engine import OwnEngine, check_word, is_loopback, vouches_for
+from api.own_engine import OwnEngine, check_word, is_loopback, listens_at
 from api.wire import ClientFault
 from engine.errors import EngineUnavailable, FileRefused, KeyRefused
 from engine.files import make_private_dir, read_private, write_private
@@ -148,7 +148,7 @@ class Here:
         from api.cli.pins import tls_for
 
         secure = urlsplit(where).scheme == "https"
-        if vouches_for(self.local, where):
+        if listens_at(self.local, where):
             told = self.local.get("fingerprint")
             return tls_for(self.home, where, expected=told if isinstance(told, str) else None) if secure else None
         own = self._nobody_said_where() or (self._own.has_been and self._is_ours(where))
