@@ -26,6 +26,7 @@ from api.systemd import Notifier
 from api.tls import Tls, keep_in_time, wanted
 from api.transport.listeners import bound
 from api.version import installed_version
+from api.wire import printable
 from engine.engine import Engine, open_engine
 from engine.errors import Refusal
 from engine.logs import set_up_logs, use_log_settings
@@ -204,4 +205,4 @@ def _print_start_page(doors: Doors) -> None:
         lines.insert(1, f"  certificate  SHA-256 {doors.tls.fingerprint}")
     if doors.engine.fleet is not None and doors.engine.fleet.not_durable:
         lines.append(f"  warning      {doors.engine.fleet.not_durable}")
-    print("\n".join(lines), flush=True)
+    print("\n".join(map(printable, lines)), flush=True)

@@ -40,7 +40,7 @@ def config() -> None:
 @json_option
 def get(name: str, as_json: bool) -> None:
     """Print the value of setting NAME, wherever it comes from."""
-    from api.cli.printing import print_json
+    from api.cli.printing import note, print_json, say
     from engine.settings import home_folder, show
 
     home = home_folder()
@@ -53,10 +53,10 @@ def get(name: str, as_json: bool) -> None:
     if as_json:
         print_json({"name": name, "value": None if value is None else shown})
     elif value is None:
-        click.echo(f"{name} is not set", err=True)
+        note(f"{name} is not set")
         raise SystemExit(1)
     else:
-        click.echo(shown)
+        say(*shown.split("\n"))  # a key in PEM has lines of its own
 
 
 @config.command(
@@ -86,6 +86,7 @@ def unset(name: str) -> None:
 
     The name connection-token forgets the stored token.
     """
+    from api.cli.printing import note
     from engine.config_file import unset_value
     from engine.settings import home_folder
 
@@ -96,7 +97,7 @@ def unset(name: str) -> None:
     else:
         was_set = unset_value(home, name)
     if not was_set:
-        click.echo(f"{name} was not set", err=True)
+        note(f"{name} was not set")
     elif name != TOKEN:
         _tell_effect(name)
 

@@ -42,9 +42,11 @@ class Failed(click.ClickException):
         self.hints = hints
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.secho(self.message, fg="red", err=True, color=self.show_color)
+        from api.cli.printing import note, say
+
+        say(self.message, fg="red", err=True, color=self.show_color)
         for hint in self.hints:
-            click.echo(hint, err=True)
+            note(hint)
 
 
 def failure_of(fault: BaseException) -> tuple[str, tuple[str, ...]] | None:

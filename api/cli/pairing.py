@@ -115,7 +115,9 @@ class Terminal:
 
     def _show(self, event: dict[str, Any], line: OperatorLine) -> None:
         if self._as_json:
-            click.echo(json.dumps(event))
+            from api.cli.printing import print_json_text
+
+            print_json_text(json.dumps(event))
         if "expires_in" in event:
             self._deadline = time.monotonic() + event["expires_in"]
         kind = event["event"]
@@ -123,7 +125,7 @@ class Terminal:
             self._show_code(event)
             self._count_down()
         elif kind == "wrong_codes":
-            self.say(f"{event['count']} wrong codes have been tried")
+            self.say(_ascii(f"{event['count']} wrong codes have been tried"))
         elif kind == "claimed":
             self._deadline = None
             self._ask(event, line)
@@ -131,15 +133,17 @@ class Terminal:
             self._end(str(event["message"]))
 
     def _show_code(self, event: dict[str, Any]) -> None:
+        from api.cli.printing import say
+
         longest = f"renewed while used, {_short(event['session_max_age'])} at most"
         link = f"{event['console'].rstrip('/')}/#pair={event['code']}"
         if not self._as_json:
-            click.echo(f"Pairing code  {event['code']}")
-            click.echo(f"Permissions   {', '.join(event['permissions'])}")
-            click.echo(f"Lifetime      {_short(event['lifetime'])}, {longest}")
-            click.echo(f"Console       {link}")
+            say(f"Pairing code  {event['code']}")
+            say(f"Permissions   {', '.join(event['permissions'])}")
+            say(f"Lifetime      {_short(event['lifetime'])}, {longest}")
+            say(f"Console       {link}")
             if hint := ssh_hint(event["console"], dict(os.environ)):
-                click.echo(f"From your own machine, first: {hint}")
+                say(f"From your own machine, first: {hint}")
         if self._qr:
             import segno
 

@@ -27,7 +27,9 @@ def read_lifetime(context: click.Context, parameter: click.Parameter, text: str 
     except InvalidDuration as fault:
         raise click.BadParameter(fault.detail) from None
     if fell_back:
-        click.echo(f"{text} is not between 1 minute and 24 hours: 1h is used", err=True)
+        from api.cli.printing import note
+
+        note(f"{text} is not between 1 minute and 24 hours: 1h is used")
     return text
 
 
@@ -66,6 +68,7 @@ def login(url: str | None, key: str | None, lifetime: str | None, accept_certifi
 def logout() -> None:
     """End the session of the stored token, and forget the token."""
     from api.cli.host import Here
+    from api.cli.printing import say
 
     here = Here()
     if here.stored is None:
@@ -73,7 +76,7 @@ def logout() -> None:
         return
     with here.client(url=here.stored.url) as client:
         client.logout()
-    click.echo(f"signed out of {here.stored.url}")
+    say(f"signed out of {here.stored.url}")
 
 
 @click.command(
@@ -94,10 +97,11 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
     The code is asked for, or read from standard input. The link that was printed with it does as well.
     """
     from api.cli.host import Here
+    from api.cli.printing import note
     from api.client import Accepted
 
     def asked(accepted: Accepted) -> None:
-        click.echo(f"Waiting for the operator. The number there must be {accepted.match}.", err=True)
+        note(f"Waiting for the operator. The number there must be {accepted.match}.")
 
     code, linked = read_code(_given_code(code))
     here = Here(url or linked)
