@@ -61,7 +61,12 @@ def check_status(path: Path, status: os.stat_result) -> None:
 def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], kind: str, mode: int) -> None:
     name = shlex.quote(str(path))
     if stat.S_ISLNK(status.st_mode):
-        raise FileRefused(f"{path} is a symbolic link, which is not followed; mend it with: rm {name}", cause="symlink")
+        # What a folder's link leads to is somebody's home on another disk: it is to be named, not to be cut off.
+        leads = shlex.quote(os.path.realpath(path))
+        mend = (
+            f"rm {name}" if is_kind is stat.S_ISREG else f"export HATCHWAY_HOME={leads}, or what else names this folder"
+        )
+        raise FileRefused(f"{path} is a symbolic link, which is not followed; mend it with: {mend}", cause="symlink")
     if not is_kind(status.st_mode):
         raise FileRefused(f"{path} is not a {kind}; mend it with: mv {name} {name}.old", cause="kind")
     if status.st_uid != os.geteuid():

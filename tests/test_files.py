@@ -216,6 +216,19 @@ def test_a_linked_folder_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_linked_folder_is_told_where_it_leads(tmp_path: Path) -> None:
+    """Nobody is advised to cut off a home that lies on another disk: HATCHWAY_HOME names it. A link for a file goes."""
+    (tmp_path / "the disk").mkdir(0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "the disk")
+    for refused in (files.make_private_dir, files.check_private_dir):
+        with pytest.raises(FileRefused) as told:
+            refused(tmp_path / "link")
+        assert f"export HATCHWAY_HOME='{tmp_path / 'the disk'}'" in told.value.detail
+        assert "rm " not in told.value.detail
+    with pytest.raises(FileRefused, match="mend it with: rm "):
+        files.check_private(tmp_path / "link")
+
+
 def test_a_key_file_of_anybody_is_read_up_to_its_limit(folder: Path) -> None:
     """A public key may be anybody's; a device, a pipe or a large file is refused at once and not waited for."""
     (folder / "small").write_bytes(b"x")

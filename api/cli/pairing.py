@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 import os
@@ -200,14 +201,33 @@ def _short(seconds: int) -> str:
     return f"{seconds // 3600}h" if seconds % 3600 == 0 else f"{seconds // 60}m"
 
 
+INNER = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "127.0.0.0/8")
+INNER_6 = ("fc00::/7", "fe80::/10", "::1/128")
+"""Networks whose addresses mean something inside them only (RFC 1918, 6598, 3927, 4193, 4291)."""
+
+
 def ssh_hint(console: str, environ: dict[str, str]) -> str | None:
-    """Under SSH, the line that brings the console's port to the machine the operator sits at."""
+    """Under SSH, the line that brings the console's port to the machine the operator sits at.
+
+    An inner address is how a jump host or a router calls this one: it leads nowhere from outside, and so isn't named.
+    """
     parts = environ.get("SSH_CONNECTION", "").split()
     if len(parts) != 4:
         return None
     host, port = urlsplit(console).hostname, urlsplit(console).port
+    inner = f"[{host}]" if host and ":" in host else host
+    forward = f"ssh -L {port}:{inner}:{port}"
+    if _is_inner(parts[2]):
+        return f"{forward} HOST, with HOST and all else as you came here"
     user = environ.get("USER") or environ.get("LOGNAME")
     target = f"{user}@{parts[2]}" if user else parts[2]
-    inner = f"[{host}]" if host and ":" in host else host
     ssh_port = "" if parts[3] == "22" else f"-p {parts[3]} "
-    return f"ssh -L {port}:{inner}:{port} {ssh_port}{target}"
+    return f"{forward} {ssh_port}{target}"
+
+
+def _is_inner(address: str) -> bool:
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return any(ip in ipaddress.ip_network(network) for network in (INNER if ip.version == 4 else INNER_6))
