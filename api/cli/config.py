@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,19 +65,33 @@ def get(name: str, as_json: bool) -> None:
     epilog="""\b
 Examples:
   hatchway config set url https://engine.example
-  hatchway config set registries docker.io,ghcr.io     a list""",
+  hatchway config set registries docker.io,ghcr.io     a list
+  hatchway config set store -                          asks for the value: a password in it is nobody's to see""",
 )
 @name_argument
 @click.argument("value")
 def set_(name: str, value: str) -> None:
-    """Write setting NAME into config.toml, keeping its comments."""
+    """Write setting NAME into config.toml, keeping its comments. VALUE - is asked for, or read from standard input."""
+    from api.cli.printing import note
     from engine.config_file import set_value
     from engine.settings import home_folder
 
     if name == TOKEN:
         raise click.UsageError("connection-token is stored by: hatchway login")
+    if value == "-":
+        value = _typed(name)
+    elif _masked(value) != value:
+        note(
+            "everybody on this host can see that password in the list of processes: give - for it, and it is asked for"
+        )
     set_value(home_folder(), name, value)
     _tell_effect(name)
+
+
+def _typed(name: str) -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt(name, hide_input=True, err=True))
+    return sys.stdin.read().rstrip("\n")
 
 
 @config.command("unset", epilog="\b\nExample:\n  hatchway config unset connection-token")

@@ -112,10 +112,9 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
 
 def _given_code(argument: str | None) -> str:
     if argument is not None and argument != "-":
-        click.echo(
-            "everybody on this host can see that code in the list of processes: leave it out, and it is asked for",
-            err=True,
-        )
+        from api.cli.printing import note
+
+        note("everybody on this host can see that code in the list of processes: leave it out, and it is asked for")
         return argument
     if sys.stdin.isatty():
         return str(click.prompt("Pairing code", err=True))
