@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from typing import Any, TypeVar
 
 import anyio
+import anyio.to_thread
 import httpx
 
 from api.client_base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, rows, session_path
@@ -111,6 +112,8 @@ class AsyncClient(ClientBase):
 
     async def _send(self, ask: Ask) -> Reply | Unreachable:
         try:
+            if self._own.is_in_question(self.flows.url):
+                await anyio.to_thread.run_sync(self._own.check, self.flows.url)
             response = await self._http.send(self._http.build_request(**self._arguments(ask)), stream=True)
             if ask.stream and response.status_code == 200:
                 return Reply(200, response.headers, b"", response)

@@ -151,6 +151,7 @@ class Client(ClientBase):
 
     def _send(self, ask: Ask) -> Reply | Unreachable:
         try:
+            self._own.check(self.flows.url)
             response = self._http.send(self._http.build_request(**self._arguments(ask)), stream=True)
             if ask.stream and response.status_code == 200:
                 return Reply(200, response.headers, b"", response)
@@ -161,6 +162,8 @@ class Client(ClientBase):
             return Reply(response.status_code, response.headers, bytes(body))
         except httpx.TransportError as fault:
             return self._failed(fault)
+        except Unreachable as fault:
+            return fault
 
     def _pieces(self, reply: Reply) -> Iterator[bytes]:
         try:

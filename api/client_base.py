@@ -12,7 +12,8 @@ from urllib.parse import quote
 import httpx
 
 from api.flows import INSTANCES, Ask, Flow, Flows, Pause, Reply, StoredToken, read_key
-from api.wire import NotAnEngine, Unreachable, as_type
+from api.own_engine import OwnEngine
+from api.wire import CertificateRefused, NotAnEngine, Unreachable, as_type
 
 if TYPE_CHECKING:
     from engine.trust.keys import PrivateKey
@@ -46,15 +47,19 @@ class ClientBase:
         lifetime: str | None = None,
         on_token: Callable[[StoredToken | None], None] = _forget,
         tls: ssl.SSLContext | None = None,
+        home: Path | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """A client of the engine at `url`. `key` is a PEM file or its bytes; `read_key_with` may ask for a passphrase.
 
-        `stored` is used if it came from `url`; `on_token` gets every new token, and None after logout.
+        `stored` is used if it came from `url`; `on_token` gets every new token, and None after logout. `home` is the
+        engine's folder on this host, where there is one (default as for the command): while its engine is down, or
+        listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised.
         """
         reader = read_key_with or (None if key is None else lambda: read_key(key, passphrase))
         self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall)
         self._tls = tls
+        self._own = OwnEngine(home)
 
     def _options(self) -> dict[str, Any]:
         secure = self.flows.url.startswith("https:")
@@ -79,8 +84,19 @@ class ClientBase:
 
     def _failed(self, fault: Exception) -> Unreachable:
         unsent = isinstance(fault, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
+        if (untrusted := _certificate_fault(fault)) is not None:
+            return CertificateRefused(f"the certificate of {self.flows.url} is refused: {untrusted.verify_message}")
         words = "no engine answers at" if unsent else "the connection ended before the whole answer of"
         return Unreachable(f"{words} {self.flows.url}: {fault or type(fault).__name__}", sent=not unsent)
+
+
+def _certificate_fault(fault: BaseException) -> ssl.SSLCertVerificationError | None:
+    """What is wrong with the certificate, where that is why a connection failed: httpx tells it as one that failed."""
+    while not isinstance(fault, ssl.SSLCertVerificationError):
+        if (before := fault.__cause__ or fault.__context__) is None:
+            return None
+        fault = before
+    return fault
 
 
 class Driven(Generic[T]):

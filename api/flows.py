@@ -78,13 +78,19 @@ Flow: TypeAlias = "Generator[Ask | Pause, Reply | wire.Unreachable | None, T]"
 
 
 def read_key(source: PrivateKey | Path | str | bytes, passphrase: bytes | None = None) -> PrivateKey:
-    """The private key of a PEM file or its bytes. Raises engine.errors.KeyRefused with the one reason."""
-    from engine.files import read_small
+    """The private key of a PEM file or its bytes. Raises engine.errors.KeyRefused with the one reason, and FileRefused
+    for a file that others may read or write."""
+    from engine.files import check_unshared, read_small
     from engine.trust.keys import PrivateKey, read_private_key
 
     if isinstance(source, PrivateKey):
         return source
-    return read_private_key(source if isinstance(source, bytes) else read_small(Path(source)), passphrase)
+    if isinstance(source, bytes):
+        return read_private_key(source, passphrase)
+    data = read_small(Path(source))
+    if b"PRIVATE KEY-----" in data:  # any other file is told as what it is
+        check_unshared(Path(source))
+    return read_private_key(data, passphrase)
 
 
 class Flows:
@@ -128,7 +134,8 @@ class Flows:
         if pause is None:
             return None
         if isinstance(answer, wire.Unreachable):
-            return pause if ask.safe or not answer.sent else None
+            may_be_again = (ask.safe or not answer.sent) and not isinstance(answer, wire.CertificateRefused)
+            return pause if may_be_again else None
         if answer is not None and answer.status == 503 and ask.safe:
             told = wire.retry_after(answer.headers)
             return None if told is None or told > LONGEST_PAUSE else max(pause, told)

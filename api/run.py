@@ -23,9 +23,10 @@ from api.lean import settle
 from api.operator_socket import OperatorSocket
 from api.server import ServerLimits, limits_of, open_sockets, serve
 from api.systemd import Notifier
-from api.tls import Tls, wanted
+from api.tls import Tls, keep_in_time, wanted
 from api.transport.listeners import bound
 from api.version import installed_version
+from api.wire import printable
 from engine.engine import Engine, open_engine
 from engine.errors import Refusal
 from engine.logs import set_up_logs, use_log_settings
@@ -48,7 +49,7 @@ class Doors:
         self.app: Front = make_app(engine)
         self.lane = HotDoors(engine, self.app, DOORS)
         self._limits_of, self._limits = engine.settings, limits_of(engine.settings)
-        self.tls = Tls(engine.home, engine.settings) if wanted(engine.settings) else None
+        self.tls = Tls(engine.home, engine.settings, engine.clock.wall) if wanted(engine.settings) else None
         engine.certificate = self.tls.fingerprint if self.tls else None
         self.systemd = Notifier()
         self.crew = self._crew(engine.settings.workers) if engine.settings.workers > 1 else None
@@ -87,6 +88,8 @@ class Doors:
         return {
             "version": installed_version(),
             "url": self.url,
+            "listening": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.app.bound],
+            "addresses": list(self.engine.settings.addresses),
             "pid": os.getpid(),
             "uptime": self.engine.clock.wall() - self.engine.started_at,
             "fingerprint": self.tls.fingerprint if self.tls else None,
@@ -123,6 +126,12 @@ class Doors:
             self.tls.reload(settings)
             self.engine.certificate = self.tls.fingerprint
 
+    async def renew_certificate(self) -> None:
+        """The certificate anew, and nothing else of the settings."""
+        self._take_certificate(self.engine.settings)
+        if self.crew is not None:
+            await self.crew.configure()
+
 
 @asynccontextmanager
 async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[Doors]:
@@ -137,6 +146,8 @@ async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[
             await nursery.start(_obey_signals, doors)
             await nursery.start(partial(_serve_to_the_end, partial(doors.serve, sockets), nursery.cancel_scope))
             nursery.start_soon(doors.systemd.watch)
+            if doors.tls is not None:
+                nursery.start_soon(keep_in_time, doors.tls, doors.renew_certificate)
             doors.systemd.ready(doors.url)
             yield doors
             await engine.stopping.wait()
@@ -176,6 +187,9 @@ async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
         settle()
         if sys.stdout.isatty():
             _print_start_page(doors)
+        elif doors.tls is not None:
+            # Where nobody sees a start page, the log is where people look for what to compare.
+            log.info("certificate", url=doors.url, sha256=doors.tls.fingerprint)
 
 
 def _print_start_page(doors: Doors) -> None:
@@ -191,4 +205,4 @@ def _print_start_page(doors: Doors) -> None:
         lines.insert(1, f"  certificate  SHA-256 {doors.tls.fingerprint}")
     if doors.engine.fleet is not None and doors.engine.fleet.not_durable:
         lines.append(f"  warning      {doors.engine.fleet.not_durable}")
-    print("\n".join(lines), flush=True)
+    print("\n".join(map(printable, lines)), flush=True)

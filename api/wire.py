@@ -38,6 +38,13 @@ class Unreachable(ClientFault):
         self.sent = sent
 
 
+class CertificateRefused(Unreachable):
+    """Whoever answers can't show a certificate that is trusted. Nothing was sent, and another try changes nothing."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, sent=False)
+
+
 class NotAnEngine(ClientFault):
     """An answer that no engine gives: another kind of body, or a redirect, which is never followed."""
 
@@ -67,7 +74,7 @@ class Refused(ClientFault):
         """The sentence on a wrong clock that a 401 gets, past 30 s (section 5, rule 2)."""
         if self.status != 401 or self.skew is None or abs(self.skew) <= SKEW_TOLD:
             return None
-        return f"this machine's clock is {abs(round(self.skew))} s {'ahead' if self.skew > 0 else 'behind'}"
+        return skew_words(self.skew)
 
 
 class Challenge(msgspec.Struct, frozen=True):
@@ -186,6 +193,11 @@ def clock_skew(headers: Mapping[str, str], now: float) -> float | None:
         return now - parsedate_to_datetime(headers["date"]).timestamp()
     except (KeyError, ValueError, OverflowError):
         return None
+
+
+def skew_words(skew: float) -> str:
+    """How wrong our clock is, in a sentence; `skew` is how many seconds it is ahead."""
+    return f"this machine's clock is {abs(round(skew))} s {'ahead' if skew > 0 else 'behind'}"
 
 
 def dialled(url: str) -> str:

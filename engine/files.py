@@ -61,13 +61,34 @@ def check_status(path: Path, status: os.stat_result) -> None:
 def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], kind: str, mode: int) -> None:
     name = shlex.quote(str(path))
     if stat.S_ISLNK(status.st_mode):
-        raise FileRefused(f"{path} is a symbolic link, which is not followed; mend it with: rm {name}", cause="symlink")
+        # What a folder's link leads to is somebody's home on another disk: it is to be named, not to be cut off.
+        leads = shlex.quote(os.path.realpath(path))
+        mend = (
+            f"rm {name}" if is_kind is stat.S_ISREG else f"export HATCHWAY_HOME={leads}, or what else names this folder"
+        )
+        raise FileRefused(f"{path} is a symbolic link, which is not followed; mend it with: {mend}", cause="symlink")
     if not is_kind(status.st_mode):
         raise FileRefused(f"{path} is not a {kind}; mend it with: mv {name} {name}.old", cause="kind")
     if status.st_uid != os.geteuid():
         raise FileRefused(f"{path} belongs to another user; mend it with: chown {os.geteuid()} {name}", cause="owner")
     if status.st_mode & _OTHERS:
         raise FileRefused(f"{path} is open to other users; mend it with: chmod {mode:o} {name}", cause="mode")
+
+
+def check_unshared(path: Path) -> None:
+    """Raises `FileRefused` where others than its owner may read or write `path`, as OpenSSH does with private keys.
+
+    A file of another user's may be open to a group: that is how secrets are handed to a service. Raises OSError.
+    """
+    status = path.stat()
+    ours = status.st_uid == os.geteuid()
+    if status.st_mode & (_OTHERS if ours else 0o027):
+        name, mend = shlex.quote(str(path)), "chmod 600" if ours else "chmod g-w,o-rwx"
+        raise FileRefused(
+            f"{path} is a private key and open to other users (mode {stat.S_IMODE(status.st_mode):04o}); "
+            f"mend it with: {mend} {name}",
+            cause="mode",
+        )
 
 
 def read_private(path: Path) -> bytes:

@@ -43,6 +43,13 @@ def key(name: str = "one") -> PrivateKey:
     return generate_key(2048)
 
 
+def key_file(path: Path, private: bytes | None = None) -> Path:
+    """A private key in a file of its owner alone, as a command wants it. Without `private` the test key `one`."""
+    path.touch(0o600)
+    path.write_bytes(key().pem() if private is None else private)
+    return path
+
+
 def signed(nonce: str, private: PrivateKey, algorithm: Algorithm = "PS256") -> dict[str, str]:
     """The body of a verify."""
     signature = b64encode(sign(private, nonce.encode(), algorithm)).decode()

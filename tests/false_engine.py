@@ -19,10 +19,10 @@ def answer(status: int, body: bytes, *headers: str) -> bytes:
 
 @contextmanager
 def false_engine(
-    reply: Callable[[bytes], bytes], tls: ssl.SSLContext | None = None
+    reply: Callable[[bytes], bytes], tls: ssl.SSLContext | None = None, port: int = 0
 ) -> Iterator[tuple[str, list[bytes]]]:
     """A server that answers as it likes; yields its address and every request it got, whole."""
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", port))
     requests: list[bytes] = []
     peers: dict[socket.socket, threading.Thread] = {}
 

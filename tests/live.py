@@ -66,12 +66,15 @@ async def live_engine(home: Path, **more: Any) -> AsyncIterator[Live]:
         nursery.cancel_scope.cancel()
 
 
-async def command(home: Path, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """One command as a process; its exit code must be `code`."""
+async def command(
+    home: Path, *arguments: str, code: int = 0, typed: bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """One command as a process, `typed` on its standard input; its exit code must be `code`."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
     done = await trio.run_process(
         [sys.executable, "-c", "from api.cli import main; main()", *arguments],
         cwd=ROOT,
+        stdin=typed,
         env={**kept, "HATCHWAY_HOME": str(home), **environment},
         capture_stdout=True,
         capture_stderr=True,
@@ -83,4 +86,4 @@ async def command(home: Path, *arguments: str, code: int = 0, **environment: str
 
 async def told(home: Path, *arguments: str, **environment: str) -> Any:
     """What a command prints with --json."""
-    return json.loads((await command(home, *arguments, "--json", code=0, **environment)).stdout)
+    return json.loads((await command(home, *arguments, "--json", code=0, typed=b"", **environment)).stdout)

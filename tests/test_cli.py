@@ -164,6 +164,17 @@ def test_version() -> None:
 # Settings
 
 
+def test_a_password_is_not_said_on_the_command_line(home: Path) -> None:
+    """E11: a setting's value comes from standard input too; a password among the command's words is warned of."""
+    run("config", "set", "store", "-", input="redis://:sesame@redis.example:6379/0\n")
+    assert "sesame" in (home / "config.toml").read_text()
+    assert "sesame" not in run("config", "get", "store").output
+    told = run("config", "set", "store", "redis://:other@redis.example:6379/0").stderr
+    assert "list of processes" in told
+    assert "other@" not in told
+    assert run("config", "set", "port", "7000").stderr == ""
+
+
 def test_config_round_trip(home: Path) -> None:
     """Set, get, list and unset, with where a value comes from."""
     assert run("config", "get", "port").stdout == "7420\n"

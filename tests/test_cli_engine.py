@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from api.cli.host import load_stored
-from tests.fakes import ROOT
+from tests.fakes import ROOT, key_file
 from tests.ports import free_port
 from tests.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
 from tests.terminal import terminal
@@ -142,7 +142,7 @@ def test_tls_of_this_host_needs_no_question(home: Path) -> None:
 def test_tls_elsewhere_is_pinned(home: Path, tmp_path: Path) -> None:
     """Another machine remembers the certificate, and stops when it changes until told otherwise."""
     with tls_engine(home) as engine:
-        (tmp_path / "own.pem").write_bytes((home / "private-key.pem").read_bytes())
+        key_file(tmp_path / "own.pem", (home / "private-key.pem").read_bytes())
         away = commands_of(engine, tmp_path / "away")
         away.command("login", "--key", str(tmp_path / "own.pem"))
         away.command("engine", "ping")

@@ -334,15 +334,24 @@ async def test_qr(home: Path) -> None:
         assert screen.text.count("\u2580") > 50
 
 
+AS_YOU_CAME = ", with HOST and all else as you came here"
+
+
 @pytest.mark.parametrize(
     ("connection", "console", "hint"),
     [
         ("192.0.2.1 5 192.0.2.2 22", "http://127.0.0.1:7420/", "ssh -L 7420:127.0.0.1:7420 me@192.0.2.2"),
         ("192.0.2.1 5 192.0.2.2 2222", "http://[::1]:80/", "ssh -L 80:[::1]:80 -p 2222 me@192.0.2.2"),
+        ("198.51.100.7 5 2001:db8::5 22", "http://127.0.0.1:7420/", "ssh -L 7420:127.0.0.1:7420 me@2001:db8::5"),
+        *(
+            (f"10.0.0.1 5 {inner} 2222", "http://127.0.0.1:7420/", "ssh -L 7420:127.0.0.1:7420 HOST" + AS_YOU_CAME)
+            for inner in ("10.0.0.5", "172.31.0.5", "192.168.1.5", "100.64.0.5", "fd00::5", "fe80::5%eth0")
+        ),
         ("", "http://127.0.0.1:7420/", None),
         ("garbage", "http://127.0.0.1:7420/", None),
     ],
 )
 def test_under_ssh_the_tunnel_is_told(connection: str, console: str, hint: str | None) -> None:
-    """The line that brings the console to the operator's own machine."""
+    """The line that brings the console to the operator's own machine; an address that a jump host knows, and nobody
+    outside, is not named in it."""
     assert ssh_hint(console, {"SSH_CONNECTION": connection, "USER": "me"}) == hint

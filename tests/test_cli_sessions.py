@@ -10,10 +10,11 @@ import pytest
 import trio
 
 from api.cli.host import load_stored
-from engine.errors import TokenRefused
+from api.client import AsyncClient
+from engine.errors import FileRefused, TokenRefused
 from engine.records import NOBODY
 from engine.trust.permissions import FIVE
-from tests.fakes import key
+from tests.fakes import key, key_file
 from tests.false_engine import answer, false_engine, nonce
 from tests.live import Live, command, live_engine, told
 from tests.terminal import terminal
@@ -26,7 +27,7 @@ RECIPE = b"401 Unauthorized; take a fresh token:\n  hatchway config unset connec
 @pytest.fixture
 def away(tmp_path: Path) -> Path:
     """The folder of a command on another machine, with the key `one` beside it."""
-    (tmp_path / "one.pem").write_bytes(key().pem())
+    key_file(tmp_path / "one.pem")
     return tmp_path / "away"
 
 
@@ -99,14 +100,14 @@ async def test_pair_from_elsewhere(home: Path, away: Path) -> None:
 async def test_a_wrong_code_is_told_verbatim(home: Path, away: Path) -> None:
     """Section 3.1, rule 2: the message is `invalid pairing code`, the exit code 1, and nothing is stored."""
     async with live_engine(home) as at:
-        done = await command(away, "pair", "00000000", "--url", at.url, code=1)
+        done = await command(away, "pair", "--url", at.url, code=1, typed=b"00000000\n")
         assert done.stderr == b"invalid pairing code\n"
         assert load_stored(away) is None
 
 
 async def test_a_key_that_is_not_registered(home: Path, away: Path) -> None:
     """The engine's detail, and where to look."""
-    (away.parent / "two.pem").write_bytes(key("two").pem())
+    key_file(away.parent / "two.pem", key("two").pem())
     async with live_engine(home) as at:
         done = await command(away, "login", "--url", at.url, "--key", str(away.parent / "two.pem"), code=1)
         assert b"does not verify" in done.stderr
@@ -116,7 +117,7 @@ async def test_a_key_that_is_not_registered(home: Path, away: Path) -> None:
 @pytest.mark.parametrize(("ahead", "words"), [(95.0, "95 s behind"), (-95.0, "95 s ahead"), (20.0, None)])
 async def test_a_wrong_clock_is_named(home: Path, away: Path, ahead: float, words: str | None) -> None:
     """Section 5, rule 2: past 30 s a 401 says by how much this machine's clock is wrong."""
-    (away.parent / "two.pem").write_bytes(key("two").pem())
+    key_file(away.parent / "two.pem", key("two").pem())
     async with live_engine(home) as at:
         at.clock.wall_ahead = ahead
         done = await command(away, "login", "--url", at.url, "--key", str(away.parent / "two.pem"), code=1)
@@ -219,8 +220,8 @@ async def test_a_passphrase_is_asked_for_at_the_terminal(home: Path, away: Path)
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
     locked = away.parent / "locked.pem"
-    locked.write_bytes(
-        key().key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"open sesame"))
+    key_file(
+        locked, key().key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"open sesame"))
     )
     async with live_engine(home) as at:
         login = ("login", "--url", at.url, "--key", str(locked))
@@ -231,3 +232,54 @@ async def test_a_passphrase_is_asked_for_at_the_terminal(home: Path, away: Path)
             assert await screen.wait_end() == 0
             assert "sesame" not in screen.text
         assert b"passphrase" in (await command(away, *login, code=1)).stderr
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o644, 0o640, 0o604, 0o620, 0o602])
+async def test_a_private_key_open_to_others_signs_nothing(home: Path, away: Path, mode: int) -> None:
+    """E11: a key that others may read or write is refused with the command that mends it; the Python client does so
+    too, before anything is sent. A public key given for it is told as what it is, whatever its mode."""
+    path = away.parent / "one.pem"
+    path.chmod(mode)
+    async with live_engine(home) as at:
+        done = await command(away, "login", "--url", at.url, "--key", str(path), code=1)
+        assert f"open to other users (mode {mode:04o}); mend it with: chmod 600 {path}\n" in done.stderr.decode()
+        async with AsyncClient(at.url, key=path) as client:
+            with pytest.raises(FileRefused, match="chmod 600"):
+                await client.sign_in()
+        path.chmod(0o400)
+        await command(away, "login", "--url", at.url, "--key", str(path))
+        public = away.parent / "one.pub"
+        public.write_bytes(key().public.pem())
+        public.chmod(mode)
+        assert b"public key" in (await command(away, "login", "--url", at.url, "--key", str(public), code=1)).stderr
+
+
+async def test_the_code_is_taken_where_nobody_sees_it(home: Path, away: Path) -> None:
+    """E11: the code, or the link printed with it, comes from a prompt or from standard input; as an argument it works
+    too, with a warning."""
+    async with live_engine(home) as at, terminal("engine", "pair", home=home) as screen:
+        await screen.wait_for("Waiting for a console")
+        link = screen.text.split("Console       ")[1].split("\n")[0]
+        assert link.startswith(f"{at.url}/#pair=")
+        async with terminal("pair", home=away) as other:
+            await other.wait_for("Pairing code: ")
+            other.type(link.encode() + b"\n")
+            await screen.wait_for("Approve? [y/N] ")
+            screen.type(b"y\n")
+            assert await other.wait_end() == 0
+        stored = load_stored(away)
+        assert stored is not None
+        assert stored.url == at.url
+    async with live_engine(home) as at:
+        for given, typed, warned in (
+            (["00000000", "--url", at.url], b"", True),
+            ([f"{at.url}/#pair=00000000"], b"", True),
+            ([], f"{at.url}/#pair=0000-0000\n".encode(), False),
+            (["-", "--url", at.url], b" 00000000 \n", False),
+        ):
+            done = await command(away, "pair", *given, code=1, typed=typed)
+            *warning, last = done.stderr.splitlines()
+            assert last == b"invalid pairing code"
+            assert (b"list of processes" in b"".join(warning)) == warned
+        for given, typed in (([], b""), ([f"{at.url}/"], b""), (["http://[/#pair=00000000"], b"")):
+            assert b"Usage" in (await command(away, "pair", *given, code=2, typed=typed)).stderr

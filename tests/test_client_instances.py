@@ -13,7 +13,7 @@ import pytest
 
 from api.client import AsyncClient
 from tests.containers import LONG, Place, listed, living, new_name, place
-from tests.fakes import key
+from tests.fakes import key, key_file
 from tests.processes import EngineProcess, running_engine
 from tests.readme import README
 
@@ -35,7 +35,7 @@ def engine(place: Place) -> Iterator[EngineProcess]:
 def test_the_readmes_lines(engine: EngineProcess, tmp_path: Path) -> None:
     """Run as they stand: signed in, and what they print is an instance that the runtime lists."""
     (block,) = re.findall(r"^```python client\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
-    (tmp_path / "alice.pem").write_bytes(key().pem())
+    key_file(tmp_path / "alice.pem")
     script = block.replace("http://127.0.0.1:7420", engine.url)
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False

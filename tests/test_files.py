@@ -216,6 +216,19 @@ def test_a_linked_folder_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_linked_folder_is_told_where_it_leads(tmp_path: Path) -> None:
+    """Nobody is advised to cut off a home that lies on another disk: HATCHWAY_HOME names it. A link for a file goes."""
+    (tmp_path / "the disk").mkdir(0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "the disk")
+    for refused in (files.make_private_dir, files.check_private_dir):
+        with pytest.raises(FileRefused) as told:
+            refused(tmp_path / "link")
+        assert f"export HATCHWAY_HOME='{tmp_path / 'the disk'}'" in told.value.detail
+        assert "rm " not in told.value.detail
+    with pytest.raises(FileRefused, match="mend it with: rm "):
+        files.check_private(tmp_path / "link")
+
+
 def test_a_key_file_of_anybody_is_read_up_to_its_limit(folder: Path) -> None:
     """A public key may be anybody's; a device, a pipe or a large file is refused at once and not waited for."""
     (folder / "small").write_bytes(b"x")
@@ -267,3 +280,17 @@ def test_leftovers_of_killed_writers_are_cleared(folder: Path) -> None:
         (folder / name).touch(0o600)
     files.clear_leftovers(folder / "file")
     assert sorted(os.listdir(folder)) == [".file.new.txt", ".other.0123456789abcdef.new", "file"]
+
+
+def test_a_secret_of_another_user_may_be_open_to_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E11: services are handed their keys so (root:service, 0640); to write it, or for all to read, is refused."""
+    path = tmp_path / "key.pem"
+    path.touch()
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    for mode in (0o600, 0o440, 0o640):
+        path.chmod(mode)
+        files.check_unshared(path)
+    for mode in (0o660, 0o644, 0o602):
+        path.chmod(mode)
+        with pytest.raises(FileRefused, match=r"chmod g-w,o-rwx .*key.pem$"):
+            files.check_unshared(path)

@@ -54,6 +54,14 @@ def test_an_openssh_private_key_gets_the_contract_s_hint() -> None:
     assert "RSA only; it rewrites in place, so copy first" in detail
 
 
+def test_an_openssh_private_key_at_register_is_told_of_its_public_half() -> None:
+    """Who registers ~/.ssh/id_rsa has the right file beside it; to convert the private one would mend nothing."""
+    refused = refusal(read_public_key, (OWN / "rsa2048.openssh.pem").read_bytes())
+    assert refused.cause == "private"
+    assert ".pub" in refused.detail
+    assert "ssh-keygen -p" not in refused.detail
+
+
 def test_a_private_key_given_as_public_shows_nothing_of_itself() -> None:
     """No private byte reaches the message."""
     refused = refusal(read_public_key, PKCS8)

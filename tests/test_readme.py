@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from api.cli import cli
 from engine.trust.keys import generate_key
 from tests.checkout import copy_project
-from tests.fakes import ROOT
+from tests.fakes import ROOT, key_file
 from tests.ports import free_port
 from tests.processes import START_SECONDS
 from tests.readme import README, drawn
@@ -118,7 +118,7 @@ def test_every_block_runs(port: int, environ: dict[str, str], tmp_path: Path, aw
     work.mkdir()
     script = "\n".join(block for kind, name, block in BLOCKS if kind == "sh" and not name).replace("7420", str(port))
     if awkward:
-        (work / "bob.pem").write_bytes(key_with_plus_and_slash())
+        key_file(work / "bob.pem", key_with_plus_and_slash())
         script = script.replace("openssl genrsa -out bob.pem 3072\n", "")
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],

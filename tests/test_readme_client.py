@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import key
+from tests.fakes import key, key_file
 from tests.processes import running_engine
 from tests.readme import README
 
@@ -19,7 +19,7 @@ from tests.readme import README
 def test_the_five_lines(home: Path, tmp_path: Path) -> None:
     """Run as they stand against an engine without that image: signed in, then the engine's own refusal."""
     (block,) = re.findall(r"^```python client\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
-    (tmp_path / "alice.pem").write_bytes(key().pem())
+    key_file(tmp_path / "alice.pem")
     with running_engine(home, HATCHWAY_IMAGE_FOLDERS=str(tmp_path)) as engine:
         script = block.replace("http://127.0.0.1:7420", engine.url).replace("alice.pem", str(tmp_path / "alice.pem"))
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

@@ -13,7 +13,7 @@ from engine.platform import lives
 from engine.setting_sources import load_settings
 from tests.cluster import Cluster
 from tests.containers import Place, new_name, place
-from tests.fakes import key
+from tests.fakes import key_file
 from tests.live import command, live_engine
 from tests.readme import README
 from tests.slurm_doors import at_cluster, cluster
@@ -54,7 +54,7 @@ async def test_the_readmes_lines(
         why = (await command(place.home, "instance", "list")).stdout.decode().splitlines()[1].split()[2]
         assert told.endswith(f"({why})")
         monkeypatch.setattr(lives, "QUEUE_HELD", 0.1)
-        (tmp_path / "one.pem").write_bytes(key().pem())
+        key_file(tmp_path / "one.pem")
         async with AsyncClient(live.url, key=tmp_path / "one.pem") as engine:
             await engine.sign_in()
             name = new_name()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def config() -> None:
 @json_option
 def get(name: str, as_json: bool) -> None:
     """Print the value of setting NAME, wherever it comes from."""
-    from api.cli.printing import print_json
+    from api.cli.printing import note, print_json, say
     from engine.settings import home_folder, show
 
     home = home_folder()
@@ -53,10 +54,10 @@ def get(name: str, as_json: bool) -> None:
     if as_json:
         print_json({"name": name, "value": None if value is None else shown})
     elif value is None:
-        click.echo(f"{name} is not set", err=True)
+        note(f"{name} is not set")
         raise SystemExit(1)
     else:
-        click.echo(shown)
+        say(*shown.split("\n"))  # a key in PEM has lines of its own
 
 
 @config.command(
@@ -64,19 +65,33 @@ def get(name: str, as_json: bool) -> None:
     epilog="""\b
 Examples:
   hatchway config set url https://engine.example
-  hatchway config set registries docker.io,ghcr.io     a list""",
+  hatchway config set registries docker.io,ghcr.io     a list
+  hatchway config set store -                          asks for the value: a password in it is nobody's to see""",
 )
 @name_argument
 @click.argument("value")
 def set_(name: str, value: str) -> None:
-    """Write setting NAME into config.toml, keeping its comments."""
+    """Write setting NAME into config.toml, keeping its comments. VALUE - is asked for, or read from standard input."""
+    from api.cli.printing import note
     from engine.config_file import set_value
     from engine.settings import home_folder
 
     if name == TOKEN:
         raise click.UsageError("connection-token is stored by: hatchway login")
+    if value == "-":
+        value = _typed(name)
+    elif _masked(value) != value:
+        note(
+            "everybody on this host can see that password in the list of processes: give - for it, and it is asked for"
+        )
     set_value(home_folder(), name, value)
     _tell_effect(name)
+
+
+def _typed(name: str) -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt(name, hide_input=True, err=True))
+    return sys.stdin.read().rstrip("\n")
 
 
 @config.command("unset", epilog="\b\nExample:\n  hatchway config unset connection-token")
@@ -86,6 +101,7 @@ def unset(name: str) -> None:
 
     The name connection-token forgets the stored token.
     """
+    from api.cli.printing import note
     from engine.config_file import unset_value
     from engine.settings import home_folder
 
@@ -96,7 +112,7 @@ def unset(name: str) -> None:
     else:
         was_set = unset_value(home, name)
     if not was_set:
-        click.echo(f"{name} was not set", err=True)
+        note(f"{name} was not set")
     elif name != TOKEN:
         _tell_effect(name)
 

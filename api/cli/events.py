@@ -32,6 +32,7 @@ def events(follow: bool, chart: str | None, since: str | None, as_json: bool) ->
     """Show what happened: transitions and refusals."""
     import msgspec
 
+    from api.cli.printing import print_json_text
     from engine.files import check_private_dir
     from engine.settings import home_folder
 
@@ -45,7 +46,7 @@ def events(follow: bool, chart: str | None, since: str | None, as_json: bool) ->
         record = decode(data)
         if record["time"] >= earliest and chart in (None, record["chart"]):
             if as_json:
-                click.echo(data)
+                print_json_text(data.decode())
             else:
                 tell(record)
 
@@ -92,9 +93,9 @@ def _line(record: dict[str, Any], when: str) -> str:
     from api.wire import printable
 
     colour = {"transition": "cyan", "refusal": "yellow", "notice": "blue"}.get(record["kind"])
-    what = click.style(f"{record['chart']:<9}{record['event']:<17}", fg=colour)
+    what = click.style(printable(f"{record['chart']:<9}{record['event']:<17}"), fg=colour)
     if record["kind"] == "transition":
-        change = f"{record['source']} -> {record['target']}"
+        change = printable(f"{record['source']} -> {record['target']}")
     else:
         change = "refused" if record["kind"] == "refusal" else ""
     details = [printable(str(record[name])) for name in ("actor", "identity", "address", "cause") if record.get(name)]

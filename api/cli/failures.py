@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import click
 
-from api.wire import ClientFault, KeyMissing, Refused, Unreachable, printable
+from api.wire import CertificateRefused, ClientFault, KeyMissing, Refused, Unreachable, printable
 from engine.errors import Refusal
 
 RECIPE = (
@@ -42,9 +42,11 @@ class Failed(click.ClickException):
         self.hints = hints
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.secho(self.message, fg="red", err=True, color=self.show_color)
+        from api.cli.printing import note, say
+
+        say(self.message, fg="red", err=True, color=self.show_color)
         for hint in self.hints:
-            click.echo(hint, err=True)
+            note(hint)
 
 
 def failure_of(fault: BaseException) -> tuple[str, tuple[str, ...]] | None:
@@ -69,9 +71,9 @@ def _ways_out(fault: ClientFault) -> tuple[str, ...]:
             "sign in with one:",
             "  hatchway login --url URL --key FILE",
             "or with a code that `hatchway engine pair` prints on the engine's host:",
-            "  hatchway pair CODE --url URL",
+            "  hatchway pair --url URL",
         )
-    if isinstance(fault, Unreachable) and not fault.sent:
+    if isinstance(fault, Unreachable) and not fault.sent and not isinstance(fault, CertificateRefused):
         return ("start one here with: hatchway engine start", "or say where it is: hatchway config set url URL")
     return ()
 

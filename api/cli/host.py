@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 import msgspec
 
 from api.flows import StoredToken, read_key
-from engine.errors import EngineUnavailable, KeyRefused
+from api.own_engine import OwnEngine, check_word, is_loopback, listens_at
+from api.wire import ClientFault
+from engine.errors import EngineUnavailable, FileRefused, KeyRefused
 from engine.files import make_private_dir, read_private, write_private
 from engine.setting_sources import load_settings
 from engine.settings import Settings, home_folder
 
 if TYPE_CHECKING:
+    import ssl
+
     from api.client import Client
     from engine.trust.keys import PrivateKey
 
@@ -34,10 +41,17 @@ def load_stored(home: Path) -> StoredToken | None:
 def store_token(home: Path, stored: StoredToken | None) -> None:
     """Keep the token for the next command, or forget it."""
     if stored is None:
-        (home / TOKEN_FILE).unlink(missing_ok=True)
+        _forget(home / TOKEN_FILE)
     else:
         make_private_dir(home)
         write_private(home / TOKEN_FILE, msgspec.json.encode(stored), overwrite=True)
+
+
+def _forget(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileRefused(f"{path} can't be removed: {error.strerror}", cause="unwritable") from None
 
 
 class Here:
@@ -48,15 +62,8 @@ class Here:
         self.home = home_folder()
         self.settings: Settings = load_settings(self.home, os.environ, {"url": url, "key": _absolute(key)})
         self.stored = load_stored(self.home)
-        self.local = self._local_status()
-
-    def _local_status(self) -> dict[str, Any]:
-        from api.cli.operator import ask
-
-        try:
-            return ask(self.home, "status")
-        except (EngineUnavailable, FileNotFoundError):
-            return {}
+        self._own = OwnEngine(self.home)
+        self.local: dict[str, Any] = self._own.told()
 
     @property
     def local_url(self) -> str:
@@ -76,9 +83,7 @@ class Here:
         """
         if self.settings.url:
             return self.settings.url
-        if self.stored is None or self.stored.key == str(self.own_key):
-            return self.local_url
-        return self.stored.url
+        return self.local_url if self.stored is None or self._nobody_said_where() else self.stored.url
 
     @property
     def own_key(self) -> Path:
@@ -93,6 +98,7 @@ class Here:
             return Path(self.stored.key)
         return self.own_key if url == self.local_url and self.own_key.exists() else None
 
+    @contextmanager
     def client(
         self,
         *,
@@ -101,33 +107,100 @@ class Here:
         fresh: bool = False,
         by_key: bool = True,
         accept_certificate: bool = False,
-    ) -> Client:
-        """A client of the engine. `fresh` leaves the stored token aside; without `by_key` it signs in by code alone."""
-        from api.cli.pins import tls_for
+    ) -> Iterator[Client]:
+        """A client of the engine. `fresh` is for the commands that sign in at somebody's word: it leaves the stored
+        token aside, and a certificate is trusted at its first meeting. Without `by_key` it signs in by code alone.
+
+        A session of its own whose token can't be kept ends with it. Raises what `engine.errors` and `api.wire` name.
+        """
         from api.client import Client
 
         where = url or self.url
         key = self.key_path(where) if by_key else None
         if by_key and key is None and self.stored is None and where == self.local_url:
             raise EngineUnavailable(f"no engine has run on {self.home} yet; start one with: hatchway engine start")
-
-        def keep(stored: StoredToken | None) -> None:
-            path = None if key is None else str(key)
-            store_token(self.home, stored and msgspec.structs.replace(stored, key=path))
-
-        return Client(
+        tls = self._tls(where, trust_first=fresh, accept=accept_certificate)
+        tokens = Tokens(self.home, None if key is None else str(key), self.stored, told=not fresh)
+        with Client(
             where,
             read_key_with=None if key is None else lambda: ask_for_key(key),
             stored=None if fresh else self.stored,
             lifetime=lifetime,
-            on_token=keep,
-            tls=tls_for(self.home, where, expected=self._fingerprint(where), accept=accept_certificate),
+            on_token=tokens.keep,
+            tls=tls,
+            home=self.home,
+        ) as client:
+            try:
+                yield client
+            finally:
+                if tokens.unkept is not None:
+                    with suppress(ClientFault):
+                        client.logout()
+        if fresh and tokens.unkept is not None:
+            raise tokens.unkept
+
+    def _tls(self, where: str, *, trust_first: bool, accept: bool) -> ssl.SSLContext | None:
+        """How to speak TLS with `where`, once it is clear that nothing goes to whoever took this host's engine's port.
+
+        What this host's own engine says over its socket counts for more than anything; where it says nothing, only a
+        certificate that is known already speaks for a port of loopback.
+        """
+        from api.cli.pins import tls_for
+
+        secure = urlsplit(where).scheme == "https"
+        if listens_at(self.local, where):
+            told = self.local.get("fingerprint")
+            return tls_for(self.home, where, expected=told if isinstance(told, str) else None) if secure else None
+        own = self._nobody_said_where() or (self._own.has_been and self._is_ours(where))
+        if own and not secure:
+            check_word(where, self.local, self.home)
+        return tls_for(
+            self.home, where, accept=accept, trust_first=trust_first and not own and not self._stored_at(where)
         )
 
-    def _fingerprint(self, url: str) -> str | None:
-        """Of this host's engine's certificate, as it told over the operator socket."""
-        told = self.local.get("fingerprint")
-        return told if isinstance(told, str) and url == self.local_url else None
+    def _nobody_said_where(self) -> bool:
+        return not self.settings.url and (self.stored is None or self.stored.key == str(self.own_key))
+
+    def _is_ours(self, where: str) -> bool:
+        return where == self.local_url or is_loopback(urlsplit(where).hostname or "")
+
+    def _stored_at(self, where: str) -> bool:
+        return self.stored is not None and self.stored.url == where
+
+
+class Tokens:
+    """What becomes of the tokens that a command gets: each is kept for the next command, where the folder takes it.
+
+    `unkept` is why it does not, for a session that began with this command: nobody could use it any more.
+    """
+
+    def __init__(self, home: Path, key: str | None, before: StoredToken | None, *, told: bool) -> None:
+        self._home, self._key, self._told = home, key, told
+        self._session = before.session if before else None
+        self.unkept: FileRefused | None = None
+
+    def keep(self, stored: StoredToken | None) -> None:
+        """For `on_token`. Raises FileRefused where the file is there and not private."""
+        if stored is None and self.unkept is not None:
+            return  # what ends was never written; what was written is another session's
+        try:
+            store_token(self._home, stored and msgspec.structs.replace(stored, key=self._key))
+        except FileRefused as refused:
+            if refused.cause != "unwritable":
+                raise
+            # A renewed token is of a session that was there before: what is stored of that one is still good.
+            if stored is not None and stored.session != self._session:
+                self._tell(refused)
+                self.unkept = refused
+        else:
+            self.unkept = None
+            self._session = stored.session if stored else None
+
+    def _tell(self, refused: FileRefused) -> None:
+        from api.cli.printing import note
+
+        if self._told and self.unkept is None:
+            note(f"the session ends with this command, its token is not kept: {refused.detail}")
 
 
 def ask_for_key(path: Path) -> PrivateKey:

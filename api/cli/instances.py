@@ -63,8 +63,7 @@ def start(image: str, command: tuple[str, ...], identity: str | None, as_json: b
     import msgspec
 
     from api.cli.host import Here
-    from api.cli.printing import print_facts, print_json
-    from api.wire import printable
+    from api.cli.printing import note, print_facts, print_json, say
 
     name = identity or "hw-" + secrets.token_hex(5)
     fields = {"image": image, "identity": name, "command": command} | {
@@ -77,10 +76,10 @@ def start(image: str, command: tuple[str, ...], identity: str | None, as_json: b
         print_json(facts)
         return
     if not started.pid:
-        click.echo(f"queued {started.identity}: {printable(started.message)}")
-        click.echo(f"it starts when it can; see: hatchway instance show {started.identity}", err=True)
+        say(f"queued {started.identity}: {started.message}")
+        note(f"it starts when it can; see: hatchway instance show {started.identity}")
         return
-    click.echo(f"started {started.identity}")
+    say(f"started {started.identity}")
     print_facts({key: facts[key] for key in ("img", "pid", "log_out_path", "log_err_path")})
 
 
@@ -93,6 +92,7 @@ def _watched(client: Client, name: str, *, quiet: bool) -> Iterator[None]:
     from threading import Event, Thread
 
     from api.cli.busy import busy
+    from api.cli.printing import note
 
     client.inspect()  # signs in first, so that the looks below find a token
     over = Event()
@@ -102,7 +102,7 @@ def _watched(client: Client, name: str, *, quiet: bool) -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt:
-            click.echo(f"the engine finishes the start; see: hatchway instance show {name}", err=True)
+            note(f"the engine finishes the start; see: hatchway instance show {name}")
             raise
         finally:
             over.set()
@@ -174,13 +174,14 @@ def show(name: str, as_json: bool) -> None:
 def stop(name: str, as_json: bool) -> None:
     """Stop an instance, and wait until it has ended."""
     from api.cli.host import Here
+    from api.cli.printing import say
 
     with Here().client() as client:
         ended = client.stop_instance(name)
     if as_json:
         _print(ended, as_json)
     else:
-        click.echo(f"stopped {name}")
+        say(f"stopped {name}")
 
 
 def _print(facts: dict[str, Any], as_json: bool) -> None:

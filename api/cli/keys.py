@@ -82,7 +82,7 @@ def generate(name: str, as_json: bool) -> None:
     NAME.pem is the private half, NAME.pub the public one; without NAME they are rsa.pem and rsa.pub.
     """
     from api.cli.busy import busy
-    from api.cli.printing import print_json
+    from api.cli.printing import print_json, say
     from engine.errors import KeyRefused
     from engine.files import write_private
     from engine.trust.keys import generate_key
@@ -104,8 +104,8 @@ def generate(name: str, as_json: bool) -> None:
     if as_json:
         print_json({"identity": made.identity, "private": str(private), "public": str(public)})
         return
-    click.echo(f"{made.identity}\nprivate key  {private}\npublic key   {public}")
-    click.echo(f"let it sign in, on the engine's host:\n  hatchway key register {public}", err=True)
+    say(made.identity, f"private key  {private}", f"public key   {public}")
+    say("let it sign in, on the engine's host:", f"  hatchway key register {public}", err=True)
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -130,7 +130,7 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
 
     The file holds one key: SPKI or PKCS#1 PEM, or an OpenSSH line.
     """
-    from api.cli.printing import print_json
+    from api.cli.printing import print_json, say
     from engine.files import read_small
     from engine.trust import key_edits
     from engine.trust.key_lines import parse_file
@@ -151,11 +151,11 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
     if as_json:
         print_json({"identity": public.identity, "permissions": list(done.entry.permissions), "outcome": done.outcome})
     elif done.outcome == "added":
-        click.echo(f"registered {public.identity}\npermissions  {held}")
+        say(f"registered {public.identity}", f"permissions  {held}")
     elif done.outcome == "replaced":
-        click.echo(f"changed {public.identity}\npermissions  {held}, before: {', '.join(done.before or ('none',))}")
+        say(f"changed {public.identity}", f"permissions  {held}, before: {', '.join(done.before or ('none',))}")
     else:
-        click.echo(f"{public.identity} is registered already\npermissions  {held}")
+        say(f"{public.identity} is registered already", f"permissions  {held}")
 
 
 @key.command(
@@ -170,7 +170,7 @@ Examples:
 @json_option
 def unregister(key_identity: str, force: bool, as_json: bool) -> None:
     """Remove an authorized key, and end its sessions at once."""
-    from api.cli.printing import print_json
+    from api.cli.printing import print_json, say
     from engine.trust import key_edits
 
     change = partial(key_edits.unregister, selector=key_identity, force=force, own=_own_identity())
@@ -179,7 +179,7 @@ def unregister(key_identity: str, force: bool, as_json: bool) -> None:
     if as_json:
         print_json({"identity": identity, "sessions_ended": ended})
     else:
-        click.echo(f"unregistered {identity}\nsessions ended  {ended}")
+        say(f"unregistered {identity}", f"sessions ended  {ended}")
 
 
 def _own_identity() -> str | None:
@@ -198,7 +198,7 @@ def _own_identity() -> str | None:
 @json_option
 def rotate_engine(as_json: bool) -> None:
     """Replace the engine's own key. Sessions of the old one end."""
-    from api.cli.printing import print_json
+    from api.cli.printing import print_json, say
     from engine.settings import home_folder
     from engine.trust.rotation import rotate_engine_key
 
@@ -207,7 +207,7 @@ def rotate_engine(as_json: bool) -> None:
     if as_json:
         print_json({"old": old, "identity": new, "sessions_ended": ended})
     else:
-        click.echo(f"new key  {new}\nold key  {old}, unregistered\nsessions ended  {ended}")
+        say(f"new key  {new}", f"old key  {old}, unregistered", f"sessions ended  {ended}")
 
 
 @key.command("rotate-token", epilog="\b\nExample:\n  hatchway key rotate-token")

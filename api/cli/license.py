@@ -18,7 +18,7 @@ def license_group() -> None:
 @json_option
 def info(as_json: bool) -> None:
     """Show the license, and which modules it grants."""
-    from api.cli.printing import print_facts, print_json
+    from api.cli.printing import print_facts, print_json, say
     from engine.clock import SystemClock
     from engine.setting_sources import load_settings
     from engine.settings import home_folder
@@ -37,5 +37,5 @@ def info(as_json: bool) -> None:
             | {module: "granted" if granted else "not granted" for module, granted in modules.items()}
         )
     if why := found.why_not():
-        click.secho(why, fg="red", err=True)
+        say(why, fg="red", err=True)
         raise SystemExit(1)

@@ -122,9 +122,10 @@ def reload() -> None:
     Keys, license and certificate too; SIGHUP does the same.
     """
     from api.cli.operator import ask
+    from api.cli.printing import note
     from engine.settings import home_folder
 
     told = ask(home_folder(), "reload")
     click.echo("reloaded")
     for name in told.get("restart_needed_for", ()):
-        click.echo(f"{name} takes effect at the next start", err=True)
+        note(f"{name} takes effect at the next start")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 import os
@@ -115,7 +116,9 @@ class Terminal:
 
     def _show(self, event: dict[str, Any], line: OperatorLine) -> None:
         if self._as_json:
-            click.echo(json.dumps(event))
+            from api.cli.printing import print_json_text
+
+            print_json_text(json.dumps(event))
         if "expires_in" in event:
             self._deadline = time.monotonic() + event["expires_in"]
         kind = event["event"]
@@ -123,7 +126,7 @@ class Terminal:
             self._show_code(event)
             self._count_down()
         elif kind == "wrong_codes":
-            self.say(f"{event['count']} wrong codes have been tried")
+            self.say(_ascii(f"{event['count']} wrong codes have been tried"))
         elif kind == "claimed":
             self._deadline = None
             self._ask(event, line)
@@ -131,15 +134,17 @@ class Terminal:
             self._end(str(event["message"]))
 
     def _show_code(self, event: dict[str, Any]) -> None:
+        from api.cli.printing import say
+
         longest = f"renewed while used, {_short(event['session_max_age'])} at most"
         link = f"{event['console'].rstrip('/')}/#pair={event['code']}"
         if not self._as_json:
-            click.echo(f"Pairing code  {event['code']}")
-            click.echo(f"Permissions   {', '.join(event['permissions'])}")
-            click.echo(f"Lifetime      {_short(event['lifetime'])}, {longest}")
-            click.echo(f"Console       {link}")
+            say(f"Pairing code  {event['code']}")
+            say(f"Permissions   {', '.join(event['permissions'])}")
+            say(f"Lifetime      {_short(event['lifetime'])}, {longest}")
+            say(f"Console       {link}")
             if hint := ssh_hint(event["console"], dict(os.environ)):
-                click.echo(f"From your own machine, first: {hint}")
+                say(f"From your own machine, first: {hint}")
         if self._qr:
             import segno
 
@@ -196,14 +201,33 @@ def _short(seconds: int) -> str:
     return f"{seconds // 3600}h" if seconds % 3600 == 0 else f"{seconds // 60}m"
 
 
+INNER = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "127.0.0.0/8")
+INNER_6 = ("fc00::/7", "fe80::/10", "::1/128")
+"""Networks whose addresses mean something inside them only (RFC 1918, 6598, 3927, 4193, 4291)."""
+
+
 def ssh_hint(console: str, environ: dict[str, str]) -> str | None:
-    """Under SSH, the line that brings the console's port to the machine the operator sits at."""
+    """Under SSH, the line that brings the console's port to the machine the operator sits at.
+
+    An inner address is how a jump host or a router calls this one: it leads nowhere from outside, and so isn't named.
+    """
     parts = environ.get("SSH_CONNECTION", "").split()
     if len(parts) != 4:
         return None
     host, port = urlsplit(console).hostname, urlsplit(console).port
+    inner = f"[{host}]" if host and ":" in host else host
+    forward = f"ssh -L {port}:{inner}:{port}"
+    if _is_inner(parts[2]):
+        return f"{forward} HOST, with HOST and all else as you came here"
     user = environ.get("USER") or environ.get("LOGNAME")
     target = f"{user}@{parts[2]}" if user else parts[2]
-    inner = f"[{host}]" if host and ":" in host else host
     ssh_port = "" if parts[3] == "22" else f"-p {parts[3]} "
-    return f"ssh -L {port}:{inner}:{port} {ssh_port}{target}"
+    return f"{forward} {ssh_port}{target}"
+
+
+def _is_inner(address: str) -> bool:
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return any(ip in ipaddress.ip_network(network) for network in (INNER if ip.version == 4 else INNER_6))

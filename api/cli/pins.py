@@ -1,57 +1,99 @@
-"""Self-signed certificates: pinned the first time an engine is met, refused loudly when they change."""
+"""How engines are vouched for: by an authority, or a certificate pinned at sign-in; refused loudly when it changes."""
 
 from __future__ import annotations
 
 import hashlib
 import socket
 import ssl
+import time
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import click
 import msgspec
 
-from api.wire import ClientFault, Unreachable, dialled
+from api.cli.printing import note
+from api.wire import SKEW_TOLD, CertificateRefused, ClientFault, Unreachable, clock_skew, dialled, skew_words
+from engine.errors import FileRefused
 from engine.files import locked, make_private_dir, read_private, write_private
 
 KNOWN = "known_engines"
 WAIT = 5.0
 """Seconds for a handshake."""
 
-Pins = dict[str, str]
-"""Host and port as dialled to the certificate, PEM."""
+AUTHORITY = "authority"
+Known = dict[str, str]
+"""Host and port as dialled to how that engine was vouched for: AUTHORITY, or by its certificate alone, PEM."""
 
 
 class CertificateChanged(ClientFault):
-    """Another certificate than the pinned one: a new one of the engine's, or somebody in between."""
+    """Vouched for in another way than before, or by less: a new certificate of the engine's, or somebody in between."""
 
 
-def tls_for(home: Path, url: str, *, expected: str | None = None, accept: bool = False) -> ssl.SSLContext | None:
-    """How to speak TLS with `url`; None for plain HTTP.
+def tls_for(
+    home: Path, url: str, *, expected: str | None = None, accept: bool = False, trust_first: bool = True
+) -> ssl.SSLContext | None:
+    """How to speak TLS with `url`; None for plain HTTP. Raises CertificateChanged, CertificateRefused, Unreachable.
 
-    A certificate that the system's authorities vouch for needs no pin. `expected` is the fingerprint that the engine
-    of this host told over the operator socket: it counts for more than any pin. `accept` replaces a pin.
+    How an engine was vouched for is remembered, and whatever is less is a change: no certificate after an authority's,
+    no plain HTTP after TLS. `expected` is the fingerprint that the engine of this host told over the operator socket:
+    it counts for more than any memory. `accept` forgets what was before. Without `trust_first` a certificate that
+    nobody vouches for is refused at the first meeting too.
     """
-    if urlsplit(url).scheme != "https":
-        return None
     host = dialled(url)
-    pinned = None if accept else _pins(home).get(host)
-    if expected is None and pinned is None and _is_vouched_for(url):
+    before = None if accept else _known(home).get(host)
+    if urlsplit(url).scheme != "https":
+        if before is not None:
+            raise _changed(url, _told(before), "plain HTTP, without any certificate")
+        if accept:
+            _remember(home, host, None)
+        return None
+    if expected is None and before in (None, AUTHORITY) and _is_vouched_for(url, pin_all_the_same=accept):
+        _remember(home, host, AUTHORITY)
         return ssl.create_default_context()
     shown = _certificate(url)
     if expected is not None and fingerprint(shown) != expected:
         raise CertificateChanged(f"{host} is not this host's engine: its certificate is another one")
-    if expected is None and pinned is not None and fingerprint(shown) != fingerprint(pinned):
-        raise CertificateChanged(
-            f"THE CERTIFICATE OF {host} HAS CHANGED. It was {fingerprint(pinned)}, and is now {fingerprint(shown)}: "
-            "somebody may be listening in. Nothing was sent. If the engine's owner confirms the new one: "
+    if expected is None and before is not None and not _follows(before, shown):
+        raise _changed(url, _told(before), f"{fingerprint(shown)}, which no authority vouches for")
+    if expected is None and before is None and not (accept or trust_first):
+        raise CertificateRefused(
+            f"no authority vouches for the certificate of {host}, and it was never accepted here: {fingerprint(shown)}."
+            " Nothing was sent. If `hatchway engine status` on the engine's host shows this fingerprint: "
             f"hatchway login --url {url} --accept-certificate"
         )
-    if pinned != shown:
-        _pin(home, host, shown)
-        if expected is None:
-            click.echo(f"the certificate of {host} is self-signed; remembered as {fingerprint(shown)}", err=True)
+    _remember(home, host, shown)
+    if expected is None and before != shown:
+        why = "no authority vouches for" if before is None else "made anew, and signed by the one before:"
+        note(f"{why} the certificate of {host}; remembered as {fingerprint(shown)}")
     return _only(shown)
+
+
+def _told(voucher: str) -> str:
+    return "one that an authority vouches for" if voucher == AUTHORITY else fingerprint(voucher)
+
+
+def _changed(url: str, before: str, now: str) -> CertificateChanged:
+    return CertificateChanged(
+        f"THE CERTIFICATE OF {dialled(url)} HAS CHANGED. It was {before}, and is now {now}: "
+        "somebody may be listening in. Nothing was sent. If the engine's owner confirms the new one: "
+        f"hatchway login --url {url} --accept-certificate"
+    )
+
+
+def _follows(before: str, shown: str) -> bool:
+    """Whether a certificate is the pinned one, or was signed with its key: the engine makes its own anew in time."""
+    if before in (shown, AUTHORITY):
+        return before == shown
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        old, new = (x509.load_pem_x509_certificate(pem.encode()) for pem in (before, shown))
+        new.verify_directly_issued_by(old)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
 
 
 def fingerprint(pem: str) -> str:
@@ -60,28 +102,62 @@ def fingerprint(pem: str) -> str:
     return ":".join(digest[place : place + 2] for place in range(0, 64, 2))
 
 
+NO_CHECK_TIME = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME, which the module ssl has no name for."""
+
+
 def _only(pem: str) -> ssl.SSLContext:
-    """Trusts this one certificate, whatever name it is for: the pin says whose it is."""
+    """Trusts this one certificate, whatever name it is for and whatever our clock says: the pin says whose it is."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
     context.load_verify_locations(cadata=pem)
     return context
 
 
-def _is_vouched_for(url: str) -> bool:
+def _unchecked() -> ssl.SSLContext:
+    """To look at a certificate only: what follows is refused unless it is the pinned one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _is_vouched_for(url: str, *, pin_all_the_same: bool) -> bool:
+    """Whether an authority does. Raises CertificateRefused where one does, for another time than our clock's."""
     try:
         _shake_hands(url, ssl.create_default_context())
-    except ssl.SSLCertVerificationError:
+    except ssl.SSLCertVerificationError as fault:
+        if fault.verify_code in OUT_OF_TIME and not pin_all_the_same:
+            skew = _clock_skew(url)
+            wrong = f"; {skew_words(skew)}" if skew is not None and abs(skew) > SKEW_TOLD else ""
+            raise CertificateRefused(
+                f"the certificate of {dialled(url)} {OUT_OF_TIME[fault.verify_code]} by this machine's clock{wrong}"
+            ) from None
         return False
     return True
 
 
+OUT_OF_TIME = {9: "is not valid yet", 10: "has expired"}
+"""OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED: all else was found right."""
+
+
+def _clock_skew(url: str) -> float | None:
+    """By how much our clock is ahead of the engine's, as whoever answers there says: a hint, of no weight."""
+    parts = urlsplit(url)
+    asked = HTTPSConnection(parts.hostname or "", parts.port or 443, timeout=WAIT, context=_unchecked())
+    try:
+        asked.request("GET", "/healthz", headers={"Host": dialled(url)})
+        date = asked.getresponse().headers.get("date", "")
+    except (OSError, HTTPException):
+        return None
+    finally:
+        asked.close()
+    return clock_skew({"date": date}, time.time())
+
+
 def _certificate(url: str) -> str:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # only to look at it: what follows is refused unless it is the pinned one
-    return ssl.DER_cert_to_PEM_cert(_shake_hands(url, context))
+    return ssl.DER_cert_to_PEM_cert(_shake_hands(url, _unchecked()))
 
 
 def _shake_hands(url: str, context: ssl.SSLContext) -> bytes:
@@ -99,16 +175,26 @@ def _shake_hands(url: str, context: ssl.SSLContext) -> bytes:
         raise Unreachable(f"no engine answers at {url}: {fault}", sent=False) from None
 
 
-def _pins(home: Path) -> Pins:
+def _known(home: Path) -> Known:
     try:
-        return msgspec.json.decode(read_private(home / KNOWN), type=Pins)
+        return msgspec.json.decode(read_private(home / KNOWN), type=Known)
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise ClientFault(f"{home / KNOWN} is damaged; it is made anew once you remove it") from None
 
 
-def _pin(home: Path, host: str, pem: str) -> None:
-    make_private_dir(home)
-    with locked(home / f"{KNOWN}.lock"):
-        write_private(home / KNOWN, msgspec.json.encode(_pins(home) | {host: pem}), overwrite=True)
+def _remember(home: Path, host: str, voucher: str | None) -> None:
+    """Or forget, with None. Where the folder can't be written things stay as they are: that alone ends no command."""
+    if _known(home).get(host) == voucher:
+        return
+    try:
+        make_private_dir(home)
+        with locked(home / f"{KNOWN}.lock"):
+            known = {name: told for name, told in _known(home).items() if name != host}
+            known |= {} if voucher is None else {host: voucher}
+            write_private(home / KNOWN, msgspec.json.encode(known), overwrite=True)
+    except FileRefused as refused:
+        if refused.cause != "unwritable":
+            raise
+        note(f"how {host} was vouched for is not remembered: {refused.detail}")

@@ -1,4 +1,7 @@
-"""How results look: tables and facts for people, JSON for programs; colour on a terminal only."""
+"""The one printer: tables and facts for people, JSON for programs; colour on a terminal only.
+
+Engines, peers and files write some of what is printed. Nothing of it may act upon a terminal, or pass for another line.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,28 @@ import click
 from api.wire import printable
 
 
+def say(*lines: str, err: bool = False, fg: str | None = None, color: bool | None = None) -> None:
+    """These lines, whatever is in them: a line end within one is spelled out too."""
+    for line in lines:
+        text = printable(line)
+        click.echo(click.style(text, fg=fg) if fg else text, err=err, color=color)
+
+
 def print_json(value: Any) -> None:
     """`value` as JSON on standard output."""
-    click.echo(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+    print_json_text(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+
+
+def print_json_text(text: str) -> None:
+    """A JSON text, spelled so that a terminal shows it: the same value to a program."""
+    click.echo("".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text))
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\u{0xD800 + (code - 0x10000 >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"  # RFC 8259, 7
 
 
 def _plain(value: object) -> object:
@@ -28,7 +50,7 @@ def _plain(value: object) -> object:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
     """A table: aligned columns, no line ever cut. `empty` goes to standard error where there is no row."""
     if not rows:
-        click.echo(empty, err=True)
+        note(empty)
         return
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in [columns, *cells]) for index in range(len(columns))]
@@ -53,7 +75,7 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 def note(text: str) -> None:
     """A remark on standard error."""
-    click.echo(text, err=True)
+    say(text, err=True)
 
 
 def span(seconds: float) -> str:

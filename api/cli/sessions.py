@@ -67,6 +67,7 @@ def revoke(ids: tuple[str, ...], everything: bool, identity: str | None) -> None
     if bool(ids) + everything + bool(identity) != 1:
         raise click.UsageError("give session IDs, or --all, or --key ID")
     from api.cli.host import Here
+    from api.cli.printing import say
     from engine.errors import NotFound
 
     here = Here()
@@ -78,7 +79,7 @@ def revoke(ids: tuple[str, ...], everything: bool, identity: str | None) -> None
         # Our own goes last: its end is the end of what we may do.
         for name in sorted(chosen, key=lambda name: name == own):
             client.revoke(name)
-            click.echo(f"revoked {name}")
+            say(f"revoked {name}")
 
 
 def _matching(rows: list[dict[str, Any]], identity: str | None) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -25,7 +27,9 @@ def read_lifetime(context: click.Context, parameter: click.Parameter, text: str 
     except InvalidDuration as fault:
         raise click.BadParameter(fault.detail) from None
     if fell_back:
-        click.echo(f"{text} is not between 1 minute and 24 hours: 1h is used", err=True)
+        from api.cli.printing import note
+
+        note(f"{text} is not between 1 minute and 24 hours: 1h is used")
     return text
 
 
@@ -64,6 +68,7 @@ def login(url: str | None, key: str | None, lifetime: str | None, accept_certifi
 def logout() -> None:
     """End the session of the stored token, and forget the token."""
     from api.cli.host import Here
+    from api.cli.printing import say
 
     here = Here()
     if here.stored is None:
@@ -71,31 +76,70 @@ def logout() -> None:
         return
     with here.client(url=here.stored.url) as client:
         client.logout()
-    click.echo(f"signed out of {here.stored.url}")
+    say(f"signed out of {here.stored.url}")
 
 
 @click.command(
     epilog="""\b
 Examples:
-  hatchway engine pair                                     on the engine's host: prints the code
-  hatchway pair 7K3M-Q9XD --url https://engine.example     here"""
+  hatchway engine pair                          on the engine's host: prints the code
+  hatchway pair --url https://engine.example    here: asks for the code, or for the link that was printed with it
+
+CODE on the command line shows it to everybody on this host, in the list of processes."""
 )
-@click.argument("code")
-@click.option("--url", help="The engine's address. Default: the setting url, else this host's engine.")
+@click.argument("code", required=False)
+@click.option("--url", help="The engine's address. Default: the link's, the setting url, else this host's engine.")
 @accept_option
 @json_option
-def pair(code: str, url: str | None, accept_certificate: bool, as_json: bool) -> None:
-    """Sign in by a pairing CODE, and store the token."""
+def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: bool) -> None:
+    """Sign in by a pairing CODE, and store the token.
+
+    The code is asked for, or read from standard input. The link that was printed with it does as well.
+    """
     from api.cli.host import Here
+    from api.cli.printing import note
     from api.client import Accepted
 
     def asked(accepted: Accepted) -> None:
-        click.echo(f"Waiting for the operator. The number there must be {accepted.match}.", err=True)
+        note(f"Waiting for the operator. The number there must be {accepted.match}.")
 
-    here = Here(url)
+    code, linked = read_code(_given_code(code))
+    here = Here(url or linked)
     with here.client(fresh=True, by_key=False, accept_certificate=accept_certificate) as client:
         signed_in = client.pair(code, asked)
     _tell(here.url, signed_in, as_json)
+
+
+def _given_code(argument: str | None) -> str:
+    if argument is not None and argument != "-":
+        from api.cli.printing import note
+
+        note("everybody on this host can see that code in the list of processes: leave it out, and it is asked for")
+        return argument
+    if sys.stdin.isatty():
+        return str(click.prompt("Pairing code", err=True))
+    typed = sys.stdin.readline(LONGEST_LINK).strip()
+    if not typed:
+        raise click.UsageError("give the pairing code on standard input")
+    return typed
+
+
+LONGEST_LINK = 4096
+"""Characters that are read of a code or link."""
+
+
+def read_code(given: str) -> tuple[str, str | None]:
+    """The code, and the engine's address where the link was given that is printed with it."""
+    if "://" not in given:
+        return given, None
+    try:
+        parts = urlsplit(given.strip())
+    except ValueError:
+        parts = urlsplit("")
+    named, _, code = parts.fragment.partition("=")
+    if parts.scheme not in ("http", "https") or not parts.netloc or named != "pair" or not code:
+        raise click.UsageError("that link has no code in it: it ends in #pair=CODE")
+    return code, f"{parts.scheme}://{parts.netloc}"
 
 
 def _tell(url: str, signed_in: SignedIn, as_json: bool) -> None:

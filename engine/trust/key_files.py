@@ -40,8 +40,9 @@ OPENSSH_HINT = (
     "this is an OpenSSH-format private key, and PKCS#1 or PKCS#8 PEM is wanted; convert a copy of it with"
     " ssh-keygen -p -m PEM -f <key> (RSA only; it rewrites in place, so copy first)"
 )
+_OPENSSH = "OPENSSH PRIVATE KEY"
 _KINDS = {
-    "OPENSSH PRIVATE KEY": ("openssh", OPENSSH_HINT),
+    _OPENSSH: ("openssh", OPENSSH_HINT),
     "EC PRIVATE KEY": ("not_rsa", "this is not an RSA key but an EC one"),
     "DSA PRIVATE KEY": ("not_rsa", "this is not an RSA key but a DSA one"),
     "CERTIFICATE": ("certificate", "this is a certificate; take the key out with openssl x509 -pubkey -noout"),
@@ -73,6 +74,12 @@ class Block(NamedTuple):
 def load_public(data: bytes) -> tuple[RSAPublicKey, str]:
     """The one public key of a file, and its comment. Raises `KeyRefused`; size and weakness are not looked at."""
     text = _text(data)
+    if f"-----BEGIN {_OPENSSH}-----" in text:
+        raise KeyRefused(
+            "this is a private key; give the public one, which ssh-keygen wrote beside it under a name ending in .pub,"
+            " and show this one to nobody",
+            cause="private",
+        )
     if _MARK.search(text):
         return _public_of_block(_only_block(text)), ""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
