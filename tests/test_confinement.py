@@ -160,7 +160,7 @@ def test_no_volume_reaches_the_folder_of_jobs(place: Place, tmp_path: Path) -> N
     """Whoever could write there could run what they like as the engine's user."""
     shared = tmp_path / "shared"
     (shared / "job").mkdir(parents=True)
-    policy = place.policy(volume_roots=("/",), slurm=SlurmSettings(folder=shared))
+    policy = place.policy(volume_roots=("/",), own=(shared,))
     for source in (shared, shared / "job", tmp_path):
         with pytest.raises(InvalidRequest) as refused:
             place.confine(policy, volume=[f"{source}:/mnt"])

@@ -19,7 +19,10 @@ def read_volume(text: str, policy: Policy) -> Volume:
     source, destination, mode = [*text.split(":"), "ro"][:3] if text.count(":") in (1, 2) else ("", "", "")
     if not source.startswith("/") or mode not in ("ro", "rw"):
         raise ValueError("must be source:destination, source:destination:ro or source:destination:rw, absolute paths")
-    return Volume(_source(source, policy), _destination(destination), mode == "rw")
+    found = _source(source, policy)
+    if mode == "rw" and policy.holds_images(Path(found)):
+        raise ValueError("source must not hold images, or be among them, where it may be written: use :ro")
+    return Volume(found, _destination(destination), mode == "rw")
 
 
 def _source(text: str, policy: Policy) -> str:
