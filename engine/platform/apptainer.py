@@ -90,9 +90,10 @@ class Apptainer:
     def _launch(self, request: InstanceRequest) -> Child:
         folder = self._folder / request.identity
         files.make_private_dir(folder)
+        files.make_private_dir(folder / argv.EMPTY)
         files.write_private(folder / _WORDS, b"")
         with open(folder / _WORDS, "ab") as words:
-            start = argv.start_argv(self._calls.program, request, userns=self._userns)
+            start = argv.start_argv(self._calls.program, request, folder, userns=self._userns)
             return Child(start, self._calls.env | argv.variables(request), stderr=words)
 
     async def adopt(self, request: InstanceRequest, report: Report | None = None) -> Started:

@@ -50,6 +50,7 @@ class Volume(msgspec.Struct, frozen=True):
     source: str
     destination: str
     writable: bool
+    folder: bool = True
 
 
 class InstanceRequest(msgspec.Struct, frozen=True):

@@ -101,10 +101,11 @@ class Slurm:
     def _write(self, request: InstanceRequest, folder: Path, key: str) -> Path:
         """Everything the job needs, in files that are ours alone: of all this Slurm keeps no more than the script."""
         files.make_private_dir(folder)
+        files.make_private_dir(folder / argv.EMPTY)
         env = self._env | {"APPTAINER_CONFIGDIR": str(folder / "apptainer")} | argv.variables(request)
         plan = {
             "identity": request.identity,
-            "start": argv.start_argv(_RUNTIME, request, userns=self._userns, limits=False),
+            "start": argv.start_argv(_RUNTIME, request, folder, userns=self._userns, limits=False),
             "list": argv.list_argv(_RUNTIME),
             "exec": argv.exec_argv(_RUNTIME, request, userns=self._userns) if request.command else [],
             "stop": argv.stop_argv(_RUNTIME, request.identity, STOP_SECONDS),
