@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
+from engine.errors import InvalidRequest
+from engine.platform import binds
 from engine.platform.protocol import StartFailed
 from tests.containers import IMAGE, Place, living, place
 
@@ -39,7 +42,7 @@ def listing(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-async def start(place: Place, **fields: object) -> str:
+async def start(place: Place, kept: str = "", **fields: Any) -> str:
     """What its command wrote, empty where the start failed; nothing of it is left."""
     request = place.request(**fields)
     try:
@@ -47,7 +50,7 @@ async def start(place: Place, **fields: object) -> str:
     except StartFailed as failed:
         words = (place.home / "instances" / request.identity / "start.log").read_text().partition("FATAL")[2]
         await place.platform.undo(request.identity)
-        assert not living()
+        assert set(living()) <= {kept}
         return f"failed: {failed.refusal.detail} {words}"
     with trio.fail_after(60):
         await place.platform.wait_ended(request, started)
@@ -94,3 +97,108 @@ async def test_links_of_an_image_that_do_no_harm(place: Place) -> None:
     volumes = [f"{place.volumes}/a:/data", f"{place.volumes}/b:/w:rw"]
     assert await start(place, image=image, volume=volumes, command=["sh", "-c", script]) == "a\nb\n"
     assert listing(place.volumes) == ["a", "a/word", "b", "b/new", "b/word"]
+
+
+SWAPS = """
+while true; do
+  mv /out/in /out/kept && ln -s {target} /out/in
+  rm /out/in; mv /out/kept /out/in
+done
+"""
+"""What a container with a writable volume does to have another folder bound in the place of one that it may have."""
+
+
+async def test_a_container_that_swaps_a_source_for_a_link(place: Place) -> None:
+    """However often it is tried, no command runs in a container that has bound anything but what was checked: it is
+    what was asked for, or the start is refused and nothing of it stays."""
+    inside = place.volumes / "v" / "in"
+    inside.mkdir(parents=True)
+    (inside / "word").write_text("mine")
+    secret = place.home / "keys"
+    secret.mkdir()
+    (secret / "word").write_text("SECRET")
+    swapper = place.request(command=["sh", "-c", SWAPS.format(target=secret)], volume=[f"{place.volumes}/v:/out:rw"])
+    running = await place.platform.start(swapper)
+    seen = set()
+    for _ in range(12):
+        try:
+            volume = [f"{inside}:/in"]
+            seen.add(await start(place, command=["cat", "/in/word"], volume=volume, kept=swapper.identity))
+        except InvalidRequest as refused:
+            seen.add(str(refused.errors))
+    await place.platform.kill(swapper, running)
+    await place.platform.wait_ended(swapper, running)
+    assert not [said for said in seen if "SECRET" in said]
+
+
+@pytest.mark.parametrize("back", [True, False])
+async def test_a_source_that_is_a_link_while_the_runtime_binds(
+    place: Place, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """Swapped after the last look and before the runtime binds it, and even swapped back after: the command does not
+    run, and the refusal names the field."""
+    source, secret = place.volumes / "in", place.home / "keys"
+    for folder, word in ((source, "mine"), (secret, "SECRET")):
+        folder.mkdir()
+        (folder / "word").write_text(word)
+    request = place.request(command=["cat", "/in/word"], volume=[f"{source}:/in", f"{source}:/out:rw"])
+    moved = binds.moved
+
+    def swap(*arguments: Any) -> str:
+        why = moved(*arguments)
+        source.rename(place.volumes / "kept")
+        source.symlink_to(secret)
+        return why
+
+    differs = binds.differs
+
+    def swap_back(*arguments: Any) -> str:
+        if back:
+            source.unlink()
+            (place.volumes / "kept").rename(source)
+        return differs(*arguments)
+
+    monkeypatch.setattr(binds, "moved", swap)
+    monkeypatch.setattr(binds, "differs", swap_back)
+    with pytest.raises(StartFailed) as failed:
+        await place.platform.start(request)
+    assert isinstance(failed.value.refusal, InvalidRequest)
+    assert failed.value.refusal.errors == {"volume": binds.CHANGED}
+    await place.platform.undo(request.identity)
+    assert not living()
+    assert listing(secret) == ["word"]
+
+
+async def test_a_source_that_is_a_link_by_its_turn(place: Place) -> None:
+    """What was swapped while the start waited is refused before the runtime is asked."""
+    source = place.volumes / "in"
+    source.mkdir()
+    request = place.request(volume=[f"{source}:/in"])
+    source.rmdir()
+    source.symlink_to(place.home)
+    with pytest.raises(StartFailed, match="no longer what it was"):
+        await place.platform.start(request)
+    await place.platform.undo(request.identity)
+
+
+async def test_what_is_bound_is_compared(place: Place) -> None:
+    """Of a container that stands: another folder, none, or one that may be written although it must not, is seen; a
+    file, and a folder behind a link of the image, are right."""
+    for name in ("a", "b"):
+        (place.volumes / name).mkdir()
+    (place.volumes / "file").touch()
+    image = image_with(place, "kind", {"data": "/opt/deep", "loop": "/loop"})
+    volumes = [f"{place.volumes}/a:/data", f"{place.volumes}/b:/w:rw", f"{place.volumes}/file:/mnt/f"]
+    request = place.request(image=image, volume=volumes)
+    started = await place.platform.start(request)
+    a, b, pid = str(place.volumes / "a"), str(place.volumes / "b"), started.entry.pid
+    assert binds.differs(pid, [(a, "/data", False), (a, "/opt/../opt/deep", False), (b, "/w", True)]) == ""
+    for wrong in (
+        *((b, "/data", False), (a, "/gone", False), (a, "/loop", False), (b, "/w", False), (a, "/", False)),
+        (f"{place.volumes}/gone", "/data", False),
+    ):
+        assert binds.differs(pid, [wrong]) == binds.CHANGED, wrong
+    assert binds.differs(1, [(a, "/data", False)]) == binds.UNSEEN
+    await place.platform.stop(request, started)
+    await place.platform.wait_ended(request, started)
+    assert binds.differs(pid, [(a, "/data", False)]) == binds.CHANGED

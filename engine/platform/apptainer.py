@@ -13,7 +13,7 @@ import trio
 
 from engine import files
 from engine.errors import InstanceExists, RuntimeUnavailable
-from engine.platform import argv, processes
+from engine.platform import argv, binds, processes
 from engine.platform.calls import Calls
 from engine.platform.commands import Commands, exit_code
 from engine.platform.host import Host, check_limits, this_host
@@ -68,6 +68,7 @@ class Apptainer:
         if identity in await self._calls.list():
             raise StartFailed(InstanceExists("an instance of that name runs that this engine did not start"), 1)
         sizes = {path: _size(path) for path in self._calls.logs(identity)}
+        _refuse_if(binds.moved(argv.binds(request)), identity)
         self._launchers[identity] = self._launch(request)
         code = await self._launchers[identity].wait()
         del self._launchers[identity]
@@ -109,6 +110,7 @@ class Apptainer:
         since = processes.since(entry.pid) if entry else ""
         if entry is None or not since:
             raise StartFailed(RuntimeUnavailable("the instance was gone before it had started"), 1)
+        _refuse_if(binds.differs(entry.pid, argv.binds(request)), request.identity)
         begins = (sizes.get(entry.log_out_path, 0), sizes.get(entry.log_err_path, 0))
         started = Started(entry, since, begins, processes.session(entry.pid))
         if request.command:
@@ -224,6 +226,13 @@ def _launchers_of(identity: str) -> list[int]:
         for process in processes.own()
         if process.argv[1:3] == ("instance", "start") and process.argv[-1] == identity
     ]
+
+
+def _refuse_if(why: str, identity: str) -> None:
+    """Raises StartFailed, whereupon the start is undone."""
+    if why:
+        log.warning("instance_volume_refused", instance=identity, why=why)
+        raise StartFailed(refusal_of(why), 1)
 
 
 def _apart(pid: int, since: str) -> float:

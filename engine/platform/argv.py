@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.platform.binds import Bind
 from engine.platform.request import InstanceRequest, Volume
 
 ISOLATION = ("--containall", "--cleanenv", "--no-eval")
@@ -56,6 +57,11 @@ def stop_argv(program: str, identity: str, seconds: int) -> list[str]:
 def list_argv(program: str) -> list[str]:
     """Prints the user's instances as JSON."""
     return [program, "instance", "list", "--json"]
+
+
+def binds(request: InstanceRequest) -> list[Bind]:
+    """Its volumes, as what they are bound to is compared."""
+    return [(volume.source, volume.destination, volume.writable) for volume in request.volumes]
 
 
 def _limits(request: InstanceRequest) -> list[str]:
