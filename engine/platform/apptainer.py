@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 import structlog
@@ -33,6 +34,9 @@ CLEARED_WITHIN = 5.0
 BEGUN_WITHIN = 60.0
 """Seconds between an instance's beginning and that of the processes which serve it."""
 
+RUNTIME = ".apptainer"
+"""Where the runtime keeps its own where the user's home takes nothing. No instance can be named so."""
+
 _WORDS = "start.log"
 """What the runtime said of a start. It is there from the moment the runtime is asked."""
 
@@ -43,10 +47,13 @@ class Apptainer:
     def __init__(self, folder: Path, allow_root: Callable[[], bool], host: Callable[[], Host] = this_host) -> None:
         self._folder, self._allow_root, self._host = folder, allow_root, host
         self._userns = os.geteuid() == 0
-        self._calls = Calls()
-        self._commands = Commands(self._calls.env)
+        self._calls = Calls(folder / RUNTIME)
         self._launchers: dict[str, Child] = {}
         self._stops: dict[str, trio.Lock] = {}
+
+    @cached_property
+    def _commands(self) -> Commands:
+        return Commands(self._calls.env)
 
     def admit(self, request: InstanceRequest) -> None:
         """Raises RuntimeUnavailable, ResourcesUnavailable."""
