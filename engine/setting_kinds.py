@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,14 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`read` turns TOML's value or a text into ours or raises ValueError in words; `show` is its inverse, as text."""
+    """`read` turns TOML's value or a text into ours or raises ValueError in words; `show` is its inverse, as text.
+
+    `paths` gives the paths of the host that a value names: what a container may not reach is gathered by it.
+    """
 
     read: Callable[[Any], Any]
     show: Callable[[Any], str] = str
+    paths: Callable[[Any], Iterable[str]] | None = None
 
 
 def _integer(raw: object) -> int:
@@ -80,15 +84,15 @@ def names() -> Kind:
     return Kind(read)
 
 
-def lines() -> Kind:
-    """A text that may be of several lines, such as a PEM block."""
+def pem_or_path() -> Kind:
+    """A PEM block, which may be of several lines, or the path of a file that holds one."""
 
     def read(raw: object) -> str:
         if not isinstance(raw, str) or not raw.strip() or any(c < " " and c not in "\r\n\t" for c in raw.strip()):
             raise ValueError("a text is wanted")
         return raw.strip()
 
-    return Kind(read)
+    return Kind(read, paths=lambda value: () if "-----BEGIN" in value else (value,))
 
 
 def choice(*names: str) -> Kind:
@@ -114,7 +118,7 @@ def _store(raw: object) -> str:
 
 def store() -> Kind:
     """`sqlite`, or the address of a fleet's Redis or Valkey."""
-    return Kind(_store)
+    return Kind(_store, paths=lambda value: () if value == "sqlite" else read_address(value).paths())
 
 
 def folder_or(*names: str) -> Kind:
@@ -126,7 +130,7 @@ def folder_or(*names: str) -> Kind:
         except ValueError:
             raise ValueError(f"{', '.join(names)} or a path from / or ~ is wanted") from None
 
-    return Kind(read)
+    return Kind(read, paths=lambda value: () if value in names else (value,))
 
 
 def duration(low: int, high: int) -> Kind:
@@ -159,7 +163,7 @@ def _path(raw: object) -> Path:
 
 def path() -> Kind:
     """An absolute path; `~` is the home folder."""
-    return Kind(_path)
+    return Kind(_path, paths=lambda value: (str(value),))
 
 
 def _host(raw: object) -> str:
@@ -219,6 +223,12 @@ def several(one: Callable[[object], str]) -> Kind:
         return tuple(dict.fromkeys(one(item) for item in items))
 
     return Kind(read, ",".join)
+
+
+def folders() -> Kind:
+    """A list of absolute folders."""
+    texts = several(folder)
+    return Kind(texts.read, texts.show, paths=lambda value: value)
 
 
 def url() -> Kind:

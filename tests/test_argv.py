@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from engine.platform.request import Image, InstanceRequest, Volume
 
 CGROUPS = Host(cpus=4, memory=8 << 30, controllers=frozenset({"cpu", "memory"}), gpus=2)
 BARE = Host(cpus=4, memory=8 << 30, controllers=frozenset(), gpus=0)
+FOLDER = Path("/i")
 values = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 
 
@@ -32,7 +34,7 @@ def test_each_variable_arrives_as_one(env: dict[str, str]) -> None:
     env = {name: value.replace("\r\n", "") for name, value in env.items()}
     asked = request(env=tuple(f"{name}={value}" for name, value in env.items()), command=("id",))
     assert variables(asked) == {f"APPTAINERENV_{name}": value for name, value in env.items()}
-    for argv in (start_argv("apptainer", asked), exec_argv("apptainer", asked)):
+    for argv in (start_argv("apptainer", asked, FOLDER), exec_argv("apptainer", asked)):
         assert "--env" not in argv
 
 
@@ -46,19 +48,20 @@ def test_a_command_is_never_an_option(command: list[str]) -> None:
 def test_what_always_isolates() -> None:
     """Every vector that starts or enters a container carries the three options."""
     asked = request(command=("id",))
-    for argv in (start_argv("apptainer", asked), exec_argv("apptainer", asked)):
+    for argv in (start_argv("apptainer", asked, FOLDER), exec_argv("apptainer", asked)):
         assert {"--containall", "--cleanenv", "--no-eval"} <= set(argv[: argv.index("--")])
-    assert "--userns" in start_argv("apptainer", asked, userns=True)
+    assert "--userns" in start_argv("apptainer", asked, FOLDER, userns=True)
     assert stop_argv("apptainer", "name", 10)[-2:] == ["--", "name"]
 
 
 def test_the_whole_vector() -> None:
     """Limits, GPU, fakeroot, volumes and variables each as the runtime takes them, in its order."""
-    volumes = (Volume("/v/a b", "/data", False), Volume('/v/q"', "/q", True))
+    volumes = (Volume("/v/a b", "/data", False), Volume('/v/q"', "/q", True, folder=False))
     asked = request(cpu=1500, memory=64 << 20, gpu="all", fakeroot=True, env=("A=1",), volumes=volumes)
-    assert start_argv("/usr/bin/apptainer", asked) == [
+    assert start_argv("/usr/bin/apptainer", asked, FOLDER) == [
         *("/usr/bin/apptainer", "instance", "start", "--containall", "--cleanenv", "--no-eval", "--fakeroot"),
         *("--cpus", "1.500", "--memory", "67108864", "--nv"),
+        *("--mount", 'type=bind,"source=/i/empty","destination=/data/",ro'),
         *("--mount", 'type=bind,"source=/v/a b","destination=/data",ro'),
         *("--mount", 'type=bind,"source=/v/q""","destination=/q"'),
         *("--", "/images/box.sif", "name"),
@@ -74,7 +77,7 @@ def test_plain_http_is_for_this_host_alone() -> None:
         ("docker.io", False),
     ):
         asked = InstanceRequest("name", Image(f"docker://{registry}/x", registry))
-        assert ("--no-https" in start_argv("apptainer", asked)) == plain
+        assert ("--no-https" in start_argv("apptainer", asked, FOLDER)) == plain
 
 
 @pytest.mark.parametrize(("name", "value"), [("cpu", 500), ("memory", 64 << 20), ("gpu", 1), ("gpu", "all")])
@@ -98,9 +101,9 @@ def test_what_the_host_can_keep_is_passed_on() -> None:
     """With cgroups handed down and GPUs there, each limit is taken, and stands in the vector."""
     asked = request(cpu=4000, memory=8 << 30, gpu=2)
     check_limits(asked, CGROUPS)
-    argv = start_argv("apptainer", asked)
+    argv = start_argv("apptainer", asked, FOLDER)
     assert options(argv, "--cpus") == ["4.000"]
     assert options(argv, "--memory") == [str(8 << 30)]
     assert "--nv" in argv
-    assert not {"--cpus", "--memory"} & set(start_argv("apptainer", asked, limits=False))
+    assert not {"--cpus", "--memory"} & set(start_argv("apptainer", asked, FOLDER, limits=False))
     check_limits(request(), BARE)

@@ -160,7 +160,7 @@ def test_no_volume_reaches_the_folder_of_jobs(place: Place, tmp_path: Path) -> N
     """Whoever could write there could run what they like as the engine's user."""
     shared = tmp_path / "shared"
     (shared / "job").mkdir(parents=True)
-    policy = place.policy(volume_roots=("/",), slurm=SlurmSettings(folder=shared))
+    policy = place.policy(volume_roots=("/",), own=(shared,))
     for source in (shared, shared / "job", tmp_path):
         with pytest.raises(InvalidRequest) as refused:
             place.confine(policy, volume=[f"{source}:/mnt"])
@@ -209,6 +209,31 @@ def test_destinations_that_are_the_runtimes_own(place: Place, text: str) -> None
     """A volume hides nothing that confines the container."""
     with pytest.raises(InvalidRequest):
         place.confine(volume=[f"{place.roots}:{text}"])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("/v", "/v"), ("/v", "/v/root/x"), ("/v/x", "/v"), ("/v", "/v//x/"), ("/v/.", "/v/x"), ("//v", "/v/x")),
+        ("/v/", "/./v/a/b"),
+    ],
+)
+def test_no_destination_inside_another(place: Place, one: str, other: str) -> None:
+    """In no order and no spelling: the runtime would make the inner one on the host, and follow links there."""
+    for pair in ((one, other), (other, one)):
+        with pytest.raises(InvalidRequest, match="inside another") as refused:
+            place.confine(volume=[f"{place.roots}/x:{destination}" for destination in pair])
+        assert list(refused.value.errors) == ["volume"]
+    assert len(place.confine(volume=[f"{place.roots}/x:/v", f"{place.roots}/x:/v2"]).volumes) == 2
+
+
+@pytest.mark.parametrize("before", ["/var/lib", "/usr/local/var", "/opt/a"])
+@pytest.mark.parametrize("runtime", ["apptainer", "singularity"])
+def test_no_destination_where_containers_are_put_together(place: Place, before: str, runtime: str) -> None:
+    """There the runtime takes it for a path of the host, and a link of the image leads it anywhere."""
+    for end in ("", "/final/evil/etc", "2"):
+        with pytest.raises(InvalidRequest, match="puts containers together"):
+            place.confine(volume=[f"{place.roots}:{before}/{runtime}/mnt/session{end}"])
 
 
 def test_fakeroot_wants_the_setting(place: Place) -> None:

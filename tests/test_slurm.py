@@ -181,6 +181,31 @@ async def test_what_may_be_asked_for(place: Place, at_cluster: Cluster) -> None:
         await at.until("stopped", name)
 
 
+async def test_a_source_that_became_a_link_in_the_queue(
+    place: Place, at_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node looks again before anything runs: the start fails, what the link leads to is in no container."""
+    monkeypatch.setattr(lives, "QUEUE_HELD", 1.0)
+    source, name = place.volumes / "in", new_name()
+    source.mkdir()
+    (place.home / "secret").mkdir()
+    at_cluster.drain()
+    async with doors(place) as at:
+        command = ["sh", "-c", "echo ran"]
+        assert (await at.start(identity=name, command=command, volume=[f"{source}:/in"])).status == 202
+        source.rename(place.volumes / "kept")
+        source.symlink_to(place.home / "secret")
+        at_cluster.resume()
+        await at.until("failed", name)
+        assert "no longer what it was" in (await at.show(name))["failure"]
+        assert (await at.ask("GET", f"{name}/log/")).status == 404
+        source.unlink()
+        (place.volumes / "kept").rename(source)
+        await at.start(identity=name, command=command, volume=[f"{source}:/in"])
+        await at.until("stopped", name)
+        assert (await at.ask("GET", f"{name}/log/")).body == b"ran\n"
+
+
 async def test_queued_over_a_restart(place: Place, at_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the node is drained a start is queued and Slurm's reason shown; engine restarted, node back: it runs."""
     monkeypatch.setattr(lives, "QUEUE_HELD", 1.0)

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 import structlog
@@ -13,7 +14,7 @@ import trio
 
 from engine import files
 from engine.errors import InstanceExists, RuntimeUnavailable
-from engine.platform import argv, processes
+from engine.platform import argv, binds, processes
 from engine.platform.calls import Calls
 from engine.platform.commands import Commands, exit_code
 from engine.platform.host import Host, check_limits, this_host
@@ -33,6 +34,9 @@ CLEARED_WITHIN = 5.0
 BEGUN_WITHIN = 60.0
 """Seconds between an instance's beginning and that of the processes which serve it."""
 
+RUNTIME = ".apptainer"
+"""Where the runtime keeps its own where the user's home takes nothing. No instance can be named so."""
+
 _WORDS = "start.log"
 """What the runtime said of a start. It is there from the moment the runtime is asked."""
 
@@ -43,10 +47,13 @@ class Apptainer:
     def __init__(self, folder: Path, allow_root: Callable[[], bool], host: Callable[[], Host] = this_host) -> None:
         self._folder, self._allow_root, self._host = folder, allow_root, host
         self._userns = os.geteuid() == 0
-        self._calls = Calls()
-        self._commands = Commands(self._calls.env)
+        self._calls = Calls(folder / RUNTIME)
         self._launchers: dict[str, Child] = {}
         self._stops: dict[str, trio.Lock] = {}
+
+    @cached_property
+    def _commands(self) -> Commands:
+        return Commands(self._calls.env)
 
     def admit(self, request: InstanceRequest) -> None:
         """Raises RuntimeUnavailable, ResourcesUnavailable."""
@@ -68,6 +75,7 @@ class Apptainer:
         if identity in await self._calls.list():
             raise StartFailed(InstanceExists("an instance of that name runs that this engine did not start"), 1)
         sizes = {path: _size(path) for path in self._calls.logs(identity)}
+        _refuse_if(binds.moved(argv.binds(request)), identity)
         self._launchers[identity] = self._launch(request)
         code = await self._launchers[identity].wait()
         del self._launchers[identity]
@@ -90,9 +98,10 @@ class Apptainer:
     def _launch(self, request: InstanceRequest) -> Child:
         folder = self._folder / request.identity
         files.make_private_dir(folder)
+        files.make_private_dir(folder / argv.EMPTY)
         files.write_private(folder / _WORDS, b"")
         with open(folder / _WORDS, "ab") as words:
-            start = argv.start_argv(self._calls.program, request, userns=self._userns)
+            start = argv.start_argv(self._calls.program, request, folder, userns=self._userns)
             return Child(start, self._calls.env | argv.variables(request), stderr=words)
 
     async def adopt(self, request: InstanceRequest, report: Report | None = None) -> Started:
@@ -108,6 +117,7 @@ class Apptainer:
         since = processes.since(entry.pid) if entry else ""
         if entry is None or not since:
             raise StartFailed(RuntimeUnavailable("the instance was gone before it had started"), 1)
+        _refuse_if(binds.differs(entry.pid, argv.binds(request)), request.identity)
         begins = (sizes.get(entry.log_out_path, 0), sizes.get(entry.log_err_path, 0))
         started = Started(entry, since, begins, processes.session(entry.pid))
         if request.command:
@@ -223,6 +233,13 @@ def _launchers_of(identity: str) -> list[int]:
         for process in processes.own()
         if process.argv[1:3] == ("instance", "start") and process.argv[-1] == identity
     ]
+
+
+def _refuse_if(why: str, identity: str) -> None:
+    """Raises StartFailed, whereupon the start is undone."""
+    if why:
+        log.warning("instance_volume_refused", instance=identity, why=why)
+        raise StartFailed(refusal_of(why), 1)
 
 
 def _apart(pid: int, since: str) -> float:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from engine.platform.binds import Bind
 from engine.platform.request import InstanceRequest, Volume
 
 ISOLATION = ("--containall", "--cleanenv", "--no-eval")
 """No home, no host environment, own processes; and no evaluation of what a variable or a command holds."""
 
 
-def start_argv(program: str, request: InstanceRequest, *, userns: bool = False, limits: bool = True) -> list[str]:
-    """Starts the instance. Without `limits` somebody else enforces them, such as Slurm."""
+EMPTY = "empty"
+"""Name of the folder that lies beneath each volume, in the folder of the instance."""
+
+
+def start_argv(
+    program: str, request: InstanceRequest, folder: Path, *, userns: bool = False, limits: bool = True
+) -> list[str]:
+    """Starts the instance, whose own folder holds an empty one, `EMPTY`, where there are volumes.
+
+    Without `limits` somebody else enforces them, such as Slurm.
+    """
     return [
         *(program, "instance", "start", *ISOLATION),
         *(["--userns"] if userns else []),
@@ -17,7 +29,7 @@ def start_argv(program: str, request: InstanceRequest, *, userns: bool = False, 
         *(_limits(request) if limits else []),
         *(["--nv"] if request.gpu else []),
         *_plain_http(request),
-        *(option for volume in request.volumes for option in ("--mount", _mount(volume))),
+        *(option for volume in request.volumes for option in _mounts(volume, folder / EMPTY)),
         *("--", request.image.name, request.identity),
     ]
 
@@ -47,6 +59,11 @@ def list_argv(program: str) -> list[str]:
     return [program, "instance", "list", "--json"]
 
 
+def binds(request: InstanceRequest) -> list[Bind]:
+    """Its volumes, as what they are bound to is compared."""
+    return [(volume.source, volume.destination, volume.writable) for volume in request.volumes]
+
+
 def _limits(request: InstanceRequest) -> list[str]:
     cpu = ["--cpus", f"{request.cpu / 1000:.3f}"] if request.cpu is not None else []
     return cpu + (["--memory", str(request.memory)] if request.memory is not None else [])
@@ -58,9 +75,22 @@ def _plain_http(request: InstanceRequest) -> list[str]:
     return ["--no-https"] if host in ("localhost", "127.0.0.1") else []
 
 
-def _mount(volume: Volume) -> str:
-    source, destination = _csv(f"source={volume.source}"), _csv(f"destination={volume.destination}")
-    return f"type=bind,{source},{destination}" + ("" if volume.writable else ",ro")
+def _mounts(volume: Volume, empty: Path) -> list[str]:
+    """A folder is bound over an empty one of ours.
+
+    What is missing of any destination the runtime makes on the host, in the source of the first bind that it finds
+    above, and follows every link that lies there. An image can lead it below a volume by a link of its own, whatever
+    the destinations say; so the first bind is of a folder that has no links. The slash at the end keeps the runtime
+    from taking the two for one.
+    """
+    beneath = [_mount(str(empty), volume.destination + "/", writable=False)] if volume.folder else []
+    mounts = [*beneath, _mount(volume.source, volume.destination, writable=volume.writable)]
+    return [word for mount in mounts for word in ("--mount", mount)]
+
+
+def _mount(source: str, destination: str, *, writable: bool) -> str:
+    source, destination = _csv(f"source={source}"), _csv(f"destination={destination}")
+    return f"type=bind,{source},{destination}" + ("" if writable else ",ro")
 
 
 def _csv(text: str) -> str:

@@ -6,6 +6,8 @@ import os
 import pwd
 import shutil
 import socket
+import tempfile
+from functools import cached_property
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -14,6 +16,7 @@ import structlog
 import trio
 
 from engine.errors import RuntimeUnavailable
+from engine.files import make_private_dir
 from engine.platform.argv import list_argv
 from engine.platform.protocol import Entry
 
@@ -27,11 +30,34 @@ class _Listing(msgspec.Struct):
 
 
 class Calls:
-    """The runtime as the engine's own user has it."""
+    """The runtime as the engine's own user has it.
 
-    def __init__(self) -> None:
+    `folder` is where the runtime keeps what it knows of instances where the user's home takes nothing; None where
+    whoever calls says so himself.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
         self.user = pwd.getpwuid(os.geteuid())
-        self.env = _environment(self.user)
+        self._folder = folder
+
+    @cached_property
+    def config(self) -> Path:
+        """The runtime's own folder. Asked for late: an engine that starts no instance needs no home.
+
+        Once one of ours is there it stays the one: instances are found where they were begun.
+        """
+        usual = Path(self.user.pw_dir) / ".apptainer"
+        if self._folder is None or (not self._folder.exists() and takes_files(usual)):
+            return usual
+        make_private_dir(self._folder)
+        log.info("runtime_folder", folder=str(self._folder), why=f"{self.user.pw_dir} takes no files")
+        return self._folder
+
+    @cached_property
+    def env(self) -> dict[str, str]:
+        """The environment of every call."""
+        own = {"APPTAINER_CONFIGDIR": str(self._folder)} if self.config == self._folder else {}
+        return _environment(self.user) | own
 
     @property
     def program(self) -> str:
@@ -58,12 +84,24 @@ class Calls:
 
     def logs(self, identity: str) -> tuple[str, str]:
         """Where the runtime will keep the logs, out and err; its list says for certain once the instance runs."""
-        folder = f"{self.user.pw_dir}/.apptainer/instances/logs/{socket.gethostname()}/{self.user.pw_name}"
+        folder = f"{self.config}/instances/logs/{socket.gethostname()}/{self.user.pw_name}"
         return f"{folder}/{identity}.out", f"{folder}/{identity}.err"
 
     def title(self, identity: str) -> str:
         """What the process that minds an instance calls itself, listed or not."""
         return f"Apptainer instance: {self.user.pw_name} [{identity}]"
+
+
+def takes_files(folder: Path) -> bool:
+    """Whether a file can be made in it, or in the folder that it would be made in: there may be none, no right to
+    write, or no room."""
+    try:
+        with tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent) as file:
+            file.write(b"-")
+            file.flush()
+    except OSError:
+        return False
+    return True
 
 
 def _environment(user: pwd.struct_passwd) -> dict[str, str]:

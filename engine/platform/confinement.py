@@ -14,7 +14,7 @@ from engine.errors import ImageNotFound, InvalidRequest
 from engine.platform.images import read_image
 from engine.platform.quantities import read_cpu, read_gpu, read_memory
 from engine.platform.request import InstanceFields, InstanceRequest, Policy, Volume
-from engine.platform.volumes import read_volume
+from engine.platform.volumes import check_apart, read_volume
 from engine.settings import TABLE
 
 T = TypeVar("T")
@@ -126,8 +126,7 @@ def _volumes(items: list[str], policy: Policy) -> tuple[Volume, ...]:
     if len(items) > MOST_ITEMS:
         raise ValueError(f"must have at most {MOST_ITEMS} items")
     volumes = tuple(read_volume(item, policy) for item in items)
-    if len({volume.destination for volume in volumes}) != len(volumes):
-        raise ValueError("must name each destination once")
+    check_apart(volumes)
     return volumes
 
 

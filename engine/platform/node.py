@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -59,9 +60,7 @@ def run(folder: str, plan: Plan) -> int:
         plan[name][:1] = [program] * len(plan[name][:1])
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: told.append(1))
-    with open(os.path.join(folder, WORDS), "ab") as words:
-        code = _call(plan["start"], env, words).returncode
-    entry = _listed(plan, env) if code == 0 else None
+    code, entry = _start(folder, plan, env)
     if entry is None:
         _write(folder, FAILED, str(code))
         _clear(0)
@@ -73,6 +72,20 @@ def run(folder: str, plan: Plan) -> int:
     _clear(CLEARED_WITHIN)
     _write(folder, ENDED, "")
     return 0
+
+
+def _start(folder: str, plan: Plan, env: dict[str, str]) -> tuple[int, Any]:
+    """The runtime's exit code, and its entry where the instance runs and has bound what was checked."""
+    binds = runpy.run_path(os.path.join(folder, "binds.py"))
+    with open(os.path.join(folder, WORDS), "ab") as words:
+        # It was checked before the job was queued: the queue is time enough to lay a link there.
+        why = binds["moved"](plan["binds"])
+        code = 1 if why else _call(plan["start"], env, words).returncode
+        entry = _listed(plan, env) if code == 0 else None
+        if entry is not None:
+            why = binds["differs"](entry["pid"], plan["binds"])
+        words.write(why.encode())
+    return (1, None) if why else (code, entry)
 
 
 def allotted(environ: Any) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from engine.platform.own_paths import own_paths
 from engine.platform.paths import overlap
 from engine.settings import Settings, SlurmSettings
 
@@ -49,6 +50,7 @@ class Volume(msgspec.Struct, frozen=True):
     source: str
     destination: str
     writable: bool
+    folder: bool = True
 
 
 class InstanceRequest(msgspec.Struct, frozen=True):
@@ -73,7 +75,8 @@ class InstanceRequest(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Where images and volumes may come from. `home` is the engine's folder, out of reach of every container.
+    """Where images and volumes may come from. `home` is the engine's folder, out of reach of every container, as is
+    all of `own`, which holds it too.
 
     `slurm` is what jobs are given and what of it may be asked for; None where the platform is no cluster.
     """
@@ -84,14 +87,19 @@ class Policy(msgspec.Struct, frozen=True):
     volume_roots: tuple[str, ...] = ()
     allow_fakeroot: bool = False
     slurm: SlurmSettings | None = None
+    own: tuple[Path, ...] = ()
 
     @classmethod
     def of(cls, home: Path, settings: Settings) -> Policy:
         """What these settings allow, at an engine whose folder is `home`."""
         roots = (settings.image_folders, settings.registries, settings.volume_roots)
-        return cls(home, *roots, settings.allow_fakeroot, settings.slurm if settings.platform == "slurm" else None)
+        slurm = settings.slurm if settings.platform == "slurm" else None
+        return cls(home, *roots, settings.allow_fakeroot, slurm, own_paths(home, settings))
 
     def closes(self, path: Path) -> bool:
-        """Whether a resolved path is, is in, or holds a folder of the engine's own."""
-        own = [self.home] + ([self.slurm.folder] if self.slurm and self.slurm.folder else [])
-        return any(overlap(path, folder.resolve()) for folder in own)
+        """Whether a resolved path is, is in, or holds something of the engine's own."""
+        return any(overlap(path, own) for own in (self.home.resolve(), *self.own))
+
+    def holds_images(self, path: Path) -> bool:
+        """Whether a resolved path is, is in, or holds a folder that images are taken from."""
+        return any(overlap(path, Path(folder).resolve()) for folder in self.image_folders)

@@ -16,7 +16,7 @@ import trio
 
 from engine import files
 from engine.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.platform import argv, node, watcher
+from engine.platform import argv, binds, node, watcher
 from engine.platform.calls import PATH, Calls
 from engine.platform.commands import exit_code
 from engine.platform.jobs import Job, Jobs, Unsure
@@ -42,7 +42,7 @@ UNDONE_WITHIN = 10.0
 """Seconds until a start that can't be undone is left for a later try."""
 
 _KEY, _SCRIPT, _SUBMITTED, _OUTPUT = "key", "job.sh", "submit.log", "job.log"
-_NODE, _WATCHER = Path(node.__file__), Path(watcher.__file__)
+_NODE, _WATCHER, _BINDS = Path(node.__file__), Path(watcher.__file__), Path(binds.__file__)
 _RUNTIME = "apptainer"
 """As the node's own PATH has it."""
 
@@ -101,17 +101,19 @@ class Slurm:
     def _write(self, request: InstanceRequest, folder: Path, key: str) -> Path:
         """Everything the job needs, in files that are ours alone: of all this Slurm keeps no more than the script."""
         files.make_private_dir(folder)
+        files.make_private_dir(folder / argv.EMPTY)
         env = self._env | {"APPTAINER_CONFIGDIR": str(folder / "apptainer")} | argv.variables(request)
         plan = {
             "identity": request.identity,
-            "start": argv.start_argv(_RUNTIME, request, userns=self._userns, limits=False),
+            "start": argv.start_argv(_RUNTIME, request, folder, userns=self._userns, limits=False),
             "list": argv.list_argv(_RUNTIME),
             "exec": argv.exec_argv(_RUNTIME, request, userns=self._userns) if request.command else [],
             "stop": argv.stop_argv(_RUNTIME, request.identity, STOP_SECONDS),
             "env": env,
+            "binds": argv.binds(request),
         }
         files.write_private(folder / node.PLAN, msgspec.json.encode(plan))
-        for program in (_NODE, _WATCHER):
+        for program in (_NODE, _WATCHER, _BINDS):
             files.write_private(folder / program.name, program.read_bytes())
         run = shlex.join(["exec", "python3", "-I", "-S", str(folder / _NODE.name), str(folder)])
         files.write_private(folder / _SCRIPT, f"#!/bin/sh\nPATH={PATH}\nexport PATH\n{run}\n".encode())

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import posixpath
+import re
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
-from engine.platform.paths import resolve_under
+from engine.platform.paths import overlap, resolve_under
 from engine.platform.request import Policy, Volume
 
 _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/run", "/etc")))
 _RUNTIMES_OWN = ("/", "/proc", "/sys", "/dev", "/.singularity.d")
+_SESSION = re.compile("/(apptainer|singularity)/mnt/session")
+"""Where the runtime puts a container together. A destination there it takes for a path of the host, links and all."""
 
 
 def read_volume(text: str, policy: Policy) -> Volume:
@@ -19,7 +24,20 @@ def read_volume(text: str, policy: Policy) -> Volume:
     source, destination, mode = [*text.split(":"), "ro"][:3] if text.count(":") in (1, 2) else ("", "", "")
     if not source.startswith("/") or mode not in ("ro", "rw"):
         raise ValueError("must be source:destination, source:destination:ro or source:destination:rw, absolute paths")
-    return Volume(_source(source, policy), _destination(destination), mode == "rw")
+    found = _source(source, policy)
+    if mode == "rw" and policy.holds_images(Path(found)):
+        raise ValueError("source must not hold images, or be among them, where it may be written: use :ro")
+    return Volume(found, _destination(destination), mode == "rw", Path(found).is_dir())
+
+
+def check_apart(volumes: Sequence[Volume]) -> None:
+    """Raises ValueError where one destination is another one, or inside it.
+
+    The runtime makes what is missing of the inner one in the outer one's folder on the host, and follows links there.
+    """
+    for one, other in combinations(volumes, 2):
+        if overlap(Path(one.destination), Path(other.destination)):
+            raise ValueError("must name each destination once, and none inside another: " + other.destination)
 
 
 def _source(text: str, policy: Policy) -> str:
@@ -40,4 +58,6 @@ def _destination(text: str) -> str:
     path = "/" + path.lstrip("/")
     if any(path == own or (own != "/" and path.startswith(own + "/")) for own in _RUNTIMES_OWN):
         raise ValueError("destination must not be the container's root, /proc, /sys, /dev or /.singularity.d")
+    if _SESSION.search(path):
+        raise ValueError("destination must not be where the runtime puts containers together")
     return path

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from engine.errors import ImageNotFound, InstanceExists, Refusal, ResourcesUnavailable, RuntimeUnavailable
+from engine.errors import (
+    ImageNotFound,
+    InstanceExists,
+    InvalidRequest,
+    Refusal,
+    ResourcesUnavailable,
+    RuntimeUnavailable,
+)
+from engine.platform import binds
 
 _NO_IMAGE = ("Unable to handle", "could not open image", "image format not recognized")
 _CONVERTING = ("Extracting OCI image", "Inserting Apptainer", "Creating SIF")
@@ -11,6 +19,10 @@ _FETCHING = ("Fetching", "Copying", "Converting OCI blobs", "Starting build", "D
 
 def refusal_of(words: str) -> Refusal:
     """Why a start failed."""
+    if binds.CHANGED in words:
+        return InvalidRequest({"volume": binds.CHANGED})
+    if binds.UNSEEN in words:
+        return RuntimeUnavailable(f"{binds.UNSEEN}: volumes want an Apptainer that is not installed setuid")
     if "already exists" in words:
         return InstanceExists("an instance of that name runs already")
     if "cgroup" in words.partition("FATAL")[2]:

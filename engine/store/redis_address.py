@@ -58,6 +58,11 @@ class RedisAddress(NamedTuple):
         scheme, _, rest = self.url.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}"
 
+    def paths(self) -> tuple[str, ...]:
+        """The files of this host that it names: the server's socket, the PEM files of TLS."""
+        socket = unquote(urlsplit(self.url).path) if self.url.startswith("unix:") else None
+        return tuple(path for path in (socket, *(self.tls or ())) if path)
+
 
 def is_redis(store: str) -> bool:
     """Whether the setting `store` names a fleet's store, whatever else may be wrong with it."""

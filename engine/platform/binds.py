@@ -1,0 +1,102 @@
+"""Whether a container has bound what was checked. Standard library only, Python 3.9 on: a job's node runs it too.
+
+The runtime binds a source by its path, a while after the path was checked: whoever may write above the source can lay a
+link there meanwhile. So once a container stands, and before its command runs, what each destination holds is compared
+with what the source is when no link is followed. It can't be bound by descriptor instead: the runtime mounts in
+namespaces of its own, where the kernel neither shows an ordinary user our descriptors nor binds what they hold.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+
+Bind = tuple[str, str, bool]
+"""Source, destination, and whether it may be written."""
+
+CHANGED = "the source of a volume is no longer what it was when it was checked"
+UNSEEN = "what the volumes are bound to can't be seen on this host"
+"""Words for people, which name no path of the host."""
+
+MOST_LINKS = 40
+
+
+def moved(binds: Iterable[Bind]) -> str:
+    """Why these must not be bound: empty where each source is there and behind no link."""
+    for source, _, _ in binds:
+        try:
+            os.close(_open_source(source))
+        except OSError:
+            return CHANGED
+    return ""
+
+
+def differs(pid: int, binds: Iterable[Bind]) -> str:
+    """Why the container of that process must not go on: empty where it has bound each source as was asked."""
+    binds = list(binds)
+    if not binds:
+        return ""
+    try:
+        root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY)
+    except OSError as error:
+        # Of a setuid installation the kernel shows an ordinary user nothing: what can't be compared doesn't run.
+        return UNSEEN if isinstance(error, PermissionError) else CHANGED
+    try:
+        return "" if all(_same(root, bind) for bind in binds) else CHANGED
+    finally:
+        os.close(root)
+
+
+def _same(root: int, bind: Bind) -> bool:
+    source, destination, writable = bind
+    try:
+        wanted, bound = _open_source(source), _open_inside(root, destination)
+    except OSError:
+        return False
+    try:
+        # A runtime that can't make a bind read-only warns, and goes on.
+        kept = writable or bool(os.fstatvfs(bound).f_flag & os.ST_RDONLY)
+        return kept and os.path.samestat(os.fstat(wanted), os.fstat(bound))
+    finally:
+        os.close(wanted)
+        os.close(bound)
+
+
+def _open_source(path: str) -> int:
+    """Raises OSError where there is none, or a link is on the way."""
+    fd = os.open(path, os.O_PATH)
+    if os.readlink(f"/proc/self/fd/{fd}") == path:
+        return fd
+    os.close(fd)
+    raise OSError("a link leads elsewhere")
+
+
+def _open_inside(root: int, path: str) -> int:
+    """What the path is to a process whose root that is: no link leads out. Raises OSError."""
+    fds, left, links = [os.dup(root)], path.split("/")[::-1], 0
+    try:
+        while left:
+            step = left.pop()
+            if step == "..":
+                if len(fds) > 1:
+                    os.close(fds.pop())
+            elif step not in ("", "."):
+                fds.append(os.open(step, os.O_PATH | os.O_NOFOLLOW, dir_fd=fds[-1]))
+                if stat.S_ISLNK(os.fstat(fds[-1]).st_mode):
+                    links += 1
+                    left += _target(fds, links).split("/")[::-1]
+        return os.dup(fds[-1])
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _target(fds: list[int], links: int) -> str:
+    """Where the link that is last leads, which is taken away; the root alone is left where that is an absolute path."""
+    if links > MOST_LINKS:
+        raise OSError("a loop of links")
+    target = os.readlink("", dir_fd=fds[-1])
+    for _ in range(len(fds) - 1 if target.startswith("/") else 1):
+        os.close(fds.pop())
+    return target
