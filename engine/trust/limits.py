@@ -44,6 +44,9 @@ class Limit(Protocol):
     async def give_back(self, address: str) -> None:
         """The try counted last was none."""
 
+    def shut(self, address: str) -> TooManyRequests | None:
+        """What `take` would raise now, as far as this engine knows without asking anybody."""
+
 
 class Shared(Protocol):
     """What a service needs of the fleet where it is one engine's of several."""
@@ -97,6 +100,14 @@ class FailureLimit:
         else:
             self._failures.pop(source, None)
 
+    def shut(self, address: str) -> TooManyRequests | None:
+        """The refusal that `check` raises."""
+        try:
+            self.check(address)
+        except TooManyRequests as refused:
+            return refused
+        return None
+
     async def take(self, address: str) -> None:
         """`check` and `count`, with nothing between them."""
         self.check(address)
@@ -105,3 +116,25 @@ class FailureLimit:
     async def give_back(self, address: str) -> None:
         """`uncount`."""
         self.uncount(address)
+
+
+class Tried:
+    """Which challenges a source has answered wrongly, the last `MOST` of them. One that is forgotten is tried again.
+
+    Another source's wrong answer to a challenge harms nobody, so each has its own.
+    """
+
+    MOST = 16_384
+
+    def __init__(self) -> None:
+        self._tried: dict[tuple[str, bytes], None] = {}
+
+    def add(self, address: str, digest: bytes) -> None:
+        """This challenge was answered wrongly from there."""
+        if len(self._tried) >= self.MOST:
+            del self._tried[next(iter(self._tried))]
+        self._tried[source_of(address), digest] = None
+
+    def has(self, address: str, digest: bytes) -> bool:
+        """Whether it was."""
+        return (source_of(address), digest) in self._tried
