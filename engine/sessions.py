@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Literal
 
 from engine.clock import Clock
@@ -74,21 +74,21 @@ class Sessions:
 
         Raises SignatureRefused, TooManyRequests, StoreUnavailable.
 
-        An address past its limit is refused before anything is checked, unless it answers a challenge for the first
-        time: a correct signature comes with a fresh one, and is never refused for what others behind its address do.
+        An address past its limit is refused before anything is checked, unless it answers a challenge as never before:
+        a correct signature comes with a fresh one, and is never refused for what others behind its address do.
         """
         await self._hear_of_keys()
-        challenge = None
+        challenge, answer = None, (signature, algorithm, identity)
         try:
             challenge = self._challenges.read(nonce)
-            self._refuse_tried(challenge, origin)
+            self._refuse_tried(challenge, answer, origin)
             made = decode_signature(signature)
             signed = Signed(whose(challenge, identity), algorithm, nonce.encode("ascii"), made)
             key = await self._signer(signed, origin)
             return await self._start_by_key(challenge, key, lifetime, origin)
         except SignatureRefused as refused:
             if challenge is not None:
-                self._tried.add(origin.address or "", challenge.digest)
+                self._tried.add(origin.address or "", challenge.digest, answer)
             await self._count_failure(refused.cause, origin)
             raise
 
@@ -101,9 +101,9 @@ class Sessions:
             self._runtime.records.surplus("session", "start", origin)
             raise
 
-    def _refuse_tried(self, challenge: Challenge, origin: Origin) -> None:
+    def _refuse_tried(self, challenge: Challenge, answer: Hashable, origin: Origin) -> None:
         shut = self._failures.shut(origin.address or "")
-        if shut is not None and self._tried.has(origin.address or "", challenge.digest):
+        if shut is not None and self._tried.has(origin.address or "", challenge.digest, answer):
             self._runtime.records.surplus("session", "start", origin)
             raise shut
 

@@ -198,12 +198,24 @@ async def test_past_the_limit_nothing_is_checked(
         (await nonce_for(browser, one), {"identity": one}),
     ):
         assert (await browser.post("/api/auth/verify/", signed(nonce, key()) | more)).status == 200
-    fresh = signed(await nonce_for(browser), key("stranger"))
+    fresh = await nonce_for(browser)
     checks.made = 0
-    assert [(await browser.post("/api/auth/verify/", fresh)).status for _ in range(20)] == [429] * 20
-    assert checks.made <= len(engine.keys.entries())
+    for turn in range(40):
+        wrong = signed(fresh, key(("stranger", "two", "three", "four", "five")[turn % 5]))
+        assert (await browser.post("/api/auth/verify/", wrong)).status == 429
+    assert checks.made <= 3 * len(engine.keys.entries()), "three different answers to a fresh challenge are looked at"
     elsewhere = Browser(browser.front, address="192.0.2.7")
-    assert (await elsewhere.post("/api/auth/verify/", fresh)).status == 401, "another's wrong answer burns nothing"
+    assert (await elsewhere.post("/api/auth/verify/", wrong)).status == 401, "another's wrong answers burn nothing"
+    assert (await elsewhere.post("/api/auth/verify/", signed(fresh, key()))).status == 200
+
+
+async def test_a_correct_signature_may_follow_a_wrong_one(browser: Browser) -> None:
+    """Past the limit too, on the same challenge: a wrong try does not burn it."""
+    nonce = await nonce_for(browser)
+    wrong = signed(nonce, key("stranger"))
+    statuses = [(await browser.post("/api/auth/verify/", wrong)).status for _ in range(70)]
+    assert statuses == [401] * 60 + [429] * 10
+    assert (await browser.post("/api/auth/verify/", signed(nonce, key()))).status == 200
 
 
 async def test_a_named_key_alone_is_tried(browser: Browser, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

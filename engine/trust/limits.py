@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from engine.clock import Clock
@@ -121,20 +121,25 @@ class FailureLimit:
 class Tried:
     """Which challenges a source has answered wrongly, the last `MOST` of them. One that is forgotten is tried again.
 
-    Another source's wrong answer to a challenge harms nobody, so each has its own.
+    The same answer again is known to be wrong, and after `ANSWERS` different ones no further is worth a look. Another
+    source's wrong answers to a challenge harm nobody, so each has its own.
     """
 
-    MOST = 16_384
+    MOST, ANSWERS = 16_384, 3
 
     def __init__(self) -> None:
-        self._tried: dict[tuple[str, bytes], None] = {}
+        self._tried: dict[tuple[str, bytes], tuple[int, ...]] = {}
 
-    def add(self, address: str, digest: bytes) -> None:
+    def add(self, address: str, digest: bytes, answer: Hashable) -> None:
         """This challenge was answered wrongly from there."""
-        if len(self._tried) >= self.MOST:
+        key = (source_of(address), digest)
+        told = self._tried.get(key, ())
+        if not told and len(self._tried) >= self.MOST:
             del self._tried[next(iter(self._tried))]
-        self._tried[source_of(address), digest] = None
+        if hash(answer) not in told:
+            self._tried[key] = (*told, hash(answer))[-self.ANSWERS :]
 
-    def has(self, address: str, digest: bytes) -> bool:
-        """Whether it was."""
-        return (source_of(address), digest) in self._tried
+    def has(self, address: str, digest: bytes, answer: Hashable) -> bool:
+        """Whether this answer to it is one too many."""
+        told = self._tried.get((source_of(address), digest), ())
+        return len(told) >= self.ANSWERS or hash(answer) in told
