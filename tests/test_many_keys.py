@@ -114,9 +114,14 @@ def _is_weak(line: bytes) -> bool:
     return read.key is not None and read.key.weakness() is not None
 
 
-def test_registering_looks_at_no_other_key(keys: AuthorizedKeys, judged: list[int]) -> None:
-    """Nor does unregistering."""
+def test_registering_looks_at_no_other_key(
+    keys: AuthorizedKeys, judged: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even at its line; unregistering, which may go by a comment, reads the lines, and judges no key."""
     put(keys, whole(LINES))
+    with monkeypatch.context() as patch:
+        patch.setattr(key_lines, "read_line", None)
+        keys.register(key().public, FIVE)
     keys.register(key().public, FIVE)
     keys.unregister(key().identity)
     assert keys.path.read_bytes() == whole(LINES)

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from engine.errors import KeyRefused
 from engine.trust.key_files import printable
-from engine.trust.key_lines import Entry, Line, known_lines, render
+from engine.trust.key_lines import Entry, Line, known_lines, lines_with, render
 from engine.trust.keys import PublicKey
 from engine.trust.permissions import FIVE, MASTER, fold
 
@@ -36,7 +36,7 @@ def register(
         raise KeyRefused("a key without any permission is not registered", cause="empty")
     if MASTER in permissions and not own:
         raise KeyRefused("MASTER belongs to the engine's own key and is not given to another", cause="master")
-    lines = known_lines(data)
+    lines = lines_with(data, key)
     old = next((line for line in lines if line.key and line.key.identity == key.identity), None)
     _refuse_replacing(old, own)
     before = old.entry if old else None

@@ -60,6 +60,13 @@ def known_lines(data: bytes) -> tuple[Line, ...]:
     return tuple(_first_counts(read_line(raw, number) for number, raw in enumerate(split(data), 1)))
 
 
+def lines_with(data: bytes, key: PublicKey) -> tuple[Line, ...]:
+    """As `known_lines`, but only what has the text of this key is read: all else stands there as if it were remarks."""
+    text = key.openssh().partition(" ")[2].encode()
+    numbered = enumerate(split(data), 1)
+    return tuple(_first_counts(read_line(raw, n) if text in raw else Line(raw, n) for n, raw in numbered))
+
+
 def judged(line: Line) -> Line:
     """The line, which grants nothing where its key is of a weak kind."""
     words = line.key.weakness() if line.key is not None and line.entry is not None else None
