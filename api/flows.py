@@ -154,7 +154,8 @@ class Flows:
         reply = yield from self.exchange(Ask("GET", "/api/auth/challenge/", {"identity": key.identity}))
         challenge = wire.as_type(wire.read_json(reply.body), wire.Challenge)
         wire.check_nonce(challenge.nonce, self.dialled, key.identity)
-        body = {"nonce": challenge.nonce, "signature": _sign(key, challenge.nonce), "algorithm": "PS256"}
+        signature = _sign(key, challenge.nonce)
+        body = {"nonce": challenge.nonce, "signature": signature, "algorithm": "PS256", "identity": key.identity}
         if lifetime or self._lifetime:
             body["lifetime"] = lifetime or self._lifetime or ""
         # A nonce works once: a verify that was sent and not answered is not sent again.

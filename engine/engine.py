@@ -68,7 +68,7 @@ class Engine:
         self.keys_in = keys_folder(home, self.settings)
         self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS)
         self.own_key = self._load_own_key()
-        self.keys.entries()  # raises FileRefused where others may read or write it: no engine starts on that
+        self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
         self.journal = FileJournal(home / "log", clock)
         self.metrics = metrics = Metrics()
         self.records = Records(clock, self.journal, log_record, metrics.take, last_seq=self.journal.last_seq)
@@ -158,6 +158,7 @@ class Engine:
             if self.fleet is not None:
                 nursery.start_soon(self.fleet.run, self.runtime)
             nursery.start_soon(self.runtime.run)
+            nursery.start_soon(self.records.run)
             nursery.start_soon(self.journal.run)
             nursery.start_soon(self.key_watch.run, self.sessions.end_orphans)
             nursery.start_soon(self._end_pairings)
@@ -249,6 +250,7 @@ async def open_engine(
         identity = membership.identity if membership else await store.identity()
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership)
         stack.callback(engine.journal.close)
+        stack.callback(engine.records.tell_surplus)
         engine.keys.turns = stack.enter_context(counted_turns())
         stack.callback(setattr, engine.keys, "turns", None)
         await engine.start()

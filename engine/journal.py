@@ -1,21 +1,27 @@
-"""The journal: every record in `log/events.jsonl`, for 7 days or 64 MiB, and in memory for those who follow it."""
+"""The journal: every record in `log/events.jsonl`, for 7 days or 64 MiB, and in memory for those who follow it.
+
+Where 64 MiB are too few, what anybody can cause makes room for the rest: refusals and renewals are taken out of the
+oldest files, and only where that is not enough the oldest files go.
+"""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 import structlog
+import trio
 
 from engine import files
 from engine.clock import Clock
 from engine.errors import FileRefused
 from engine.followers import Follower, Followers
-from engine.journal_files import CURRENT, Line, is_torn, last_seq, parse, read_after, segment_name, segments
+from engine.journal_files import CURRENT, Line, is_torn, last_seq, parse, read_after, segment_name, segments, sift
 from engine.records import Record
 
 log = structlog.get_logger(__name__)
@@ -24,6 +30,9 @@ MIB = 1024 * 1024
 KEPT_SECONDS, KEPT_BYTES = 7 * 86_400, 64 * MIB
 SEGMENT_SECONDS, SEGMENT_BYTES = 86_400, 8 * MIB
 """A file is full after a day or 8 MiB; full ones go once they are too old, or all together too large."""
+
+MOST_FILES = 1000
+"""However small they are."""
 
 RECENT = 4096
 """Records that a follower may fall behind before it is dropped."""
@@ -44,6 +53,8 @@ class FileJournal:
         self.lost = 0
         """Records that could not be written."""
         self._fd = -1
+        self._sifted: set[str] = set()
+        self._crowded: trio.Event | None = None
         self._open()
         self._prune()
 
@@ -125,17 +136,64 @@ class FileJournal:
             self._size, self._since = 0, time  # go on in this file, and try again when it is twice as full
 
     def _prune(self) -> None:
-        """Remove full files that are too old, then the oldest until the rest leaves room for the written one."""
-        left = KEPT_BYTES - SEGMENT_BYTES
-        for path in reversed(segments(self._folder)[:-1]):
-            status = path.stat()
-            left -= status.st_size
-            if left < 0 or self._clock.wall() - status.st_mtime > KEPT_SECONDS:
-                path.unlink()
+        """Remove full files that are too old, then see to it that the rest leaves room for the written one."""
+        for path, status in self._full():
+            if self._clock.wall() - status.st_mtime > KEPT_SECONDS:
+                path.unlink(missing_ok=True)
+        full = self._full()
+        if _excess(full) > 0 or len(full) > MOST_FILES:
+            if self._crowded is None:
+                self._make_room()
+            else:
+                self._crowded.set()
+
+    def _full(self) -> list[tuple[Path, os.stat_result]]:
+        """The files that are written no more, oldest first."""
+        found = []
+        for path in segments(self._folder)[:-1]:
+            with suppress(FileNotFoundError):  # removed just now
+                found.append((path, path.stat()))
+        return found
+
+    def _make_room(self) -> None:
+        """Take refusals and renewals out of full files, the oldest first; then remove whole files. Reads 8 MiB or so,
+        and may be called in a thread: full files are nobody else's to change."""
+        full = self._full()
+        excess = _excess(full)
+        for path, _ in full:
+            if excess > 0 and path.name not in self._sifted:
+                excess -= self._sift(path)
+        full = self._full()
+        self._sifted &= {path.name for path, _ in full}
+        for number, (path, status) in enumerate(full):
+            if excess > 0 or len(full) - number > MOST_FILES:
+                excess -= status.st_size
+                path.unlink(missing_ok=True)
+
+    def _sift(self, path: Path) -> int:
+        """Bytes that were gained."""
+        self._sifted.add(path.name)
+        try:
+            return sift(path)
+        except (OSError, FileRefused) as error:
+            log.warning("journal_not_sifted", why=str(error))
+            return 0
 
     async def run(self) -> None:
-        """Tell the followers, for ever."""
-        await self.followers.run()
+        """Tell the followers, and make room beside the event loop, for ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.followers.run)
+            nursery.start_soon(self._keep_room)
+
+    async def _keep_room(self) -> None:
+        self._crowded = trio.Event()
+        try:
+            while True:
+                await self._crowded.wait()
+                self._crowded = trio.Event()
+                await trio.to_thread.run_sync(self._make_room)
+        finally:
+            self._crowded = None
 
     def follow(self, after: int, look: Callable[[], bool] | None = None) -> Follower:
         """Read on from record number `after`. Use as a context manager; `look` as `Follower` has it."""
@@ -152,3 +210,8 @@ class FileJournal:
     def older(self, after: int) -> Iterator[list[Line]]:
         """The records after number `after` that are in the files, a piece at a time."""
         return read_after(self._folder, after)
+
+
+def _excess(full: list[tuple[Path, os.stat_result]]) -> int:
+    """Bytes by which these leave too little room for the written file."""
+    return sum(status.st_size for _, status in full) - (KEPT_BYTES - SEGMENT_BYTES)

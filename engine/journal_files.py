@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from engine import files
+
 CURRENT = "events.jsonl"
 PIECE = 65_536
 """Bytes read at once."""
@@ -57,6 +59,27 @@ def is_torn(path: Path) -> bool:
             return False
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"
+
+
+_EXPENDABLE = re.compile(rb'"kind":"refusal"|"kind":"transition","chart":"session","actor":"[^"]*","event":"renew"')
+"""What anybody, and anybody with a session, can cause without end. No quote stands bare inside a value."""
+
+
+def sift(path: Path) -> int:
+    """Rewrite a full file without its refusals and renewals, its age as it was; how many bytes that gained.
+
+    Raises OSError and FileRefused, and leaves the file as it was.
+    """
+    status = path.stat()
+    with path.open("rb") as file:
+        kept = b"".join(line for line in file if not _EXPENDABLE.search(line))
+    gained = status.st_size - len(kept)
+    if not kept:
+        path.unlink()
+    elif gained:
+        files.write_private(path, kept)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return gained
 
 
 def read_after(folder: Path, seq: int) -> Iterator[list[Line]]:

@@ -137,6 +137,7 @@ class _Line(msgspec.Struct, omit_defaults=True, gc=False):
     address: str | None = None
     request_id: str | None = None
     cause: str | None = None
+    count: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def log_record(record: Record) -> None:
@@ -148,7 +149,7 @@ def log_record(record: Record) -> None:
             tell(_json(_line(record, "warning" if level == logging.WARNING else "info")))
         return
     fields = {name: getattr(record, name) for name in _SHOWN}
-    told = {name: value for name, value in fields.items() if value not in (None, ())}
+    told = {name: value for name, value in fields.items() if value not in (None, (), msgspec.UNSET)}
     log.log(level, f"{record.chart}.{record.event}", **told)
 
 
@@ -167,10 +168,11 @@ def _line(record: Record, level: str) -> _Line:
         record.address,
         record.request_id,
         record.cause,
+        record.count,
     )
 
 
-_SHOWN = ("kind", "seq", "actor", "source", "target", "effects", "identity", "address", "request_id", "cause")
+_SHOWN = ("kind", "seq", "actor", "source", "target", "effects", "identity", "address", "request_id", "cause", "count")
 
 
 def _printable(logger: Any, name: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

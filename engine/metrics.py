@@ -111,7 +111,7 @@ class Metrics:
             if record.chart == "pairing":
                 self._time_pairing(record)
         elif record.kind == "refusal":
-            self._refusals.labels(record.chart, record.cause).inc()
+            self._refusals.labels(record.chart, record.cause).inc(record.count or 1)
 
     def _move(self, chart: str, actor: str, source: str, target: str | None) -> None:
         """Another engine of the fleet did it, and has it in its own records."""

@@ -159,7 +159,11 @@ class Pairings:
         Raises PairingCodeRefused (one answer for all causes), TooManyRequests.
         """
         address = origin.address or ""
-        await self._wrong.take(address)  # before the comparison, so that a burst of tries finds no gap
+        try:
+            await self._wrong.take(address)  # before the comparison, so that a burst of tries finds no gap
+        except TooManyRequests:
+            self._runtime.records.surplus("pairing", "claim", origin)
+            raise
         code = normalise(text)
         shown = {"address": peer, "forwarded": forwarded, "agent": printable(agent)}
         name = self._find(code)

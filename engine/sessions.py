@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Literal
 
 from engine.clock import Clock
-from engine.errors import NotFound, SignatureRefused, TokenRefused
+from engine.errors import NotFound, SignatureRefused, TokenRefused, TooManyRequests
 from engine.holders import Holder, Method, SessionFacts, SignedIn
 from engine.records import NOBODY, Origin
 from engine.runtime import Actor, Data, Runtime
@@ -18,8 +18,8 @@ from engine.trust import permissions
 from engine.trust.authorized_keys import AuthorizedKeys, Entry
 from engine.trust.challenges import ANY, Challenge, Challenges, decode_signature, encode
 from engine.trust.keys import PublicKey
-from engine.trust.limits import Shared, limit_of
-from engine.trust.signers import signer_of
+from engine.trust.limits import Shared, Tried, limit_of
+from engine.trust.signers import Search, Signed, is_quick, signer_of, whose
 from engine.trust.tokens import Tokens
 from statecharts import session
 from statecharts.interpreter import EventRefused
@@ -47,6 +47,7 @@ class Sessions:
         self._clock: Clock = runtime.clock
         self._mirror = mirror
         self._failures = limit_of(mirror, self._clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
+        self._tried, self._search = Tried(), Search(keys)
         runtime.register(
             session.CHART,
             facts=SessionFacts,
@@ -66,21 +67,57 @@ class Sessions:
         """What a door process needs to make challenges, and to know ours again."""
         return self._challenges.mac_key
 
-    async def verify(self, nonce: str, signature: str, algorithm: str, lifetime: int, origin: Origin) -> SignedIn:
-        """Start a session of `lifetime` seconds for the key that signed `nonce`.
+    async def verify(
+        self, nonce: str, signature: str, algorithm: str, lifetime: int, origin: Origin, identity: str | None = None
+    ) -> SignedIn:
+        """Start a session of `lifetime` seconds for the key that signed `nonce`: that of `identity`, where it is given.
 
         Raises SignatureRefused, TooManyRequests, StoreUnavailable.
+
+        An address past its limit is refused before anything is checked, unless it answers a challenge as never before:
+        a correct signature comes with a fresh one, and is never refused for what others behind its address do.
         """
         await self._hear_of_keys()
+        challenge, answer = None, (signature, algorithm, identity)
         try:
             challenge = self._challenges.read(nonce)
+            self._refuse_tried(challenge, answer, origin)
             made = decode_signature(signature)
-            key = signer_of(challenge, algorithm, nonce.encode("ascii"), made, self._keys, self._own_key())
+            signed = Signed(whose(challenge, identity), algorithm, nonce.encode("ascii"), made)
+            key = await self._signer(signed, origin)
             return await self._start_by_key(challenge, key, lifetime, origin)
         except SignatureRefused as refused:
-            self._runtime.records.refusal("session", "-", "start", refused.cause, origin)
-            await self._failures.take(origin.address or "")
+            if challenge is not None:
+                self._tried.add(origin.address or "", challenge.digest, answer)
+            await self._count_failure(refused.cause, origin)
             raise
+
+    async def _signer(self, signed: Signed, origin: Origin) -> Entry:
+        if is_quick(signed, self._keys):
+            return signer_of(signed, self._keys)
+        try:
+            return await self._search.signer_of(signed, origin.address or "")
+        except TooManyRequests:
+            self._runtime.records.surplus("session", "start", origin)
+            raise
+
+    def _refuse_tried(self, challenge: Challenge, answer: Hashable, origin: Origin) -> None:
+        shut = self._failures.shut(origin.address or "")
+        if shut is not None and self._tried.has(origin.address or "", challenge.digest, answer):
+            self._runtime.records.surplus("session", "start", origin)
+            raise shut
+
+    async def _count_failure(self, cause: str, origin: Origin) -> None:
+        """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
+        address = origin.address or ""
+        try:
+            if shut := self._failures.shut(address):
+                raise shut
+            await self._failures.take(address)
+        except TooManyRequests:
+            self._runtime.records.surplus("session", "start", origin)
+            raise
+        self._runtime.records.refusal("session", "-", "start", cause, origin)
 
     async def _hear_of_keys(self) -> None:
         """A key that was taken out elsewhere a second ago signs in nowhere. Raises StoreUnavailable."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from hashlib import shake_256
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from engine.errors import KeyRefused
 from engine.trust.key_files import load_private
@@ -92,3 +95,12 @@ BROKEN: dict[str, tuple[Callable[..., object], bytes, str]] = {
     "not a blob": (read_public_key, b"ssh-rsa AAAAB3NzaC1yc2EAAAAD\n", "no key"),
     "other blob": (read_public_key, b"ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAAIA==\n", "no key|base64"),
 }
+
+
+def line_of(number: int, bits: int = 2048) -> str:
+    """A line of authorized_keys with a key that is nobody's, another for each number: made in no time."""
+    drawn = bytearray(shake_256(str(number).encode()).digest(bits // 8))
+    drawn[0] |= 0x80
+    drawn[-1] |= 1
+    key = RSAPublicNumbers(65537, int.from_bytes(drawn)).public_key()
+    return f"{key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()} user{number}"

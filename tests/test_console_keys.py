@@ -104,7 +104,8 @@ def test_a_key_signs_in_and_never_leaves_the_page(visitor: Visitor, name: str) -
     (verify,) = visitor.asked("/api/auth/verify/")
     body = json.loads(verify.post_data or "")
     assert (body["algorithm"], body["lifetime"]) == ("PS256", "2h")
-    assert set(body) == {"algorithm", "lifetime", "nonce", "signature"}
+    assert set(body) == {"algorithm", "identity", "lifetime", "nonce", "signature"}
+    assert body["identity"] == BASELINE
     sent = " ".join(f"{r.method} {r.url} {r.all_headers()} {r.post_data}" for r in visitor.requests).encode()
     for secret in secrets_of(name):
         assert secret not in sent

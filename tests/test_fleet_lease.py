@@ -108,6 +108,23 @@ async def test_a_fleet_forgets_after_its_minute(link: RedisLink, monkeypatch: py
             await trio.sleep(0.1)
 
 
+async def test_an_engine_remembers_who_is_to_wait(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the store has told it, a source is refused without asking again, until its wait is over; no other is."""
+    clock = Hands()
+    limit = FleetLimit(link, lambda: 1, "tries", clock)
+    assert limit.shut("192.0.2.1") is None
+    await limit.take("192.0.2.1")
+    assert limit.shut("192.0.2.1") is None, "the store has not said so yet"
+    assert await taken(limit) > 0
+    monkeypatch.setattr(link, "script", None)
+    refused = limit.shut("192.0.2.1")
+    assert refused is not None
+    assert 0 < (refused.retry_after or 0) <= 60
+    assert limit.shut("192.0.2.2") is None
+    clock.now += 61
+    assert limit.shut("192.0.2.1") is None
+
+
 @pytest.mark.parametrize(("left", "told"), [(60_000, 60), (59_001, 60), (1, 1)])
 async def test_a_wait_is_told_in_whole_seconds(
     link: RedisLink, monkeypatch: pytest.MonkeyPatch, left: int, told: int

@@ -6,17 +6,20 @@ import errno
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import structlog
+import trio
+import trio.testing
 
 from engine import journal as journal_module
 from engine.errors import FileRefused
 from engine.journal import KEPT_BYTES, SEGMENT_BYTES
-from engine.journal_files import CURRENT, Line, last_seq, parse, read_after, segments
-from engine.records import Origin
+from engine.journal_files import CURRENT, Line, last_seq, parse, read_after, segments, sift
+from engine.records import NOBODY, Origin
 from tests.journals import Host, folder
 
 __all__ = ["folder"]
@@ -160,6 +163,93 @@ async def test_the_oldest_files_go(folder: Path, monkeypatch: pytest.MonkeyPatch
         host = host.again()
         assert old.exists() == kept
     assert seqs(folder)[-1] == 100
+
+
+def kinds(folder: Path) -> Counter[str]:
+    """What the journal holds: notices by event, other records by event too."""
+    lines = [json.loads(line.data) for lines in read_after(folder, 0) for line in lines]
+    return Counter(line["event"] if line["kind"] != "refusal" else "refusal" for line in lines)
+
+
+@pytest.mark.parametrize("running", [False, True])
+async def test_a_flood_takes_nothing_from_an_operator(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    """What strangers, or a small session, can cause without end makes room for all else: refusals and renewals go.
+
+    Whether the room is made beside the running engine, or as the journal is opened.
+    """
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)
+    monkeypatch.setattr(journal_module, "KEPT_BYTES", 20_000)
+    host = Host(folder)
+    bob = Origin("SHA256:bob", "192.0.2.1", "ab-1")
+    async with trio.open_nursery() as nursery:
+        if running:
+            nursery.start_soon(host.journal.run)
+            await trio.testing.wait_all_tasks_blocked()
+        host.records.notice("key", "SHA256:bob", "register")
+        host.records.transition("session", "s1", "start", "none", "active", ("issue_token",), bob)
+        for number in range(1000):
+            host.records.refusal("session", "-", "start", "wrong_signature", Origin(None, f"10.0.0.{number % 256}"))
+            host.records.transition("session", "s1", "renew", "active", "active", ("issue_token",), bob)
+            if number % 100 == 0:
+                host.records.transition("session", f"t{number}", "start", "none", "active", ("issue_token",), bob)
+            if running and number % 5 == 0:
+                await trio.sleep(0.002)
+        host.records.transition("session", "s1", "logout", "active", "ended", (), bob)
+        if running:
+            with trio.fail_after(20):
+                while sum(path.stat().st_size for path in segments(folder)) > 20_300:
+                    await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    assert kinds(folder).keys() == {"register", "start", "logout", "refusal", "renew"}
+    assert (kinds(folder)["register"], kinds(folder)["start"], kinds(folder)["logout"]) == (1, 11, 1)
+    assert sum(path.stat().st_size for path in segments(folder)) <= 20_300
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in segments(folder))
+    told = seqs(folder)
+    assert told == sorted(set(told))
+    assert host.again().journal.last_seq == told[-1] == 2013
+
+
+async def test_a_sifted_file_keeps_its_age(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of a file goes after its seven days, not after seven more; a file without anything left goes."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
+    host = Host(folder)
+    host.tell()
+    for _ in range(20):
+        host.records.refusal("session", "-", "start", "wrong_signature", Origin(None, "192.0.2.1"))
+    first, second, *_ = segments(folder)
+    os.utime(first, (1000.0, 1000.0))
+    assert sift(first) > 0
+    assert (len(first.read_bytes().splitlines()), first.stat().st_mtime) == (1, 1000.0)
+    assert sift(second) > 0
+    assert not second.exists()
+
+
+async def test_refusals_without_end_have_few_records(folder: Path) -> None:
+    """A thousand of them, and ten a second after that, have records of their own; sums tell of the others.
+
+    From however many addresses they come: ten are told one by one in a second. What no stranger causes is never cut.
+    """
+    host = Host(folder)
+    for number in range(5000):
+        host.records.refusal("session", "-", "start", "wrong_signature", Origin(None, f"2001:db8::{number:x}"))
+    host.records.tell_surplus()
+    host.records.refusal("session", "s1", "renew", "late", NOBODY)
+    host.records.notice("engine", "e", "reload")
+    lines = [json.loads(line.data) for lines in read_after(folder, 0) for line in lines]
+    sums = [line for line in lines if "count" in line]
+    assert len(lines) == 1000 + 11 + 2
+    assert len(sums) == 11
+    assert sum(line["count"] for line in sums) == 4000
+    assert sums[-1] | {"time": 0} == lines[1010] | {"time": 0}
+    assert (sums[-1]["address"], sums[-1]["cause"], sums[-1]["count"]) == (None, "too_many_requests", 3990)
+    assert [line["cause"] for line in lines[-2:]] == ["late", None]
+    await trio.sleep(1)
+    before = host.journal.last_seq
+    for _ in range(100):
+        host.records.refusal("pairing", "-", "claim", "used_code", Origin(None, "192.0.2.1"))
+    assert host.journal.last_seq - before in (10, 11)
 
 
 async def test_reopening_follows_a_moved_file(folder: Path) -> None:

@@ -20,11 +20,14 @@ from api.workers.door import make_front
 from api.workers.hot import Hot
 from api.workers.messages import Configure, Told
 from engine import validity
+from engine.errors import SignatureRefused
 from engine.setting_sources import as_plain
 from engine.settings import Settings
+from engine.trust import signers
 from engine.trust.authorized_keys import AuthorizedKeys
+from engine.trust.keys import PublicKey
 from engine.validity import Validity
-from tests.fakes import Hands, key
+from tests.fakes import Hands, key, signed
 
 ANSWER = LaneAnswer(200, (JSON, NO_STORE, NOSNIFF), b'{"valid":true}')
 
@@ -147,3 +150,43 @@ async def test_challenges_of_a_shared_store_are_the_engines(door: Asked) -> None
     waiting = ask(door.hot, "/api/auth/challenge/", host)
     assert isinstance(waiting, Awaitable)
     waiting.close()  # type: ignore[attr-defined]
+
+
+def verify(door: Asked, address: str) -> Any:
+    """A wrong signature at the lane, sent from that address."""
+    assert door.desk.challenges is not None
+    body = msgspec.json.encode(signed(door.desk.challenges.issue("127.0.0.1:7420"), key("two")))
+    headers = ((b"host", b"127.0.0.1:7420"), (b"content-type", b"application/json"))
+    target = b"/api/auth/verify/"
+    return door.hot(LaneRequest(b"POST", target, headers, body, (address, 5), ("127.0.0.1", 7420), False))
+
+
+async def test_a_door_checks_nothing_for_an_address_past_its_limit(
+    door: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the engine has said 429 it is asked at once, until the wait is over; other addresses are as ever."""
+    checked: list[PublicKey] = []
+
+    def noted(public: PublicKey, algorithm: str, message: bytes, signature: bytes) -> None:
+        checked.append(public)
+        raise SignatureRefused("wrong_signature")
+
+    monkeypatch.setattr(signers, "verify", noted)
+    refused = LaneAnswer(429, ((b"retry-after", b"7"),), b"{}")
+
+    async def ask(address: str, answer: LaneAnswer) -> int:
+        """Checks made for one verify."""
+        before = len(checked)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tell, answer)
+            assert await verify(door, address) == answer
+        return len(checked) - before
+
+    async def tell(answer: LaneAnswer) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        door.desk.hear(Told(door.asked[-1].number, answer, None, 0.0))
+
+    assert [await ask("192.0.2.1", refused) for _ in range(3)] == [1, 0, 0]
+    assert await ask("192.0.2.2", refused) == 1
+    door.clock.now += 7
+    assert await ask("192.0.2.1", LaneAnswer(401, (), b"{}")) == 1

@@ -209,4 +209,5 @@ def test_no_field_of_a_record_is_free_text() -> None:
         "address",
         "request_id",
         "cause",
+        "count",
     )

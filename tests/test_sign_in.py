@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
+from api.flows import Ask, Flows, Reply
 from engine.engine import Engine
+from engine.records import Record
+from engine.trust import signers
+from engine.trust.challenges import Challenges
+from engine.trust.keys import verify
 from engine.trust.permissions import FIVE
-from tests.fakes import Browser, key, sign_in, signed
+from tests.fakes import Browser, Hands, key, sign_in, signed
 
 pytestmark = pytest.mark.virtual_time
 
@@ -148,3 +155,123 @@ async def test_failed_verifies_are_limited_and_good_ones_never(browser: Browser,
     assert (await elsewhere.post("/api/auth/verify/", bad)).status == 401
     await trio.sleep(61)
     assert (await browser.post("/api/auth/verify/", bad)).status == 401
+
+
+class Checks:
+    """Counts the signature checks of the engine."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = 0
+        monkeypatch.setattr(signers, "verify", self._check)
+
+    def _check(self, *signed: Any) -> None:
+        self.made += 1
+        verify(*signed)
+
+
+async def nonce_for(browser: Browser, identity: str | None = None) -> str:
+    query = "" if identity is None else "?identity=" + identity.replace("+", "%2B")
+    nonce: str = (await browser.get(f"/api/auth/challenge/{query}")).json()["nonce"]
+    return nonce
+
+
+async def test_past_the_limit_nothing_is_checked(
+    browser: Browser, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit comes first: a 429 costs no signature check, whether a key is named or any of them may answer.
+
+    And a correct signature is never refused for it: it comes with a fresh challenge, named or not.
+    """
+    one = key().identity
+    named, open_ = await nonce_for(browser, one), await nonce_for(browser)
+    bad = [signed(named, key("stranger")), signed(open_, key("stranger"))]
+    bad += [bad[1] | {"identity": one}, {"nonce": "no nonce", "signature": "AAAA"}]
+    statuses = [(await browser.post("/api/auth/verify/", bad[turn % 4])).status for turn in range(60)]
+    assert statuses == [401] * 60
+    checks = Checks(monkeypatch)
+    statuses = [(await browser.post("/api/auth/verify/", bad[turn % 4])).status for turn in range(400)]
+    assert (statuses, checks.made) == ([429] * 400, 0)
+    for nonce, more in (
+        (await nonce_for(browser), {}),
+        (await nonce_for(browser), {"identity": one}),
+        (await nonce_for(browser, one), {}),
+        (await nonce_for(browser, one), {"identity": one}),
+    ):
+        assert (await browser.post("/api/auth/verify/", signed(nonce, key()) | more)).status == 200
+    fresh = await nonce_for(browser)
+    checks.made = 0
+    for turn in range(40):
+        wrong = signed(fresh, key(("stranger", "two", "three", "four", "five")[turn % 5]))
+        assert (await browser.post("/api/auth/verify/", wrong)).status == 429
+    assert checks.made <= 3 * len(engine.keys.entries()), "three different answers to a fresh challenge are looked at"
+    elsewhere = Browser(browser.front, address="192.0.2.7")
+    assert (await elsewhere.post("/api/auth/verify/", wrong)).status == 401, "another's wrong answers burn nothing"
+    assert (await elsewhere.post("/api/auth/verify/", signed(fresh, key()))).status == 200
+
+
+async def test_a_correct_signature_may_follow_a_wrong_one(browser: Browser) -> None:
+    """Past the limit too, on the same challenge: a wrong try does not burn it."""
+    nonce = await nonce_for(browser)
+    wrong = signed(nonce, key("stranger"))
+    statuses = [(await browser.post("/api/auth/verify/", wrong)).status for _ in range(70)]
+    assert statuses == [401] * 60 + [429] * 10
+    assert (await browser.post("/api/auth/verify/", signed(nonce, key()))).status == 200
+
+
+async def test_a_named_key_alone_is_tried(browser: Browser, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`identity` in a verify: one check however many keys there are; it must be the challenge's, where that has one."""
+    for name in ("two", "three", "four"):
+        engine.keys.register(key(name).public, FIVE)
+    checks = Checks(monkeypatch)
+    one, two = key().identity, key("two").identity
+    bodies = [
+        signed(await nonce_for(browser), key("two")) | {"identity": one},
+        signed(await nonce_for(browser, one), key()) | {"identity": two},
+        signed(await nonce_for(browser, one), key("two")) | {"identity": two},
+        signed(await nonce_for(browser), key("stranger")) | {"identity": "SHA256:nobody"},
+    ]
+    replies = [await browser.post("/api/auth/verify/", body) for body in bodies]
+    assert {reply.status for reply in replies} == {401}
+    assert len({reply.body for reply in replies}) == 1
+    assert checks.made <= 2
+    body = signed(await nonce_for(browser), key("two"))
+    for odd in ("", "a b", "x" * 129, 7, ["SHA256:x"]):
+        assert (await browser.post("/api/auth/verify/", body | {"identity": odd})).status == 422
+    for more in ({"identity": two}, {"identity": None}):
+        body = signed(await nonce_for(browser), key("two"))
+        assert (await browser.post("/api/auth/verify/", body | more)).status == 200
+
+
+def test_our_client_names_its_key() -> None:
+    """The Python client and the command, which drives it, say whose signature it is."""
+    flows = Flows("http://127.0.0.1:7420", lambda: key(), None, None, lambda stored: None)
+    flow = flows.sign_in()
+    next(flow)
+    nonce = Challenges(Hands()).issue("127.0.0.1:7420", key().identity)
+    told = {"identity": key().identity, "nonce": nonce, "lifetime": "1m0s"}
+    asked = flow.send(Reply(200, {"content-type": "application/json"}, json.dumps(told).encode()))
+    assert isinstance(asked, Ask)
+    assert asked.body is not None
+    assert asked.body["identity"] == key().identity
+
+
+async def test_a_flood_of_failures_makes_few_records(browser: Browser, engine: Engine, nursery: trio.Nursery) -> None:
+    """Past its limit an address has one record a second, which says how many there were; none is lost count of."""
+    records: list[Record] = []
+    engine.records.sinks.append(records.append)
+    bad = signed(await nonce_for(browser), key("stranger"))
+    for _ in range(20):
+        for _ in range(50):
+            await browser.post("/api/auth/verify/", bad)
+        await trio.sleep(0.5)
+    await trio.sleep(2)
+    refusals = [record for record in records if record.kind == "refusal"]
+    own = [record for record in refusals if record.count is msgspec.UNSET]
+    sums = [record for record in refusals if record.count is not msgspec.UNSET]
+    assert (len(own), {record.cause for record in own}) == (60, {"wrong_signature"})
+    assert 8 <= len(sums) <= 11
+    assert {(record.cause, record.address, record.identity) for record in sums} == {
+        ("too_many_requests", "127.0.0.1", None)
+    }
+    assert sum(record.count or 0 for record in sums) == 1000 - 60
+    assert 'hatchway_refusals_total{cause="too_many_requests",chart="session"} 940.0' in engine.metrics.text().decode()

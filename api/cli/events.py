@@ -99,4 +99,6 @@ def _line(record: dict[str, Any], when: str) -> str:
     else:
         change = "refused" if record["kind"] == "refusal" else ""
     details = [printable(str(record[name])) for name in ("actor", "identity", "address", "cause") if record.get(name)]
+    if "count" in record:
+        details.append(f"{record['count']} times")
     return f"{click.style(when, dim=True)}  {what} {change:<21} {click.style('  '.join(details), dim=True)}".rstrip()

@@ -133,14 +133,14 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
     from api.cli.printing import print_json, say
     from engine.files import read_small
     from engine.trust import key_edits
-    from engine.trust.key_lines import parse_file
+    from engine.trust.key_lines import lines_with
     from engine.trust.keys import read_public_key
     from engine.trust.permissions import FIVE
 
     public = read_public_key(read_small(Path(public_key_file)))
 
     def change(data: bytes) -> tuple[bytes, Registered]:
-        entries = [line.entry for line in parse_file(data) if line.entry]
+        entries = [line.entry for line in lines_with(data, public) if line.entry]
         known = next((entry for entry in entries if entry.identity == public.identity), None)
         name = comment or (known.comment if known else "") or public.comment or Path(public_key_file).stem
         return key_edits.register(data, public, permissions or FIVE, name)

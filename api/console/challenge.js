@@ -14,7 +14,7 @@ export async function signIn({ key, identity }, lifetime) {
   const { nonce } = await call("GET", `/api/auth/challenge/?identity=${encodeURIComponent(identity)}`);
   checkNonce(nonce, identity);
   const signature = await crypto.subtle.sign({ name: "RSA-PSS", saltLength: 32 }, key, ascii(nonce));
-  const body = { nonce, signature: base64url(new Uint8Array(signature)), algorithm: "PS256", lifetime };
+  const body = { nonce, signature: base64url(new Uint8Array(signature)), algorithm: "PS256", lifetime, identity };
   return call("POST", "/api/auth/verify/", { body });
 }
 

@@ -105,12 +105,12 @@ function show(item) {
   if (byId("events").children.length > MOST) byId("events").lastChild.remove();
 }
 
-function line({ kind, chart, actor, event, source, target, time, cause }) {
+function line({ kind, chart, actor, event, source, target, time, cause, count }) {
   const at = new Date(time * 1000);
   const step =
     kind === "transition"
       ? [`${source} `, el("span", { "aria-label": "to" }, "→"), " ", el("b", {}, target)]
-      : [el("b", {}, cause ?? kind)];
+      : [el("b", {}, count ? `${cause} · ${count}` : (cause ?? kind))];
   return el(
     "li",
     { class: kind },

@@ -27,17 +27,22 @@ log = structlog.get_logger(__name__)
 HEARTBEAT = 5.0
 """Seconds between the blank lines that keep a proxy from giving up on a waiting claim."""
 
-_IDENTITY = re.compile(r"[A-Za-z0-9:+/=_-]{1,128}")
+_IDENTITY = re.compile(IDENTITY := r"[A-Za-z0-9:+/=_-]{1,128}")
+_NO_IDENTITY = {"identity": "must be one key identity, such as SHA256:... from `hatchway key list`"}
 _LIFETIME_SHOWN = format_duration(LIFETIME)
 
 
 class VerifyFields(msgspec.Struct, forbid_unknown_fields=True):
-    """The signed challenge (section 4.2). `algorithm` is RS256 or PS256, `lifetime` a duration."""
+    """The signed challenge (section 4.2). `algorithm` is RS256 or PS256, `lifetime` a duration.
+
+    `identity` says whose signature it is: then that key alone is tried.
+    """
 
     nonce: str
     signature: Annotated[str, told(description="Base64 or base64url, as long as the key's modulus.")]
     algorithm: Annotated[str, told(enum=["RS256", "PS256"])] = "RS256"
     lifetime: Annotated[str, told(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
+    identity: Annotated[str, told(pattern=f"^{IDENTITY}$")] | None = None
 
 
 class PairFields(msgspec.Struct, forbid_unknown_fields=True):
@@ -64,7 +69,7 @@ def _identity(query: bytes) -> str | None:
     # A fingerprint holds `+`, which many clients send bare: a space can only have been one.
     text = _unquoted(values[0]).replace(b" ", b"+").decode("latin-1")
     if len(values) > 1 or not _IDENTITY.fullmatch(text):
-        raise InvalidRequest({"identity": "must be one key identity, such as SHA256:... from `hatchway key list`"})
+        raise InvalidRequest(_NO_IDENTITY)
     return text
 
 
@@ -88,8 +93,10 @@ async def verify(visit: Visit) -> Answer:
         seconds, _ = lifetime(fields.lifetime)
     except InvalidDuration as refused:
         raise InvalidRequest({"lifetime": refused.detail}) from None
+    if fields.identity is not None and not _IDENTITY.fullmatch(fields.identity):
+        raise InvalidRequest(_NO_IDENTITY)
     signed_in = await visit.engine.sessions.verify(
-        fields.nonce, fields.signature, fields.algorithm, seconds, visit.call.origin
+        fields.nonce, fields.signature, fields.algorithm, seconds, visit.call.origin, fields.identity
     )
     return json_answer(signed_in._asdict())
 

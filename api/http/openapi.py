@@ -65,13 +65,14 @@ def openapi(doors: tuple[Door, ...]) -> dict[str, Any]:
 
 
 def record_schema() -> dict[str, Any]:
-    """The JSON Schema of a record: a line of the log, the data of an event. Every field is always there."""
+    """The JSON Schema of a record: a line of the log, the data of an event. Every field is always there, but
+    `count`."""
     _, components = msgspec.json.schema_components([Record], ref_template=REF)
     schema: dict[str, Any] = components["Record"]
     fields: dict[str, dict[str, Any]] = schema["properties"]
     for field in fields.values():
         field.pop("default", None)
-    exact = {"required": list(fields), "additionalProperties": False}
+    exact = {"required": [name for name in fields if name != "count"], "additionalProperties": False}
     return schema | exact | {"description": cleandoc(schema["description"])}
 
 

@@ -20,7 +20,8 @@ from engine.durations import lifetime
 from engine.errors import Refusal
 from engine.records import Origin
 from engine.trust.challenges import Challenge, decode_signature
-from engine.trust.signers import signer_of
+from engine.trust.limits import source_of
+from engine.trust.signers import Signed, is_quick, signer_of, whose
 from engine.validity import Mark
 
 KEPT = 8192
@@ -65,6 +66,7 @@ class Hot:
             for path in spellings(door)
         }
         self._kept: dict[bytes, Kept] = {}
+        self._shut: dict[str, float] = {}
 
     def __call__(self, request: LaneRequest) -> Reply:
         path = request.target.partition(b"?")[0]
@@ -118,17 +120,33 @@ class Hot:
         return told.answer
 
     def _verify(self, request: LaneRequest) -> Reply:
-        return self._ask(request) if self._desk.challenges is None else self._prove(request)
+        if self._desk.challenges is None:
+            return self._ask(request)
+        origin = self._origin(request)
+        source = source_of(origin.address or "")
+        if self._shut.get(source, 0.0) > self._desk.clock.elapsed():
+            return self._ask_for(request, source)  # the engine knows what to refuse without a look
+        return self._prove(request, origin, source)
 
-    async def _prove(self, request: LaneRequest) -> LaneAnswer | None:
+    async def _prove(self, request: LaneRequest, origin: Origin, source: str) -> LaneAnswer | None:
         """Everything but a good signature is for the engine: it refuses, records and counts."""
         began = time.perf_counter()
         proof = self._proof(request)
-        body = None if proof is None else await self._desk.admit(*proof, self._origin(request))
+        body = None if proof is None else await self._desk.admit(*proof, origin)
         if body is None:
-            return await self._ask(request)
+            return await self._ask_for(request, source)
         self._desk.metrics.answered("POST", VERIFY, 200, time.perf_counter() - began)
         return LaneAnswer(200, (JSON, NO_STORE, NOSNIFF), body)
+
+    async def _ask_for(self, request: LaneRequest, source: str) -> LaneAnswer | None:
+        """The engine's answer to a verify; whether it said that this source is past its limit is remembered."""
+        answer = await self._ask(request)
+        if answer is not None and answer.status == 429:
+            wait = next((int(value) for name, value in answer.headers if name == b"retry-after"), 0)
+            if len(self._shut) >= KEPT:
+                del self._shut[next(iter(self._shut))]
+            self._shut[source] = self._desk.clock.elapsed() + wait
+        return answer
 
     def _proof(self, request: LaneRequest) -> Proof | None:
         desk, kind = self._desk, _only(request, b"content-type")
@@ -140,10 +158,11 @@ class Hot:
                 return None
             seconds, _ = lifetime(fields.lifetime)
             challenge = desk.challenges.read(fields.nonce)
-            signature = decode_signature(fields.signature)
-            entry = signer_of(
-                challenge, fields.algorithm, fields.nonce.encode("ascii"), signature, desk.keys, desk.own_key
-            )
+            identity, signature = whose(challenge, fields.identity), decode_signature(fields.signature)
+            signed = Signed(identity, fields.algorithm, fields.nonce.encode("ascii"), signature)
+            if not is_quick(signed, desk.keys):
+                return None
+            entry = signer_of(signed, desk.keys)
         except Refusal:
             return None
         return Proof(challenge, entry.key.identity, seconds)

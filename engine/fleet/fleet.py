@@ -175,7 +175,7 @@ class Fleet:
 
     def limit(self, most: Callable[[], int], what: str) -> Limit:
         """A count in the store."""
-        return FleetLimit(self.link, most, what)
+        return FleetLimit(self.link, most, what, self._clock)
 
     # The lease
 

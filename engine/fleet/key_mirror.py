@@ -14,7 +14,7 @@ from engine.errors import EngineUnavailable, FileRefused, StoreUnavailable
 from engine.fleet.keys import FleetKeys, Held, SharedKeys
 from engine.trust import key_edits, keys
 from engine.trust.authorized_keys import AUTHORIZED_KEYS
-from engine.trust.key_lines import parse_file
+from engine.trust.key_lines import known_lines
 from engine.trust.keys import PublicKey
 from engine.trust.own_keys import OLD_TOKEN_KEY, OWN, TOKEN_KEY
 from engine.trust.permissions import MASTER
@@ -115,10 +115,10 @@ def _with_engine(held: SharedKeys, brought: SharedKeys, own: PublicKey) -> tuple
     base = held if held.token else brought
     token = base.token or keys.token_key_pem(keys.generate_token_key())
     authorized = base.authorized
-    for line in () if held.token else parse_file(held.authorized):  # registered before any engine had started
+    for line in () if held.token else known_lines(held.authorized):  # registered before any engine had started
         if line.entry is not None:
             entry = line.entry
             authorized, _ = key_edits.register(authorized, entry.key, entry.permissions, entry.comment, own=True)
-    if all(line.key is None or line.key.identity != own.identity for line in parse_file(authorized)):
+    if all(line.key is None or line.key.identity != own.identity for line in known_lines(authorized)):
         authorized, _ = key_edits.register(authorized, own, (MASTER,), OWN, own=True)
     return SharedKeys(authorized, token, base.old_token, base.rotated_at), None

@@ -11,7 +11,7 @@ from engine.errors import KeyRefused, StoreUnavailable
 from engine.store.protocol import Change, Stored, VersionMoved
 from engine.store.redis import RedisStore
 from engine.trust import keys
-from engine.trust.key_lines import parse_file
+from engine.trust.key_lines import judged, known_lines, split
 from engine.trust.own_keys import read_public_token_key
 
 CHART = "keys"
@@ -80,10 +80,10 @@ def _check(wanted: SharedKeys, held: SharedKeys) -> None:
     """Raises KeyRefused: a fault would reach every engine."""
     if len(wanted.authorized) > LARGEST:
         raise KeyRefused(f"authorized_keys would be larger than {LARGEST // 1024} KiB", cause="size")
-    known = {line.raw for line in parse_file(held.authorized)}
-    for line in parse_file(wanted.authorized):
-        if line.fault and line.raw not in known:
-            raise KeyRefused(f"line {line.number} of authorized_keys grants nothing: {line.fault}", cause="line")
+    known = set(split(held.authorized))
+    for line in known_lines(wanted.authorized):
+        if line.raw not in known and (fault := judged(line).fault):
+            raise KeyRefused(f"line {line.number} of authorized_keys grants nothing: {fault}", cause="line")
     if wanted.token or held.token:
         keys.read_token_key(wanted.token)
     if wanted.old_token:

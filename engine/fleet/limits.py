@@ -5,22 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from engine.clock import Clock, SystemClock
+from engine.errors import TooManyRequests
 from engine.store.redis import PREFIX
 from engine.store.redis_link import RedisLink
 from engine.store.scripts import COUNT, UNCOUNT
-from engine.trust.limits import WINDOW, source_of, too_many
+from engine.trust.limits import SOURCES, WINDOW, source_of, too_many
 
 
 class FleetLimit:
     """At most `limit()` failures a minute from one source, wherever in the fleet. Successes never count."""
 
-    def __init__(self, link: RedisLink, limit: Callable[[], int], what: str) -> None:
+    def __init__(self, link: RedisLink, limit: Callable[[], int], what: str, clock: Clock | None = None) -> None:
         self._link, self._limit, self._what = link, limit, what
+        self._clock = clock or SystemClock()
+        self._shut: dict[str, float] = {}
+
+    def shut(self, address: str) -> TooManyRequests | None:
+        """What the store told of this source, until the wait that it named is over."""
+        wait = self._shut.get(source_of(address), 0.0) - self._clock.elapsed()
+        return too_many(self._what, math.ceil(wait)) if wait > 0 else None
 
     async def take(self, address: str) -> None:
         """Count a failure. Raises TooManyRequests with the seconds to wait, StoreUnavailable."""
         wait = await self._link.script(COUNT, [self._key(address)], [self._limit(), int(WINDOW * 1000)])
         if wait:
+            if len(self._shut) >= SOURCES:
+                del self._shut[next(iter(self._shut))]
+            self._shut[source_of(address)] = self._clock.elapsed() + wait / 1000
             raise too_many(self._what, math.ceil(wait / 1000))
 
     async def give_back(self, address: str) -> None:

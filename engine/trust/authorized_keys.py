@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from engine.clock import SystemClock, Turns
 from engine.errors import FileRefused
 from engine.trust import key_edits
 from engine.trust.key_edits import Edit, Registered, T
+from engine.trust.key_index import KeyIndex
 from engine.trust.key_lines import Entry, parse_file
 from engine.trust.keys import PublicKey
 from engine.trust.permissions import FIVE
@@ -37,7 +39,8 @@ class Fault(NamedTuple):
 
 
 class AuthorizedKeys:
-    """One authorized_keys file. A look costs one `lstat`, 3 us; the file is read again only when it changed.
+    """One authorized_keys file. A look costs one `lstat`, 3 us; the file is read again only when it changed, and of it
+    only the lines that did. Whether a key is of a weak kind, the dearest question, is asked once it is used.
 
     With `turns`, the first look in a turn of the event loop serves all of that turn: what is asked in it was sent
     before it began, so a change still shows to whoever asks after it.
@@ -52,8 +55,7 @@ class AuthorizedKeys:
         self._stamp: tuple[int, ...] | None = None
         self._inode = 0
         self._data = b""
-        self._entries: dict[str, Entry] = {}
-        self._faults: tuple[Fault, ...] = ()
+        self._index = KeyIndex()
         self._version = 0
         self.turns: Turns | None = None
         self._looked = -1
@@ -61,17 +63,32 @@ class AuthorizedKeys:
     def find(self, identity: str) -> Entry | None:
         """The line that counts for a key, or None where nothing is granted to it."""
         self._refresh()
-        return self._entries.get(identity)
+        entry = self._index.entries.get(identity)
+        return entry if entry is None or entry.key.is_sound() else None
+
+    def candidate(self, identity: str) -> Entry | None:
+        """As `find`, whether or not the key is of a weak kind: what to try a signature with that may be anybody's."""
+        self._refresh()
+        return self._index.entries.get(identity)
+
+    def of_length(self, length: int) -> Collection[Entry]:
+        """The candidates whose signatures have so many bytes, valid until the next look."""
+        self._refresh()
+        return self._index.of_length(length)
 
     def entries(self) -> tuple[Entry, ...]:
-        """The lines that grant something, in the file's order, one for each key."""
+        """The lines that grant something, in the file's order, one for each key: each is read, in 0.5 ms."""
         self._refresh()
-        return tuple(self._entries.values())
+        return tuple(line.entry for line in parse_file(self._data) if line.entry)
 
     def faults(self) -> tuple[Fault, ...]:
-        """The lines that grant nothing and are no comment."""
+        """The lines that grant nothing and are no comment; as dear as `entries`."""
         self._refresh()
-        return self._faults
+        return tuple(Fault(line.number, line.fault) for line in parse_file(self._data) if line.fault)
+
+    def check(self) -> None:
+        """Raises FileRefused where the file isn't private."""
+        self._refresh()
 
     def look_anew(self) -> None:
         """What is asked now may have been sent after the turn of the event loop began: the next look is a look."""
@@ -128,13 +145,17 @@ class AuthorizedKeys:
     def _reload(self, status: os.stat_result | None) -> None:
         data = self._content()
         in_place = status is None or status.st_ino == self._inode
-        if data != self._data and (in_place or not data):
+        if data != self._data and (in_place or not data) and not self._is_longer(data):
             data = self._settled(data)
         if data != self._data or not self._version:
             self._load(data)
         # The stamp is from before the reading: a change in between shows at the next look. So must one within a tick.
         fresh = status is not None and abs(SystemClock().wall() - status.st_ctime) < _TICK
         self._stamp, self._inode = None if fresh else _stamp(status), status.st_ino if status else 0
+
+    def _is_longer(self, data: bytes) -> bool:
+        """Whether whole lines were added at the end and nothing else was done: that takes nobody's key."""
+        return self._data.endswith(b"\n") and data.endswith(b"\n") and data.startswith(self._data)
 
     def _settled(self, data: bytes) -> bytes:
         """What an editor leaves in the end.
@@ -155,9 +176,7 @@ class AuthorizedKeys:
             return b""
 
     def _load(self, data: bytes) -> None:
-        lines = parse_file(data)
-        self._entries = {line.entry.identity: line.entry for line in lines if line.entry}
-        self._faults = tuple(Fault(line.number, line.fault) for line in lines if line.fault)
+        self._index.update(self._data, data)
         self._data = data
         self._version += 1
 

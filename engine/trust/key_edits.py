@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from engine.errors import KeyRefused
 from engine.trust.key_files import printable
-from engine.trust.key_lines import Entry, Line, parse_file, render
+from engine.trust.key_lines import Entry, Line, known_lines, lines_with, render
 from engine.trust.keys import PublicKey
 from engine.trust.permissions import FIVE, MASTER, fold
 
@@ -36,7 +36,7 @@ def register(
         raise KeyRefused("a key without any permission is not registered", cause="empty")
     if MASTER in permissions and not own:
         raise KeyRefused("MASTER belongs to the engine's own key and is not given to another", cause="master")
-    lines = parse_file(data)
+    lines = lines_with(data, key)
     old = next((line for line in lines if line.key and line.key.identity == key.identity), None)
     _refuse_replacing(old, own)
     before = old.entry if old else None
@@ -56,7 +56,7 @@ def unregister(
     Tells its identity and what it held, None if its lines granted nothing. Raises KeyRefused: no such key, more than
     one, or, without `force`, one that holds MASTER or is `own`, the engine's own identity.
     """
-    lines = parse_file(data)
+    lines = known_lines(data)
     identity = _selected(lines, selector)
     # A later line of the same key must not come to count.
     gone = [line for line in lines if line.key and line.key.identity == identity]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
+from binascii import a2b_base64, b2a_base64
 from typing import NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
@@ -29,6 +30,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SSH_LINE = re.compile(r"ssh-rsa[ \t]+([A-Za-z0-9+/=]+)(?:[ \t]+(.*))?")
 _SSH_OTHER = re.compile(r"(?:ssh|ecdsa|sk)-[A-Za-z0-9@.-]+[ \t]")
 _SSH_INSIDE = re.compile(r"(?:^|\s)ssh-rsa[ \t]")
+_BLOB_BEGINS = b"\0\0\0\7ssh-rsa"
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 _PUBLIC_FORMS = {"PUBLIC KEY": PublicFormat.SubjectPublicKeyInfo, "RSA PUBLIC KEY": PublicFormat.PKCS1}
@@ -99,6 +101,27 @@ def load_openssh(line: str) -> tuple[RSAPublicKey, str]:
     except _UNREADABLE as error:
         raise _damaged(error) from None
     return _canonical(key, f"ssh-rsa {match[1]}".encode(), Encoding.OpenSSH, PublicFormat.OpenSSH), printable(match[2])
+
+
+def canonical_openssh(line: str) -> tuple[RSAPublicNumbers, bytes, str] | None:
+    """What `load_openssh` reads, and the key's blob, in a fifth of the time: a file may have many thousand lines.
+
+    None for whatever it doesn't know as sound at once; `load_openssh` has the words for what is wrong with that.
+    """
+    match = _SSH_LINE.fullmatch(line)
+    try:
+        blob = a2b_base64(match[1]) if match is not None else b""
+    except ValueError:
+        return None
+    end = 15 + int.from_bytes(blob[11:15], "big")
+    e, n = int.from_bytes(blob[15:end], "big"), int.from_bytes(blob[end + 4 :], "big")
+    e_size, n_size = e.bit_length() // 8 + 1, n.bit_length() // 8 + 1
+    sizes = (len(blob), end - 15, int.from_bytes(blob[end : end + 4], "big"))
+    if match is None or blob[:11] != _BLOB_BEGINS or sizes != (19 + e_size + n_size, e_size, n_size):
+        return None
+    if not 3 <= e < n or not e & n & 1 or b2a_base64(blob, newline=False) != match[1].encode():
+        return None
+    return RSAPublicNumbers(e, n), blob, printable(match[2])
 
 
 def load_private(data: bytes, passphrase: bytes | None, *, proven: bool = False) -> RSAPrivateKey:

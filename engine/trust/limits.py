@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from engine.clock import Clock
@@ -43,6 +43,9 @@ class Limit(Protocol):
 
     async def give_back(self, address: str) -> None:
         """The try counted last was none."""
+
+    def shut(self, address: str) -> TooManyRequests | None:
+        """What `take` would raise now, as far as this engine knows without asking anybody."""
 
 
 class Shared(Protocol):
@@ -97,6 +100,14 @@ class FailureLimit:
         else:
             self._failures.pop(source, None)
 
+    def shut(self, address: str) -> TooManyRequests | None:
+        """The refusal that `check` raises."""
+        try:
+            self.check(address)
+        except TooManyRequests as refused:
+            return refused
+        return None
+
     async def take(self, address: str) -> None:
         """`check` and `count`, with nothing between them."""
         self.check(address)
@@ -105,3 +116,30 @@ class FailureLimit:
     async def give_back(self, address: str) -> None:
         """`uncount`."""
         self.uncount(address)
+
+
+class Tried:
+    """Which challenges a source has answered wrongly, the last `MOST` of them. One that is forgotten is tried again.
+
+    The same answer again is known to be wrong, and after `ANSWERS` different ones no further is worth a look. Another
+    source's wrong answers to a challenge harm nobody, so each has its own.
+    """
+
+    MOST, ANSWERS = 16_384, 3
+
+    def __init__(self) -> None:
+        self._tried: dict[tuple[str, bytes], tuple[int, ...]] = {}
+
+    def add(self, address: str, digest: bytes, answer: Hashable) -> None:
+        """This challenge was answered wrongly from there."""
+        key = (source_of(address), digest)
+        told = self._tried.get(key, ())
+        if not told and len(self._tried) >= self.MOST:
+            del self._tried[next(iter(self._tried))]
+        if hash(answer) not in told:
+            self._tried[key] = (*told, hash(answer))[-self.ANSWERS :]
+
+    def has(self, address: str, digest: bytes, answer: Hashable) -> bool:
+        """Whether this answer to it is one too many."""
+        told = self._tried.get((source_of(address), digest), ())
+        return len(told) >= self.ANSWERS or hash(answer) in told

@@ -14,7 +14,7 @@ from engine.clock import Clock
 from engine.errors import EngineUnavailable, KeyRefused, Refusal
 from engine.trust import key_edits, keys
 from engine.trust.key_edits import Edit
-from engine.trust.key_lines import parse_file
+from engine.trust.key_lines import known_lines
 from engine.trust.own_keys import OLD_TOKEN_KEY, OWN, PRIVATE_KEY, TOKEN_KEY
 from engine.trust.permissions import MASTER
 from statecharts.session import LONGEST_LIFETIME
@@ -48,7 +48,7 @@ def rotate_engine_key(home: Path, edit: Editor) -> tuple[str, str]:
 
 
 def _without(data: bytes, identity: str) -> tuple[bytes, None]:
-    if any(line.key and line.key.identity == identity for line in parse_file(data)):
+    if any(line.key and line.key.identity == identity for line in known_lines(data)):
         data, _ = key_edits.unregister(data, identity, force=True)
     return data, None
 
