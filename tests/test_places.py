@@ -214,3 +214,15 @@ def test_the_token_is_looked_at_before_the_body(engine: EngineProcess) -> None:
         assert good.status_code == 200
         with pytest.raises(TimeoutError):
             first_answer(engine, "/api/auth/renew/", session["token"])
+
+
+@pytest.mark.process
+def test_the_command_gets_in_where_silent_connections_have_all_places(tmp_path: Path) -> None:
+    """`hatchway engine ping` is answered though three times as many sockets as there are places say nothing."""
+    with running_engine(tmp_path / "hatchway", HATCHWAY_MAX_CONNECTIONS="20") as running:
+        silent = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(60)]
+        try:
+            assert running.url in running.command("engine", "ping")
+        finally:
+            for sock in silent:
+                sock.close()
