@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from api.transport import places
+from api.transport.context import LEAST_RATE
 from engine.pairings import OUT_AT_ONCE
 from engine.settings import Limits, SessionMaxAge, Settings
 from engine.trust.codes import ALPHABET, LENGTH
@@ -72,8 +74,13 @@ def test_limits_are_the_programs() -> None:
         "headers, body": f"{limits.header_bytes // KIB} KiB in {limits.header_seconds} s; "
         f"{limits.body_bytes // KIB} KiB (instances {limits.instance_body_bytes // KIB} KiB) "
         f"in {limits.body_seconds} s",
-        "connections": f"{settings.max_connections:,} at each door process; "
+        "connections": f"{settings.max_connections:,} at each door process, as many again on sockets of this host; "
         f"idle ones end after {limits.idle_seconds} s, stuck ones after {limits.write_seconds} s",
+        "when places are short": "the address that holds the most gives way: who never asked anything, "
+        f"then who is idle; at most a {({4: 'quarter'})[places.SILENT_SHARE]} are silent",
+        "kept for slow clients": f"{places.CONNECTION_BYTES // KIB**2} MiB a connection, "
+        f"{places.HELD_BYTES // KIB**2} MiB in all; "
+        f"who takes less than {LEAST_RATE} bytes a second of an answer is stuck",
     }
     assert dict(re.findall(r"^\| ([a-z ,]+) \| (.*) \|$", SECTIONS["Limits"], re.MULTILINE)) == {
         "limit": "value",

@@ -290,18 +290,20 @@ async def test_a_dying_client(served: Served, autojump_clock: MockClock, moment:
 
 
 async def test_max_connections(served: Served, folder: Path, autojump_clock: MockClock) -> None:
-    """Beyond `max_connections` a client is told 503 and when to come again; those inside are not disturbed."""
+    """Where all of `max_connections` are being answered, a client is told 503 and when to come again; those inside are
+    not disturbed."""
     limits = ServerLimits(max_connections=2)
     async with serving(limits=limits, certified=folder if served.tls else None) as small:
         inside = [await small.connect(), await small.connect()]
         for client in inside:
-            await client.get(b"/hello")
+            await client.send(GET % (b"/hold", b""))
+            await client.some()
         outside = await small.connect()
         await outside.send(GET % (b"/hello", b""))
         status, headers, _ = await outside.answer()
         assert (status, headers[b"retry-after"], headers[b"connection"]) == (503, b"5", b"close")
         assert await outside.ends()
-        assert (await inside[0].get(b"/hello"))[0] == 200
+        assert small.told.words == ["held", "held"]
         await inside[1].stream.aclose()
         await trio.sleep(1)
         assert (await (await small.connect()).get(b"/hello"))[0] == 200

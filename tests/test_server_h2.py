@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import h2.config
 import h2.connection
 import h2.errors
 import h2.events
+import h2.exceptions
 import pytest
 import trio
 from trio.testing import MockClock
@@ -263,6 +265,7 @@ async def test_an_app_that_fails(served: Served, autojump_clock: MockClock) -> N
         pytest.param(b"/caf\xc3\xa9", b"GET", [], 400, id="raw UTF-8"),
         pytest.param(b"/hello", b"CONNECT", [(b":protocol", b"websocket")], 400, id="CONNECT"),
         pytest.param(b"/hello", b"G\xc3\x89T", [], 400, id="raw UTF-8 in the method"),
+        pytest.param(b"/hello", b"get", [], 501, id="a method in lower case, as on HTTP/1.1"),
     ],
 )
 async def test_refused(
@@ -289,3 +292,88 @@ async def test_rapid_reset(served: Served, autojump_clock: MockClock) -> None:
     assert trio.current_time() == before
     again = await connect(served)
     assert await again.answer(await again.request(b"/hello")) == (200, b"hello")
+
+
+PRIORITY, PING, SETTINGS = 2, 6, 4
+
+
+def frame(kind: int, stream: int, body: bytes) -> bytes:
+    """A frame as bytes, without flags."""
+    return len(body).to_bytes(3, "big") + bytes([kind, 0]) + stream.to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize("served", ["bare"], indirect=True)
+@pytest.mark.parametrize(
+    "flood",
+    [
+        pytest.param([frame(PRIORITY, 2 * n + 1, bytes(4) + b"\x10") for n in range(1, 1500)], id="PRIORITY"),
+        pytest.param([frame(PING, 0, bytes(8))] * 1500, id="PING"),
+        pytest.param([frame(SETTINGS, 0, b"")] * 1500, id="SETTINGS"),
+        pytest.param([frame(0x42, 0, b"")] * 1500, id="unknown"),
+        pytest.param([frame(1, 1, b"\0")] + [frame(9, 1, bytes(16_000))] * 20, id="CONTINUATION"),
+    ],
+)
+async def test_a_flood_of_frames(
+    served: Served, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, flood: list[bytes]
+) -> None:
+    """Frames that ask for nothing, or a header block without end, end their connection, and are no error of ours."""
+    streams = await connect(served)
+    before = trio.current_time()
+    with suppress(trio.BrokenResourceError):
+        await streams.client.send(b"".join(flood))
+    with suppress(h2.exceptions.ProtocolError):
+        assert await streams.closed()
+    assert trio.current_time() - before < 1
+    assert caplog.records == []
+    again = await connect(served)
+    assert await again.answer(await again.request(b"/hello")) == (200, b"hello")
+
+
+@pytest.mark.parametrize("served", ["bare"], indirect=True)
+async def test_frames_of_a_long_conversation(served: Served, autojump_clock: MockClock) -> None:
+    """What ordinary clients send besides requests is no flood: PINGs now and then, windows for a large answer."""
+    streams = await connect(served)
+    for _ in range(40):
+        await streams.client.send(frame(PING, 0, bytes(8)) * 20)
+        await trio.sleep(2)
+        await streams.answer(await streams.request(b"/hello"))
+    assert len((await streams.answer(await streams.request(b"/big")))[1]) == 16 * 1024 * 1024
+
+
+@pytest.mark.parametrize("served", ["bare"], indirect=True)
+async def test_no_more_is_answered_than_a_client_takes(served: Served, autojump_clock: MockClock) -> None:
+    """A client with no window for its answers is refused further streams, which it may ask for again; its connection
+    goes on, and is answered when it takes what it had asked for."""
+    streams = await connect(served)
+    streams.windows = False
+    first = await streams.request(b"/big")
+    await trio.sleep(1)
+    more = [await streams.request(b"/big") for _ in range(50)]
+    await trio.sleep(1)
+    while not all(stream in streams.ended for stream in more):
+        await streams.read()
+    assert {streams.ended[stream] for stream in more} == {f"reset {h2.errors.ErrorCodes.REFUSED_STREAM!r}"}
+    assert first not in streams.ended
+    streams.wire.increment_flow_control_window(2**30)
+    streams.wire.increment_flow_control_window(2**30, first)
+    streams.body[first] = b""
+    await streams.send()
+    assert (await streams.answer(first))[0] == 200
+    assert await streams.answer(await streams.request(b"/hello")) == (200, b"hello")
+
+
+@pytest.mark.parametrize("served", ["bare"], indirect=True)
+async def test_a_window_of_a_byte_now_and_then(served: Served, autojump_clock: MockClock) -> None:
+    """Taking a few bytes is no progress: less than 256 a second for 30 seconds loses the stream."""
+    streams = await connect(served)
+    streams.windows = False
+    stream = await streams.request(b"/big")
+    streams.wire.increment_flow_control_window(2**20)
+    before = trio.current_time()
+    while stream not in streams.ended and trio.current_time() - before < 100:
+        streams.wire.increment_flow_control_window(1, stream)
+        await streams.send()
+        with trio.move_on_after(5):
+            await streams.answer(stream)
+    assert "reset" in streams.ended[stream]
+    assert trio.current_time() - before == pytest.approx(30, abs=2)

@@ -99,8 +99,25 @@ async def _finish(engine: Engine, call: Call, waiting: Awaitable[Answer]) -> Ans
         return _fault(call)
 
 
-def _admit(engine: Engine, door: Door, call: Call) -> Visit:
-    """Token, permission and license come before the body is looked at."""
+async def refused(engine: Engine, door: Door, call: Call) -> Answer | None:
+    """What refuses a call whose body has not been read yet; None where the body may come."""
+    try:
+        try:
+            _authorize(engine, door, call)
+        except Refusal as refusal:
+            if engine.fleet is None or refusal.cause not in STALE:
+                raise
+            await engine.sessions.look_again(bearer(call))
+            _authorize(engine, door, call)
+    except Refusal as refusal:
+        answer = _refuse(engine, call, refusal)
+        return answer if isinstance(answer, Answer) else await answer
+    except Exception:
+        return _fault(call)
+    return None
+
+
+def _authorize(engine: Engine, door: Door, call: Call) -> Holder | None:
     holder = None
     if door.access != "open":
         holder = engine.sessions.holder(bearer(call))
@@ -108,6 +125,12 @@ def _admit(engine: Engine, door: Door, call: Call) -> Visit:
             require(holder, door.access)
     if door.module is not None:
         engine.license.require(door.module)
+    return holder
+
+
+def _admit(engine: Engine, door: Door, call: Call) -> Visit:
+    """Token, permission and license come before the body is looked at."""
+    holder = _authorize(engine, door, call)
     fields = None
     if door.body is not None and (call.body or door.body is not NoFields):
         value = read_object(_content_type(call), call.body, engine.settings.limits.json_depth)

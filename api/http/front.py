@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -13,7 +14,7 @@ import trio
 
 from api.http.addresses import Addresses
 from api.http.call import NOSNIFF, Answer, Call, Headers
-from api.http.door import Door, respond
+from api.http.door import Door, refused, respond
 from api.http.problems import BadRequest, BodyTooLarge, RequestTimeout, problem_answer
 from api.http.proxies import forwarded_for
 from api.transport.apps import LEFT
@@ -25,6 +26,10 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+Admit = Callable[[Door, Scope], Awaitable[Answer | None]]
+"""Gives what refuses a request before its body is read, or None."""
 
 
 class ClientLeft(Exception):
@@ -39,6 +44,9 @@ class Front:
 
     def __init__(self, engine: Engine, doors: tuple[Door, ...]) -> None:
         self._engine = engine
+        self.admit: Admit = self._admit
+        """Asked before a body is read that comes to a door where a token is needed."""
+        self._paths = Paths(doors)
         self._own = {
             (door.method, path): door for door in doors if door.hot or door.held for path in spellings(door.path)
         }
@@ -67,9 +75,14 @@ class Front:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self.screen(scope["path"], tuple(scope["headers"]), scope["scheme"], scope.get("server"))
-            body = await self._read_body(scope, receive)
+            length = self._check_length(scope)
+            door = self.door(scope["method"], scope["path"]) if _has_body(scope) else None
+            if door is not None and door.access != "open" and (refusal := await self.admit(door, scope)) is not None:
+                await send_answer(send, refusal)  # the server closes where the body is still on its way
+                return
+            body = await self._read_body(scope, receive, door, length)
         except Refusal as refused:
-            await send_answer(send, problem_answer(refused))  # the server closes where the body is still on its way
+            await send_answer(send, problem_answer(refused))
             return
         door = self._own.get((scope["method"], scope["path"]))
         if door is None:
@@ -137,18 +150,38 @@ class Front:
         path, query = scope["path"], scope["query_string"]
         return Call(scope["method"], path, query, headers, body, peer, forwarded, request_id, params)
 
-    async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
+    def door(self, method: str, path: str) -> Door | None:
+        """The door of a method and a path, if there is one."""
+        return self._paths.find(method, path)
+
+    async def _admit(self, door: Door, scope: Scope) -> Answer | None:
+        return await self.refused(door, self.call(scope, b"", self.request_id(), {}))
+
+    async def refused(self, door: Door, call: Call) -> Answer | None:
+        """What refuses a call before its body is read, its time measured; None where the body may come."""
+        began = time.perf_counter()
+        answer = await refused(self._engine, door, call)
+        if answer is not None:
+            self._engine.metrics.answered(door.method, door.path, answer.status, time.perf_counter() - began)
+        return answer
+
+    def _check_length(self, scope: Scope) -> int:
+        """How long the body may be. Raises BodyTooLarge where it says itself that it is longer."""
         limits = self._engine.settings.limits
         most = limits.instance_body_bytes if scope["path"] in self._large else limits.body_bytes
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if int(length) > most:
             raise BodyTooLarge(f"the body is larger than {most} bytes")
-        parts: list[bytes] = []
+        return most
+
+    async def _read_body(self, scope: Scope, receive: Receive, door: Door | None, most: int) -> bytes:
         if not _has_body(scope):
-            return await _drain(receive, parts, most)
-        with trio.move_on_after(limits.body_seconds):
-            return await _drain(receive, parts, most)
-        raise RequestTimeout(f"the body did not come within {limits.body_seconds} s")
+            return await _drain(receive, most, keep=True)
+        keep = door is not None and door.body is not None
+        seconds = self._engine.settings.limits.body_seconds
+        with trio.move_on_after(seconds):
+            return await _drain(receive, most, keep=keep)
+        raise RequestTimeout(f"the body did not come within {seconds} s")
 
 
 async def _close(stream: Any) -> None:
@@ -164,18 +197,21 @@ def _has_body(scope: Scope) -> bool:
     return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
 
 
-async def _drain(receive: Receive, parts: list[bytes], most: int) -> bytes:
-    size = 0
+async def _drain(receive: Receive, most: int, *, keep: bool) -> bytes:
+    """The body to its end; with `keep` unset nothing of it is kept, since no door asks for it."""
+    body, size = bytearray(), 0  # and no list of parts: a client may send thousands of one byte
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientLeft
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
+        part = message.get("body", b"")
+        size += len(part)
         if size > most:
             raise BodyTooLarge(f"the body is larger than {most} bytes")
+        if keep:
+            body += part
         if not message.get("more_body"):
-            return b"".join(parts)
+            return bytes(body)
 
 
 def _after_body(receive: Receive) -> Receive:
@@ -231,6 +267,25 @@ async def send_answer(send: Send, answer: Answer) -> None:
         await send({"type": "http.response.body", "body": b""})
     finally:
         await _close(answer.body)
+
+
+class Paths:
+    """Which door a method and a path belong to, as Quart will find it."""
+
+    def __init__(self, doors: tuple[Door, ...]) -> None:
+        self._plain = {(door.method, path): door for door in doors for path in spellings(door.path)}
+        self._patterns = tuple(
+            (door, re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(door.path.rstrip("/"))) + "/?"))
+            for door in doors
+            if "{" in door.path
+        )
+
+    def find(self, method: str, path: str) -> Door | None:
+        """The door, or None."""
+        door = self._plain.get((method, path))
+        if door is not None:
+            return door
+        return next((door for door, one in self._patterns if door.method == method and one.fullmatch(path)), None)
 
 
 def spellings(path: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from urllib.parse import unquote
 
 from api.http.call import NOSNIFF, Answer, Call
 from api.http.door import Door
@@ -46,6 +47,21 @@ class HotDoors:
             door, Call(door.method, path, query, headers, request.body, peer, forwarded, name, _NO_PARAMS)
         )
         return _reply(answer) if isinstance(answer, Answer) else _later(answer)
+
+    async def refused(self, request: LaneRequest) -> LaneAnswer | None:
+        """What refuses a request at any door before its body is read; None where the body may come."""
+        target, _, query = request.target.partition(b"?")
+        path, headers = unquote(target.decode("ascii")), tuple(request.headers)
+        method, peer = request.method.decode("ascii"), request.peer[0] if request.peer else ""
+        door = self._front.door(method, path)
+        if door is None:
+            return None
+        forwarded = forwarded_for(headers, peer, self._engine.settings.trusted_proxies)
+        name = self._front.request_id()
+        answer = await self._front.refused(
+            door, Call(method, path, query, headers, b"", peer, forwarded, name, _NO_PARAMS)
+        )
+        return None if answer is None else _reply(answer)
 
 
 async def _later(waiting: Awaitable[Answer]) -> LaneAnswer:

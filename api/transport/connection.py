@@ -13,12 +13,21 @@ from hypercorn.utils import parse_socket_addr
 from api.transport.apps import Apps
 from api.transport.context import Context
 from api.transport.deadlines import LOG, Kind
-from api.transport.h1 import H1
+from api.transport.h1 import H1, PENDING_BYTES
 from api.transport.h2 import H2
 from api.transport.lane import Lane, LaneAnswer, LaneRequest, Plain, encode, recognise
 from api.transport.sockets import Socket
 
 FAILED = LaneAnswer(500, (), b"")
+
+KNOWN_BYTES = 2048
+"""A request up to this size is remembered beside its connection, in case the client sends the same again."""
+
+ANSWERS_AT_ONCE = 64 * 1024
+"""Bytes of pipelined answers that are sent in one write; no more are made before the client takes them."""
+
+HANDSHAKE_COST = 48 * 1024
+"""What OpenSSL keeps for a handshake that waits for its client."""
 
 HALF_CLOSE_GRACE = 0.1
 """Seconds for an answer to a client that has said its last word; then it is taken to have left (`nc -N`, field B7)."""
@@ -36,11 +45,13 @@ class Connection(TCPServer):
     def __init__(self, app: Any, config: Any, context: Context, state: ConnectionState, sock: Any, tls: Any) -> None:
         self.socket = Socket(sock, context.write, self)
         stream: Any = self.socket
-        if tls is not None:
-            stream = trio.SSLStream(self.socket, tls, server_side=True)
         super().__init__(app, config, context, state, stream)
         del self.idle_task  # the sweeper keeps the time for all
-        self.secure = tls is not None
+        self.places = context.places(sock.family)
+        self.share = self.places.share(sock)
+        self.held = 0
+        self._asked = False
+        self.secure, self._tls = tls is not None, tls
         self.busy = False
         self._late = False
         self._apps, self._reading = Apps(), trio.CancelScope()
@@ -80,7 +91,13 @@ class Connection(TCPServer):
         if not self.secure:
             return "http/1.1"
         with trio.fail_after(self.context.limits().header_seconds):
+            await self.socket.wait_readable()  # OpenSSL's tens of kilobytes are for those who say something
+            self.hold(HANDSHAKE_COST)
+            outer: Any = trio.SSLStream(self.socket, self._tls, server_side=True)
+            self.stream = outer
             await self.stream.do_handshake()
+        self._tls = None
+        self.hold(-HANDSHAKE_COST)
         return self.stream.selected_alpn_protocol() or "http/1.1"
 
     async def _begin(self, alpn: str) -> None:
@@ -89,7 +106,7 @@ class Connection(TCPServer):
         server = parse_socket_addr(family, self.socket.sock.getsockname())
         state = ConnectionState(self.state)
         parts: Any = (self.app, self.config, self.context, self._apps, state, self.secure, client, server)
-        self.protocol = H2(*parts, self.protocol_send) if alpn == "h2" else H1(self, *parts, self.protocol_send)
+        self.protocol = H2(self, *parts, self.protocol_send) if alpn == "h2" else H1(self, *parts, self.protocol_send)
         self._begun = True
         await self.protocol.initiate()
         self.context.idle.enter(self)
@@ -115,7 +132,7 @@ class Connection(TCPServer):
     async def _in_lane(self, data: bytes, lane: Lane) -> bytes:
         """Answer what the lane takes, all in one write; gives the rest, untouched."""
         answers: list[bytes] = []
-        begin = 0
+        begin = size = 0
         while begin < len(data) and not (self.context.stopping or self._ended):
             if answers:  # pipelined: the others want their turn
                 self._update(busy=True)
@@ -126,7 +143,10 @@ class Connection(TCPServer):
                 self._known = (b"", None)
                 break
             answers.append(answer)
-            begin = plain.end
+            begin, size = plain.end, size + len(answer)
+            if size >= ANSWERS_AT_ONCE:
+                await self._write_before_more(b"".join(answers), len(data))
+                answers, size = [], 0
         if answers:
             said = b"".join(answers) if len(answers) > 1 else answers[0]
             if not self._put(said):
@@ -134,12 +154,20 @@ class Connection(TCPServer):
             self._update(busy=False)
         return b"" if self._ended else data[begin:]
 
+    async def _write_before_more(self, answers: bytes, unread: int) -> None:
+        """Pipelined answers: no more are made before the client has taken these."""
+        self.hold(unread)
+        try:
+            await self._write(answers)
+        finally:
+            self.hold(-unread)
+
     def _recognise(self, data: bytes, begin: int) -> Plain | None:
         """As `recognise`; a client that asks the same again and again (inspect, by a proxy) is read once."""
         if data == self._known[0] and begin == 0 and len(data) <= self.context.header_bytes:
             return self._known[1]
         plain = recognise(data, begin, self.context.header_bytes)
-        if plain is not None and plain.method == b"GET" and plain.end == len(data) and begin == 0:
+        if plain is not None and plain.method == b"GET" and plain.end == len(data) <= KNOWN_BYTES and begin == 0:
             self._known = data, plain
         return plain
 
@@ -165,7 +193,7 @@ class Connection(TCPServer):
         with trio.CancelScope() as self._pause:
             if self.protocol.full:
                 await trio.sleep_forever()
-            return bytes(await self.stream.receive_some())
+            return bytes(await self.stream.receive_some(PENDING_BYTES))
         return None
 
     async def _half_closed(self) -> None:
@@ -187,6 +215,9 @@ class Connection(TCPServer):
 
     def _update(self, *, busy: bool) -> None:
         self.busy = busy
+        if not self._asked:
+            self._asked = True
+            self.places.asked(self)
         if busy:
             self.context.idle.leave(self)
             return
@@ -225,18 +256,19 @@ class Connection(TCPServer):
                 sent = self.socket.send_now(data)
                 if sent == len(data):
                     return
-                self.send_lock.acquire_nowait()
                 data = data[sent:]
-            else:
-                with trio.CancelScope(shield=True):
-                    await self.send_lock.acquire()
-            try:
-                with trio.CancelScope(shield=True):
-                    await self.stream.send_all(data)
-            finally:
-                self.send_lock.release()
+            await self._write_in_turn(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self.cut()
+
+    async def _write_in_turn(self, data: bytes) -> None:
+        self.hold(len(data))
+        try:
+            with trio.CancelScope(shield=True):
+                async with self.send_lock:
+                    await self.stream.send_all(data)
+        finally:
+            self.hold(-len(data))
 
     async def _close(self) -> None:
         """Close once what is being written is written; the write's own deadline ends that."""
@@ -253,13 +285,17 @@ class Connection(TCPServer):
     def expire(self, kind: Kind) -> None:
         """A wait of this connection's took too long."""
         if kind is Kind.WRITE:
-            if self.socket.made_progress():
+            if self.socket.took(self.context.least_taken):
                 self.context.write.enter(self)
             else:
                 self.cut()
             return
         self._late = kind is Kind.HEAD
         self.end()
+
+    def hold(self, change: int) -> None:
+        """So many more bytes wait here for the client, or fewer. Past what all may have held, one is cut off."""
+        self.places.hold(self, change)
 
     def stop(self) -> None:
         """The engine is ending: close now if nothing is being answered, else after the answer."""
@@ -275,6 +311,13 @@ class Connection(TCPServer):
     def cancel(self) -> None:
         """End, and cancel what is being answered."""
         self._apps.cancel()
+
+    def give_way(self) -> None:
+        """Close at once. An answer that was sent still arrives, and the end of an idle connection is a plain one."""
+        if self.busy or not self._asked or self.protocol.unread:
+            self.cut()
+        else:
+            self.end()
 
     def cut(self) -> None:
         """Drop the connection; whoever waits for it is told."""

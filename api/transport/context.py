@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -15,10 +16,14 @@ from hypercorn.typing import Event
 from api.transport.deadlines import Expiring, Kind, Queue
 from api.transport.lane import Lane
 from api.transport.outbox import Outbox
+from api.transport.places import Occupant, Places
 from engine.clock import Clock
 
 BODY_GRACE = 0.5
 """Seconds by which an app that keeps the body's time itself is first, with a better answer than our bare 408."""
+
+LEAST_RATE = 256
+"""Bytes a second that a client must take of an answer that waits for it, on average over `write_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,10 @@ class ServerConfig(Config):
         return self._headers
 
 
-class Member(Expiring, Protocol):
+class Member(Expiring, Occupant, Protocol):
     """A connection, as those that end it see it."""
+
+    places: Places
 
     def stop(self) -> None:
         """The engine is ending: close as soon as nothing is being answered."""
@@ -118,6 +125,8 @@ class Context(WorkerContext):
         self.body = Queue(Kind.BODY, lambda: limits().body_seconds + BODY_GRACE)
         self.write = Queue(Kind.WRITE, lambda: limits().write_seconds)
         self.outbox = Outbox()
+        # Local sockets have places of their own: whoever fills the others can't keep this host out.
+        self._places, self._local_places = Places((self.idle, self.head)), Places((self.idle, self.head))
         self.stopping = False
         self.connections: set[Member] = set()
         self._emptied = trio.Event()
@@ -127,6 +136,15 @@ class Context(WorkerContext):
         self.header_bytes = self.limits().header_bytes
 
     @property
+    def least_taken(self) -> int:
+        """Bytes of an answer that a client must take in `write_seconds`: less is no progress."""
+        return int(LEAST_RATE * self.write.seconds())
+
+    def places(self, family: int) -> Places:
+        """Where connections of a socket of this family are counted."""
+        return self._local_places if family == socket.AF_UNIX else self._places
+
+    @property
     def queues(self) -> tuple[Queue, ...]:
         """All of them, for the sweeper."""
         return (self.idle, self.head, self.body, self.write)
@@ -134,10 +152,12 @@ class Context(WorkerContext):
     def join(self, connection: Member) -> None:
         """A connection begins."""
         self.connections.add(connection)
+        connection.places.join(connection)
 
     def leave(self, connection: Member) -> None:
         """A connection is over: nothing waits for it, and it counts no more."""
         self.connections.discard(connection)
+        connection.places.leave(connection)
         for queue in self.queues:
             queue.leave(connection)
         if not self.connections:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Protocol
 
@@ -51,6 +51,10 @@ class Queue:
         """The wait begins now, unless it had begun: then it goes on."""
         if who not in self._since:
             self.enter(who)
+
+    def waiting(self) -> Iterator[Expiring]:
+        """Those that wait, the longest first."""
+        return iter(self._since)
 
     def renew(self, who: Expiring) -> None:
         """The wait begins anew, if there is one."""

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import h11
+import trio
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
@@ -13,12 +14,13 @@ from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.typing import H11SendableEvent
 
 from api.transport.context import Context
-from api.transport.deadlines import Expiring
-from api.transport.streams import LastBody, Stream
+from api.transport.streams import LastBody, Owner, Stream
 
-PENDING_BYTES = 64 * 1024
+PENDING_BYTES = 16 * 1024
 """Bytes of later requests that are read while one is answered; reading on is how a hang-up is seen."""
 
+PARTS_AT_ONCE = 32
+"""Parts of a body that are read in one turn: a client may make chunks of one byte each."""
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case, values without the space around them."""
@@ -66,9 +68,10 @@ class H1(H11Protocol):
     connection: h11.Connection
     stream: Stream | None
 
-    def __init__(self, owner: Expiring, *args: Any) -> None:
+    def __init__(self, owner: Owner, *args: Any) -> None:
         super().__init__(*args)
         self.owner = owner
+        self._held = 0
         self.paused = False
         """Bytes of a next request have come; they wait for the present answer."""
         self._out = b""
@@ -79,7 +82,9 @@ class H1(H11Protocol):
         if isinstance(event, RawData):
             self._fresh = False
             self.connection.receive_data(event.data)
-            if not self.paused:
+            if self.paused:
+                self._hold_unread()
+            else:
                 await self.resume()
         elif isinstance(event, Closed):
             await self._close_stream()
@@ -101,6 +106,16 @@ class H1(H11Protocol):
 
     async def resume(self) -> None:
         """Go through what has been received."""
+        await self._go_through()
+        self._hold_unread()
+
+    def _hold_unread(self) -> None:
+        """Have counted what is neither read nor refused yet: half a head, or requests after the present one."""
+        before, self._held = self._held, len(self.connection.trailing_data[0])
+        self.owner.hold(self._held - before)
+
+    async def _go_through(self) -> None:
+        parts = 0
         while True:
             if self.connection.their_state is h11.MUST_CLOSE and self.connection.trailing_data[0]:
                 self.paused = True  # said after `Connection: close`: h11 would refuse it in the place of the answer
@@ -121,6 +136,9 @@ class H1(H11Protocol):
                 return None
             elif isinstance(event, h11.Data):
                 await self.stream.handle(Body(STREAM_ID, event.data))
+                parts += 1
+                if parts % PARTS_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
             elif isinstance(event, h11.EndOfMessage):
                 await self.stream.handle(EndBody(STREAM_ID))
             else:
@@ -132,7 +150,7 @@ class H1(H11Protocol):
             self.context.idle.leave(self.owner)
             self.context.head.remain(self.owner)
         elif self.stream is not None and not self.stream.body_done:
-            self.context.body.remain(self.stream)
+            self.stream.wait_for_body()
 
     async def _begin(self, request: h11.Request, head: bytes) -> None:
         headers = [(name.lower(), value) for name, value in request.headers.raw_items()]
@@ -143,6 +161,7 @@ class H1(H11Protocol):
         self.context.head.leave(self.owner)
         await self.send(Updated(idle=False))
         self.stream = Stream(
+            self.owner,
             self.app,
             self.config,
             self.context,

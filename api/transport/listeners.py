@@ -25,7 +25,8 @@ SPARE_FILES = 100
 REFUSED_AT_ONCE = 32
 """Places for those who are told that there is no place; past them they are cut off."""
 
-ACCEPTED_AT_ONCE = 256
+ACCEPTED_AT_ONCE = 16
+"""Connections that one turn accepts: those already in want their answers too."""
 
 EXHAUSTED_SECONDS = 0.1
 """A pause when the host has no more files or memory to give."""
@@ -130,13 +131,14 @@ async def accept(
     at_once: int,
 ) -> None:
     """Take connections, at most `at_once` in a turn, for ever; each into a task of its own in `nursery`."""
+    places = context.places(listener.family)
     while True:
         await trio.lowlevel.wait_readable(listener)
         for sock in await _waiting(listener, at_once):
             try:
                 _prepare(sock, context.limits().write_seconds)
                 secured = tls() if tls is not None else None
-                if len(context.connections) < room_for(context.limits().max_connections):
+                if places.make_room(places.share(sock), room_for(context.limits().max_connections)):
                     nursery.start_soon(connect(sock, secured).run)
                 else:
                     nursery.start_soon(refusals.tell, sock, secured)
@@ -153,7 +155,7 @@ def _prepare(sock: socket.socket, write_seconds: float) -> None:
 
 
 async def _waiting(listener: socket.socket, at_once: int) -> list[socket.socket]:
-    """Those who wait to be accepted, a few at a time: the ones already in want their answers too."""
+    """Those who wait to be accepted, a few at a time."""
     taken: list[socket.socket] = []
     while len(taken) < at_once:
         try:

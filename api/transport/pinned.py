@@ -41,7 +41,7 @@ NAMES: dict[Any, dict[str, str]] = {
     },
     HTTPStream: {"handle": "event", "app_send": "message", "_send_error_response": "status_code"},
     Lifespan: {"__init__": "app config state", "handle_lifespan": "task_status", "wait_for_startup": ""},
-    StreamBuffer: {"close": "", "pop": "max_length"},
+    StreamBuffer: {"close": "", "push": "data", "pop": "max_length"},
     TaskGroup: {"spawn_app": "app config scope send", "spawn": "func args"},
     TCPServer: {"__init__": "app config context state stream", "run": "", "protocol_send": "event"},
     EventWrapper: {"clear": "", "wait": "", "set": "", "is_set": ""},

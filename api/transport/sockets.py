@@ -61,16 +61,21 @@ class Socket(HalfCloseableStream):
         finally:
             self._writes.leave(self._owner)
 
-    def made_progress(self) -> bool:
-        """Whether the client took anything since the wait began or this was last asked; the kernel wakes us late."""
+    def took(self, least: int) -> bool:
+        """Whether the client took so much since the wait began or this was last asked; the kernel wakes us late."""
         before, self._left = self._left, 0 if self.closed else self._untaken()
-        return self._left < before
+        return before - self._left >= least
 
     def _untaken(self) -> int:
         self._check_open()
         count = array.array("i", [0])
         fcntl.ioctl(self.sock, termios.TIOCOUTQ, count)
         return count[0]
+
+    async def wait_readable(self) -> None:
+        """Until the first byte has come, or the end. Raises ClosedResourceError."""
+        self._check_open()
+        await trio.lowlevel.wait_readable(self.sock)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """The next bytes, or none at the end. It always yields, so no client can keep the others waiting."""

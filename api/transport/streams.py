@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 from hypercorn.protocol.events import Body, EndBody, Response, StreamClosed
@@ -12,7 +12,8 @@ from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.utils import suppress_body
 
 from api.transport.apps import ClientGone
-from api.transport.deadlines import Kind
+from api.transport.deadlines import Expiring, Kind
+from api.transport.places import WAITING_COST
 
 
 @dataclass(frozen=True)
@@ -20,22 +21,47 @@ class LastBody(Body):
     """The rest of the body, and its end."""
 
 
+class Owner(Expiring, Protocol):
+    """The connection of a stream."""
+
+    held: int
+
+    def hold(self, change: int) -> None:
+        """So many more bytes wait here for the client, or fewer."""
+
+
 class Stream(HTTPStream):
     """Hypercorn's stream; `body_done` tells whether the whole request has come."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, owner: Owner, *args: Any) -> None:
         super().__init__(*args)
+        self.owner = owner
         self.body_done = False  # here, and not on the class: what is set later makes an instance 800 bytes larger
+        self.taken = 0
+        """Bytes of the answer that the client took since its deadline began (HTTP/2 alone)."""
         self._chunks = 0
+        self._held = 0
 
     async def handle(self, event: StreamEvent) -> None:
         """Something of the request came, or its client left."""
-        if isinstance(event, EndBody):
+        if isinstance(event, Body) and not self.closed:
+            self._hold(len(event.data))
+        elif isinstance(event, EndBody):
             self.body_done = True
             self.context.body.leave(self)  # type: ignore[attr-defined]
         elif isinstance(event, StreamClosed):
             self.context.body.leave(self)  # type: ignore[attr-defined]
+            self._hold(-self._held)
         await super().handle(event)
+
+    def wait_for_body(self) -> None:
+        """The rest of the body has its time from now on, unless that has begun."""
+        self._hold(WAITING_COST if self._held < WAITING_COST else 0)
+        self.context.body.remain(self)  # type: ignore[attr-defined]
+
+    def _hold(self, change: int) -> None:
+        self._held += change
+        self.owner.hold(change)
 
     async def app_send(self, message: Any | None) -> None:
         """The app's next message, or None at its end. Raises ClientGone, which stock leaves the app to guess."""

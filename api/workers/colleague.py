@@ -10,10 +10,11 @@ import structlog
 import trio
 
 from api.http.call import json_answer
-from api.transport.lane import Lane, LaneAnswer, LaneRequest
+from api.http.lane import HotDoors
+from api.transport.lane import LaneAnswer, LaneRequest
 from api.workers.channel import Channel
 from api.workers.hot import INSPECT
-from api.workers.messages import Admit, Admitted, Ask, Configure, Counts, Ready, ToEngine, Told
+from api.workers.messages import Admit, Admitted, Ask, Configure, Counts, Enter, Ready, ToEngine, Told
 from engine.engine import Engine
 from engine.errors import Refusal
 from engine.validity import Mark, Validity
@@ -28,7 +29,7 @@ class Colleague:
     """`channel` leads to it."""
 
     def __init__(
-        self, engine: Engine, lane: Lane, validity: Validity, process: trio.Process, sock: socket.socket
+        self, engine: Engine, lane: HotDoors, validity: Validity, process: trio.Process, sock: socket.socket
     ) -> None:
         self._engine, self._lane, self._validity, self._process = engine, lane, validity, process
         self.channel: Channel[ToEngine] = Channel(sock, ToEngine, self._hear)
@@ -70,6 +71,8 @@ class Colleague:
         match message:
             case Ask():
                 self._answer(message)
+            case Enter():
+                self._nursery.start_soon(self._enter, message)
             case Admit():
                 self._nursery.start_soon(self._admit, message)
             case Counts(rows):
@@ -114,6 +117,14 @@ class Colleague:
         except (Refusal, UnicodeDecodeError):
             return None, 0.0
         return self._validity.mark(holder.session), self._engine.sessions.good_until(holder)
+
+    async def _enter(self, asked: Enter) -> None:
+        answer = None
+        try:
+            answer = await self._lane.refused(asked.request)
+        except Exception:
+            log.exception("entry_failed")  # the whole request follows, and is refused as it should be
+        self.channel.post(Told(asked.number, answer))
 
     async def _admit(self, asked: Admit) -> None:
         body: Any = None

@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from api.http.front import Front
-from api.transport.lane import Lane
+from api.http.lane import HotDoors
 from api.transport.listeners import bound, room_for
 from api.workers.behind import Behind
 from api.workers.colleague import Colleague
@@ -41,7 +41,7 @@ _PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from api.workers.door im
 class Crew:
     """`count` door processes in front of one engine, whose app and lane answer what they can't."""
 
-    def __init__(self, engine: Engine, front: Front, lane: Lane, count: int) -> None:
+    def __init__(self, engine: Engine, front: Front, lane: HotDoors, count: int) -> None:
         self._engine, self._front, self._lane, self._count = engine, front, lane, count
         self._words = validity.create()
         self.validity = validity.Validity(self._words, write=True)

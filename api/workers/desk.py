@@ -8,8 +8,8 @@ from typing import Any
 
 import trio
 
-from api.transport.lane import LaneRequest
-from api.workers.messages import Admit, Admitted, Ask, Configure, Told
+from api.transport.lane import LaneAnswer, LaneRequest
+from api.workers.messages import Admit, Admitted, Ask, Configure, Enter, Told
 from api.workers.tally import Tally
 from engine.clock import SystemClock
 from engine.records import Origin
@@ -52,6 +52,12 @@ class Desk:
         told = await self._wait(lambda number: Ask(number, request))
         assert isinstance(told, Told)
         return told
+
+    async def enter(self, request: LaneRequest) -> LaneAnswer | None:
+        """What refuses a request, by the engine's word, before its body is read."""
+        told = await self._wait(lambda number: Enter(number, request))
+        assert isinstance(told, Told)
+        return told.answer
 
     async def admit(self, challenge: Challenge, identity: str, lifetime: int, origin: Origin) -> bytes | None:
         """The new session of the key that signed the challenge, as the answer's body; None if the engine refuses it."""

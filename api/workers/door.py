@@ -13,6 +13,7 @@ import structlog
 import trio
 
 from api.http.call import Answer
+from api.http.door import Door
 from api.http.doors import DOORS
 from api.http.front import Front, Receive, Scope, Send, send_answer
 from api.server import ServerLimits, limits_of, serve
@@ -39,8 +40,8 @@ COUNTED = 1.0
 ENGINE_GONE = 70
 """Exit code of a door whose engine is gone (EX_SOFTWARE, sysexits.h)."""
 
-LARGE = tuple(replace(row, hot=False, held=False) for row in DOORS if row.large)
-"""The front of a door needs to know of no other rows: what they answer comes from the engine."""
+PASSED_ON = tuple(replace(row, hot=False, held=False) for row in DOORS)
+"""The front of a door knows of the rows what they take; what they answer comes from the engine."""
 
 
 class DoorProcess:
@@ -150,7 +151,7 @@ def make_front(desk: Desk, home: Path) -> tuple[Hot, Front]:
 
     async def rest(scope: Scope, receive: Receive, send: Send) -> None:
         # HTTP/2, and what the lane does not read, may be at a hot door all the same.
-        answer = hot(_lane_request(scope))
+        answer = hot(_lane_request(scope, scope["hatchway.body"]))
         if answer is not None and not isinstance(answer, tuple):
             answer = await answer
         if answer is None:
@@ -158,15 +159,19 @@ def make_front(desk: Desk, home: Path) -> tuple[Hot, Front]:
         else:
             await send_answer(send, Answer(answer.status, answer.body, answer.headers))
 
-    front = Front(desk, LARGE)  # type: ignore[arg-type]
-    front.rest = rest
+    async def admit(door: Door, scope: Scope) -> Answer | None:
+        refusal = await desk.enter(_lane_request(scope, b""))
+        return None if refusal is None else Answer(refusal.status, refusal.body, refusal.headers)
+
+    front = Front(desk, PASSED_ON)  # type: ignore[arg-type]
+    front.rest, front.admit = rest, admit
     hot = Hot(desk, front)
     return hot, front
 
 
-def _lane_request(scope: Scope) -> LaneRequest:
+def _lane_request(scope: Scope, body: bytes) -> LaneRequest:
     target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-    headers, body = tuple(scope["headers"]), scope["hatchway.body"]
+    headers = tuple(scope["headers"])
     secure = scope["scheme"] == "https"
     return LaneRequest(
         scope["method"].encode(), target, headers, body, scope.get("client"), scope.get("server"), secure

@@ -90,7 +90,14 @@ class Counts(msgspec.Struct, array_like=True, tag=5):
     rows: list[Tallied]
 
 
-ToEngine = Ready | Ask | Admit | Counts
+class Enter(msgspec.Struct, array_like=True, tag=6):
+    """A request whose body has not been read: may it come? Answered by a `Told`, whose answer, if any, refuses it."""
+
+    number: int
+    request: LaneRequest
+
+
+ToEngine = Ready | Ask | Admit | Counts | Enter
 
 
 class Head(msgspec.Struct, array_like=True):
