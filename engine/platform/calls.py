@@ -61,10 +61,6 @@ class Calls:
         folder = f"{self.user.pw_dir}/.apptainer/instances/logs/{socket.gethostname()}/{self.user.pw_name}"
         return f"{folder}/{identity}.out", f"{folder}/{identity}.err"
 
-    def title(self, identity: str) -> str:
-        """What the process that minds an instance calls itself, listed or not."""
-        return f"Apptainer instance: {self.user.pw_name} [{identity}]"
-
 
 def _environment(user: pwd.struct_passwd) -> dict[str, str]:
     """Whatever the engine's own environment holds (APPTAINER_BIND, secrets) stays with the engine."""

@@ -16,7 +16,10 @@ NOT_RUN = 127
 
 
 def main() -> None:
-    plan = json.load(sys.stdin.buffer)
+    try:
+        plan = json.load(sys.stdin.buffer)
+    except ValueError:
+        return  # whoever began it is gone, and did not hand the whole plan over
     # The terminal's signals are for the engine; the children get their own defaults back.
     for ignored in (signal.SIGHUP, signal.SIGINT):
         signal.signal(ignored, signal.SIG_IGN)
