@@ -14,7 +14,8 @@ import pytest
 import trio
 
 from engine.errors import FileRefused, ImageNotFound, InstanceExists, Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.platform import processes, watcher
+from engine.platform import output, processes, watcher
+from engine.platform.apptainer import Apptainer
 from engine.platform.calls import PATH
 from engine.platform.host import Host, this_host
 from engine.platform.protocol import Started, StartFailed
@@ -123,6 +124,25 @@ async def test_the_log_begins_anew(place: Place) -> None:
         "second\n",
         "oops\n",
     )
+
+
+async def test_a_log_is_bounded(place: Place) -> None:
+    """A command that writes without end fills no disk: beginning, newest and what is left out are there, and it all
+    goes with the instance's record."""
+    place.platform = Apptainer(place.home / "instances", lambda: False, log_bytes=lambda: 1 << 18)
+    request = place.request(command=["sh", "-c", "echo first; yes | head -c 20000000; echo; echo last"])
+    started = await place.platform.start(request)
+    with trio.fail_after(60):
+        assert await place.platform.wait_ended(request, started) == 0
+    path, begin = place.platform.log(started, "out")
+    text = b"".join([piece async for piece in output.pieces(path, begin, lambda: False, None)])
+    assert text.startswith(b"first\n")
+    assert text.endswith(b"\nlast\n")
+    assert b" bytes are left out here" in text
+    assert len(text) <= 1 << 18
+    assert len(list(path.parent.glob(f"{path.name}.*"))) == 2
+    place.platform.forget(request.identity)
+    assert not list(path.parent.glob(f"{request.identity}.*"))
 
 
 async def test_an_instance_killed_from_outside(place: Place) -> None:

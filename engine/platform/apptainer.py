@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ import trio
 
 from engine import files
 from engine.errors import InstanceExists, RuntimeUnavailable
-from engine.platform import argv, processes
+from engine.platform import argv, output, processes
 from engine.platform.calls import Calls
 from engine.platform.commands import Commands, exit_code
 from engine.platform.host import Host, check_limits, this_host
@@ -22,6 +23,7 @@ from engine.platform.processes import Child, Noted
 from engine.platform.protocol import Entry, Report, Started, StartFailed, Stream
 from engine.platform.request import InstanceRequest
 from engine.platform.words import progress_of, refusal_of
+from engine.settings import Limits
 
 log = structlog.get_logger(__name__)
 
@@ -34,18 +36,25 @@ CLEARED_WITHIN = 5.0
 BEGUN_WITHIN = 60.0
 """Seconds between an instance's beginning and that of the processes which serve it."""
 
-_WORDS, _LAUNCHER = "start.log", "launcher"
-"""What the runtime said of a start, there from the moment the runtime is asked; and who asks it."""
+_WORDS, _LAUNCHER, _LOGS = "start.log", "launcher", "logs"
+"""What the runtime said of a start, there from the moment the runtime is asked; who asks it; where the logs of an ended
+one are, and where in their files they begin and end."""
 
 
 class Apptainer:
     """The platform of one host. `folder` is a private one of the engine's, for what belongs to each instance."""
 
-    def __init__(self, folder: Path, allow_root: Callable[[], bool], host: Callable[[], Host] = this_host) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        allow_root: Callable[[], bool],
+        host: Callable[[], Host] = this_host,
+        log_bytes: Callable[[], int] = lambda: Limits().instance_log_bytes,
+    ) -> None:
         self._folder, self._allow_root, self._host = folder, allow_root, host
         self._userns = os.geteuid() == 0
         self._calls = Calls()
-        self._commands = Commands(self._calls.env)
+        self._commands = Commands(self._calls.env, log_bytes)
         self._launchers: dict[str, Child] = {}
         self._stops: dict[str, trio.Lock] = {}
 
@@ -68,7 +77,9 @@ class Apptainer:
         self.forget(identity)
         if identity in await self._calls.list():
             raise StartFailed(InstanceExists("an instance of that name runs that this engine did not start"), 1)
-        sizes = {path: _size(path) for path in self._calls.logs(identity)}
+        for path in self._calls.logs(identity):
+            output.remove_rest(Path(path))
+        sizes = {path: output.size(Path(path)) for path in self._calls.logs(identity)}
         self._launchers[identity] = await self._launch(request)
         code = await self._launchers[identity].wait()
         del self._launchers[identity]
@@ -113,10 +124,10 @@ class Apptainer:
             raise StartFailed(RuntimeUnavailable("the instance was gone before it had started"), 1)
         begins = (sizes.get(begun.entry.log_out_path, 0), sizes.get(begun.entry.log_err_path, 0))
         started = msgspec.structs.replace(begun, log_from=begins)
-        if request.command:
-            run = argv.exec_argv(self._calls.program, request, userns=self._userns)
-            stop = argv.stop_argv(self._calls.program, request.identity, STOP_SECONDS)
-            await self._commands.ensure(self._folder / request.identity, started, run, stop, argv.variables(request))
+        program = self._calls.program
+        run = argv.exec_argv(program, request, userns=self._userns) if request.command else []
+        stop = argv.stop_argv(program, request.identity, STOP_SECONDS)
+        await self._commands.ensure(self._folder / request.identity, started, run, stop, argv.variables(request))
         return started
 
     async def heard(self) -> None:
@@ -150,6 +161,8 @@ class Apptainer:
         await self._clear(request.identity, started, CLEARED_WITHIN)
         # A stop that is still under way would strike the next instance of the name.
         async with self._stop_turn(request.identity):
+            ends = [(path, begin, output.size(path)) for path, begin in map(partial(self.log, started), ("out", "err"))]
+            files.write_private(folder / _LOGS, msgspec.json.encode([(str(path), *ends) for path, *ends in ends]))
             return exit_code(folder)
 
     async def _wait_process(self, started: Started) -> None:
@@ -204,6 +217,11 @@ class Apptainer:
 
     def forget(self, identity: str) -> None:
         self._stops.pop(identity, None)
+        with suppress(OSError, msgspec.DecodeError):
+            for log in msgspec.json.decode(
+                (self._folder / identity / _LOGS).read_bytes(), type=list[tuple[str, int, int]]
+            ):
+                output.remove(*log)
         shutil.rmtree(self._folder / identity, ignore_errors=True)
 
 
@@ -237,9 +255,3 @@ async def _kill_all(find: Callable[[], list[Noted]]) -> None:
 async def _then_cancel(scope: trio.CancelScope, wait: Callable[..., Awaitable[None]], *arguments: object) -> None:
     await wait(*arguments)
     scope.cancel()
-
-
-def _size(path: str) -> int:
-    with suppress(OSError):
-        return os.stat(path).st_size
-    return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,22 +19,22 @@ _EXIT, _WATCHER = "exit", "watcher"
 class Commands:
     """Each instance's folder holds the exit code of its command once there is one."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
-        self._env = dict(env)
+    def __init__(self, env: Mapping[str, str], log_bytes: Callable[[], int]) -> None:
+        self._env, self._log_bytes = dict(env), log_bytes
         self._children: dict[Path, Child] = {}
 
     async def ensure(
         self, folder: Path, started: Started, run: list[str], stop: list[str], variables: Mapping[str, str]
     ) -> None:
-        """Start the command's watcher, unless an engine before this one has."""
+        """Start the instance's watcher, unless an engine before this one has. `run` is empty without a command."""
         if exit_code(folder) is not None or self._find(folder):
             return
         plan = {
             "exec": run,
             "stop": stop,
             "env": {**self._env, **variables},
-            "out": started.entry.log_out_path,
-            "err": started.entry.log_err_path,
+            "logs": list(zip((started.entry.log_out_path, started.entry.log_err_path), started.log_from, strict=True)),
+            "most": self._log_bytes(),
             "exit": str(folder / _EXIT),
             "pid": started.entry.pid,
             "ticks": started.since.rpartition(":")[2],

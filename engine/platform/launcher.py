@@ -45,7 +45,8 @@ def main() -> int:
 def _run(argv: list[str]) -> int:
     actions: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
     try:
-        program = os.posix_spawn(argv[0], argv, os.environ, file_actions=actions, setsigmask=())
+        ours = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them
+        program = os.posix_spawn(argv[0], argv, os.environ, file_actions=actions, setsigmask=(), setsigdef=ours)
     except OSError:
         return NOT_RUN
     while signal.sigwait(_HEARD) != signal.SIGTERM:

@@ -66,10 +66,10 @@ def run(folder: str, plan: Plan) -> int:
         _write(folder, FAILED, str(code))
         _clear(0)
         return code or 1
-    watcher = _watcher(folder, plan, env, entry) if plan["exec"] else None
+    watcher = _watcher(folder, plan, env, entry)
     node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     _write(folder, STARTED, json.dumps({"entry": entry, "node": node}))
-    _wait(plan, env, entry["pid"], watcher, told)
+    _wait(plan, env, entry["pid"], watcher if plan["exec"] else None, told)
     _clear(CLEARED_WITHIN)
     _write(folder, ENDED, "")
     return 0
@@ -95,7 +95,8 @@ def _watcher(folder: str, plan: Plan, env: dict[str, str], entry: Any) -> int:
     """The pid of the command's watcher, the same program as on one host."""
     told = {"exec": plan["exec"], "stop": plan["stop"], "env": env, "pid": entry["pid"]}
     told["ticks"] = (_stat(entry["pid"]) or [""] * 20)[19]
-    told.update(out=entry["logOutPath"], err=entry["logErrPath"], exit=os.path.join(folder, "exit"))
+    told.update(logs=[(entry["logOutPath"], 0), (entry["logErrPath"], 0)], most=plan["log_bytes"])
+    told.update(exit=os.path.join(folder, "exit"))
     argv = [sys.executable, "-I", "-S", os.path.join(folder, "watcher.py"), folder]
     popen = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/")  # noqa: S603
     assert popen.stdin

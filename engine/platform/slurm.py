@@ -24,6 +24,7 @@ from engine.platform.jobs import Jobs, Unsure
 from engine.platform.protocol import Entry, Lost, Report, Started, StartFailed, Stream
 from engine.platform.request import InstanceRequest
 from engine.platform.words import progress_of, refusal_of
+from engine.settings import Limits
 
 log = structlog.get_logger(__name__)
 
@@ -60,8 +61,13 @@ class _Begun(msgspec.Struct):
 class Slurm:
     """The platform of a cluster. `folder` is a private one that every node sees under the same path."""
 
-    def __init__(self, folder: Path, allow_root: Callable[[], bool]) -> None:
-        self._folder, self._allow_root = folder, allow_root
+    def __init__(
+        self,
+        folder: Path,
+        allow_root: Callable[[], bool],
+        log_bytes: Callable[[], int] = lambda: Limits().instance_log_bytes,
+    ) -> None:
+        self._folder, self._allow_root, self._log_bytes = folder, allow_root, log_bytes
         calls = Calls()
         self._userns = os.geteuid() == 0
         self._env = {"PATH": PATH, "HOME": calls.user.pw_dir, "APPTAINER_CACHEDIR": str(folder / "cache")}
@@ -110,6 +116,7 @@ class Slurm:
             "exec": argv.exec_argv(_RUNTIME, request, userns=self._userns) if request.command else [],
             "stop": argv.stop_argv(_RUNTIME, request.identity, STOP_SECONDS),
             "env": env,
+            "log_bytes": self._log_bytes(),
         }
         files.write_private(folder / node.PLAN, msgspec.json.encode(plan))
         for program in (_NODE, _WATCHER):
