@@ -120,11 +120,14 @@ class Engine:
         def allow_root() -> bool:
             return self.settings.allow_root_instances
 
+        def log_bytes() -> int:
+            return self.settings.limits.instance_log_bytes
+
         if self.settings.platform == "slurm":
             from engine.platform.slurm import Slurm  # as few have one
 
-            return Slurm(self.jobs_folder(), allow_root)
-        return Apptainer(self.home / "instances", allow_root)
+            return Slurm(self.jobs_folder(), allow_root, log_bytes)
+        return Apptainer(self.home / "instances", allow_root, log_bytes=log_bytes)
 
     def jobs_folder(self) -> Path:
         """Engines of a fleet may share what `slurm.folder` names, and a name that was one's may be another's next."""

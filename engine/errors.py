@@ -108,7 +108,7 @@ class TooManyRequests(Refusal):
 
 
 class TooManyInstances(Refusal):
-    """`max_instances` are live."""
+    """As many as `max_instances`, or as an identity may have, are live."""
 
     code = "too_many_instances"
 

@@ -26,6 +26,9 @@ from statecharts.interpreter import EventRefused
 KEPT_SECONDS, KEPT_COUNT = 24 * 3600, 256
 """How long an ended instance is still shown, with its exit code and log; and how many of them at most."""
 
+FULL_RETRY = 30
+"""Seconds after which whoever was refused for too many live instances may ask again."""
+
 
 class Seen(NamedTuple):
     """An instance as anybody may see it, on whatever host: as it is, or as it was told of last where its engine does
@@ -88,15 +91,15 @@ class Instances:
         """
         request = confine(fields, Policy.of(self._home, self._settings()))
         self._platform.admit(request)
-        name = request.identity
-        self._check_room(name)
-        # The name is ours from here on: nothing waits between the look and this.
-        waiter = self._lives.waiters[name] = Waiter()
+        name, owner = request.identity, origin.identity or ""
+        self._check_room(name, owner)
+        # The name is ours from here on, and counted: nothing waits between the look and this.
+        waiter = self._lives.waiters[name] = Waiter(owner)
         try:
             await self._look_elsewhere(name)
             for ended in {name, *self._outdated()}:
                 await self._drop(ended)
-            facts = InstanceFacts(request, origin.identity or "", self._runtime.clock.wall())
+            facts = InstanceFacts(request, owner, self._runtime.clock.wall())
             await self._runtime.create("instance", name, "request", facts, origin=origin)
             await waiter.wait()
         except EventRefused:
@@ -105,13 +108,27 @@ class Instances:
             del self._lives.waiters[name]
         return self.show(name)
 
-    def _check_room(self, name: str) -> None:
-        live = {actor.id for actor in self._runtime.actors("instance") if is_live(actor)} | set(self._lives.waiters)
+    def _check_room(self, name: str, owner: str) -> None:
+        """Those that are asked for count like those that live. Raises InstanceExists, TooManyInstances."""
+        live = {actor.id: str(actor.facts.owner) for actor in self._runtime.actors("instance") if is_live(actor)}
+        live |= {asked: waiter.owner for asked, waiter in self._lives.waiters.items()}
         if name in live:
             raise InstanceExists(f"an instance named {name} is there already")
         most = self._settings().max_instances
         if len(live) >= most:
-            raise TooManyInstances(f"{most} instances are live, the most that `max_instances` allows", retry_after=30)
+            raise TooManyInstances(
+                f"{most} instances are live, the most that `max_instances` allows this engine", retry_after=FULL_RETRY
+            )
+        most = self._may_hold(owner)
+        if list(live.values()).count(owner) >= most:
+            raise TooManyInstances(
+                f"{most} of your instances are live, the most that `limits.instances_per_identity` allows one identity",
+                retry_after=FULL_RETRY,
+            )
+
+    def _may_hold(self, owner: str) -> int:
+        """How many live instances an identity may have at this engine."""
+        return self._settings().limits.instances_per_identity
 
     async def _look_elsewhere(self, name: str) -> None:
         """A start that the fleet will refuse must not cost an ended instance of that name its exit code and log."""

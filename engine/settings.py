@@ -78,6 +78,10 @@ class Limits(msgspec.Struct, frozen=True):
     idle_seconds: Annotated[int, _r(kinds.integer(1, 86_400), "time an idle connection is kept")] = 60
     write_seconds: Annotated[int, _r(kinds.integer(1, 3600), "time a write may make no progress")] = 30
     json_depth: Annotated[int, _r(kinds.integer(1, 512), "depth of a JSON body")] = 32
+    instance_log_bytes: Annotated[
+        int, _r(kinds.integer(64 * KIB, KIB**4), "size of an instance's log, out and err each")
+    ] = 32 * KIB * KIB
+    instances_per_identity: Annotated[int, _r(kinds.integer(0, 100_000), "live instances of one identity")] = 32
 
 
 class SlurmSettings(msgspec.Struct, frozen=True):

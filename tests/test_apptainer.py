@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import subprocess
 from functools import partial
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 import trio
 
-from engine.errors import ImageNotFound, InstanceExists, Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.platform import processes
+from engine.errors import FileRefused, ImageNotFound, InstanceExists, Refusal, ResourcesUnavailable, RuntimeUnavailable
+from engine.platform import output, processes, watcher
+from engine.platform.apptainer import Apptainer
 from engine.platform.calls import PATH
 from engine.platform.host import Host, this_host
 from engine.platform.protocol import Started, StartFailed
@@ -124,6 +126,25 @@ async def test_the_log_begins_anew(place: Place) -> None:
     )
 
 
+async def test_a_log_is_bounded(place: Place) -> None:
+    """A command that writes without end fills no disk: beginning, newest and what is left out are there, and it all
+    goes with the instance's record."""
+    place.platform = Apptainer(place.home / "instances", lambda: False, log_bytes=lambda: 1 << 18)
+    request = place.request(command=["sh", "-c", "echo first; yes | head -c 20000000; echo; echo last"])
+    started = await place.platform.start(request)
+    with trio.fail_after(60):
+        assert await place.platform.wait_ended(request, started) == 0
+    path, begin = place.platform.log(started, "out")
+    text = b"".join([piece async for piece in output.pieces(path, begin, lambda: False, None)])
+    assert text.startswith(b"first\n")
+    assert text.endswith(b"\nlast\n")
+    assert b" bytes are left out here" in text
+    assert len(text) <= 1 << 18
+    assert len(list(path.parent.glob(f"{path.name}.*"))) == 2
+    place.platform.forget(request.identity)
+    assert not list(path.parent.glob(f"{request.identity}.*"))
+
+
 async def test_an_instance_killed_from_outside(place: Place) -> None:
     """Its end is noticed at once, nothing of it stays, and its name starts again."""
     for command in ([], ["sleep", LONG]):
@@ -188,6 +209,61 @@ async def test_a_watcher_that_is_killed(place: Place) -> None:
     os.kill(watcher.pid, signal.SIGKILL)
     with trio.fail_after(20):
         assert await place.platform.wait_ended(request, started) is None
+
+
+async def test_a_container_that_calls_itself_a_watcher(place: Place) -> None:
+    """A process with the arguments of another instance's watcher is none: that instance's command runs, and ends."""
+    name = new_name()
+    pretended = [watcher.__file__, str(place.home / "instances" / name)]
+    false = place.request(command=["sh", "-c", f"sleep {LONG}; true", *pretended])
+    started = await place.platform.start(false)
+
+    def pretends() -> bool:
+        return any(
+            process.argv[0].endswith("sh") and list(process.argv[-2:]) == pretended for process in processes.own()
+        )
+
+    await until(pretends)
+    assert (await run(place, identity=name, command=["echo", "ran"]))[:2] == (0, "ran\n")
+    assert pretends()
+    await place.platform.stop(false, started)
+    await place.platform.wait_ended(false, started)
+
+
+async def test_arguments_name_nobody(place: Place) -> None:
+    """Nobody waits for a process that looks like a start of the runtime's, or ends one that looks like a minder."""
+    request = place.request(command=["true"])
+    title = f"Apptainer instance: {pwd.getpwuid(os.geteuid()).pw_name} [{request.identity}]"
+    false = [
+        subprocess.Popen([title, LONG], executable="/bin/sleep", start_new_session=True),
+        subprocess.Popen(["yes", "instance", "start", request.identity], stdout=subprocess.PIPE),
+    ]
+    try:
+        started = await place.platform.start(request)
+        with trio.fail_after(60):
+            adopted = await place.runtime().adopt(request)
+            assert await place.platform.wait_ended(request, adopted) == 0
+        await place.platform.undo(request.identity)
+        assert started.since == adopted.since
+        assert [process.poll() for process in false] == [None, None]
+    finally:
+        for process in false:
+            process.kill()
+            process.communicate()
+
+
+async def test_nothing_begins_before_it_is_written_down(tmp_path: Path) -> None:
+    """A program that is begun does nothing without the whole of its plan, which it gets once its pid is on disk."""
+    note = tmp_path / "note"
+    with (tmp_path / "said").open("wb") as said:
+        child = await processes.launch(["/bin/sh", "-c", f"cat {note}; exit 7"], {}, note, stdout=said)
+    assert await child.wait() == 7
+    assert (tmp_path / "said").read_text() == note.read_text()
+    assert note.read_text().split()[0] == str(child.pid)
+    assert processes.noted(note) is None
+    with pytest.raises(FileRefused):
+        await processes.launch(["/bin/touch", str(tmp_path / "ran")], {}, tmp_path / "no" / "note")
+    assert not (tmp_path / "ran").exists()
 
 
 async def test_values_are_in_no_process_list(place: Place) -> None:

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 import trio
 
+from api.http.problems import problem_answer
+from engine.errors import TooManyInstances
+from engine.settings import Limits
 from tests.containers import LONG, Gate, Place, listed, living, new_name, place
 from tests.fakes import ROOT, Reply
 from tests.instance_doors import Doors, doors
@@ -55,6 +58,23 @@ async def test_the_three_items(place: Place) -> None:
         assert (stopped.status, stopped.json()["state"]) == (200, "stopped")
         assert not living()
         assert (await at.ask("DELETE", f"{name}/")).json()["code"] == "instance_not_found"
+
+
+@pytest.mark.parametrize(
+    ("settings", "whose"),
+    [
+        ({"max_instances": 0}, "max_instances"),
+        ({"limits": Limits(instances_per_identity=0)}, "limits.instances_per_identity"),
+    ],
+)
+async def test_too_many(place: Place, settings: dict[str, Any], whose: str) -> None:
+    """429 says whose limit it is and when to come again, as the description promises."""
+    async with doors(place, **settings) as at:
+        reply = await at.start()
+        assert (reply.status, reply.json()["code"]) == (429, "too_many_instances")
+        assert f"`{whose}`" in reply.json()["detail"]
+        assert int(reply.headers["retry-after"]) > 0
+        assert problem_answer(TooManyInstances("no time known")).headers[-1][0] == b"retry-after"
 
 
 async def test_every_field_that_a_host_can_honour(place: Place) -> None:

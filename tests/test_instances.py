@@ -28,9 +28,9 @@ from engine.instances import KEPT_COUNT, KEPT_SECONDS, Instances
 from engine.platform.lives import FETCHING_STARTS, LOCAL_STARTS, QUEUE_HELD
 from engine.platform.protocol import Lost, StartFailed
 from engine.platform.request import InstanceFields
-from engine.records import Records
+from engine.records import Origin, Records
 from engine.runtime import Runtime
-from engine.settings import Settings
+from engine.settings import Limits, Settings
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change
 from tests.fakes import Watch
@@ -244,6 +244,31 @@ async def test_how_many_may_live(autojump_clock: MockClock) -> None:
             assert refused.value.retry_after
         await here.instances.stop("one", ORIGIN)
         assert (await here.start("three")).state == "running"
+
+
+async def test_how_many_an_identity_may_hold(autojump_clock: MockClock) -> None:
+    """Fifty starts at once come to no more than the limit; another identity still has room; the refusal says whose."""
+    async with service(limits=Limits(instances_per_identity=3)) as here:
+        outcomes: list[str] = []
+        refusals: list[TooManyInstances] = []
+
+        async def one(name: str, origin: Origin) -> None:
+            try:
+                await here.instances.start(InstanceFields("docker://x", identity=name), origin)
+                outcomes.append("running")
+            except TooManyInstances as refused:
+                refusals.append(refused)
+                outcomes.append(refused.code)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(one, f"n{number}", ORIGIN)
+        assert Counter(outcomes) == {"running": 3, "too_many_instances": 47}
+        assert all(refused.retry_after and "per_identity" in refused.detail for refused in refusals)
+        await one("another", ORIGIN._replace(identity="SHA256:another"))
+        await here.instances.stop(here.instances.shown()[0].id, ORIGIN)
+        await one("again", ORIGIN)
+        assert outcomes[-2:] == ["running", "running"]
 
 
 async def test_starts_take_turns(autojump_clock: MockClock) -> None:

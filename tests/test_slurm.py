@@ -236,6 +236,25 @@ async def test_queued_over_a_restart(place: Place, at_cluster: Cluster, monkeypa
         assert (await at.ask("DELETE", f"{name}/")).json()["state"] == "stopped"
 
 
+async def test_a_comment_that_a_site_changes(place: Place, at_cluster: Cluster) -> None:
+    """The job is known by its number: it stays running, over a restart too, can be stopped, and its name is taken."""
+    name = new_name()
+    async with doors(place) as at:
+        assert (await at.start(identity=name, command=["sleep", LONG])).status == 201
+        number = (await at.show(name))["job"]
+        at_cluster.say("scontrol", "update", f"JobId={number}", "Comment=grant-42")
+        await trio.sleep(3)  # several looks at the queue, at this cluster's pace
+        assert (await at.show(name))["state"] == "running"
+        assert (await at.start(identity=name)).status == 409
+    async with doors(place) as at:
+        await trio.sleep(2)
+        assert (await at.show(name))["state"] == "running"
+        assert (await at.ask("DELETE", f"{name}/")).json()["state"] == "stopped"
+    assert at_cluster.jobs()[name]["comment"] == "grant-42"
+    assert at_cluster.jobs()[name]["job_state"] == "CANCELLED"
+    assert not living()
+
+
 ENGINE = """
 import sys
 from collections.abc import Iterator

@@ -11,7 +11,8 @@ import trio
 import trio.testing
 
 from engine.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.platform.jobs import Job, Jobs, refusal_of
+from engine.platform.job import Job
+from engine.platform.jobs import Jobs, refusal_of
 from engine.platform.protocol import Entry, Started
 from engine.platform.request import Image, InstanceRequest
 from engine.platform.slurm import Slurm
@@ -121,6 +122,39 @@ async def test_whose_jobs_are_ours(jobs: Programs) -> None:
         seen = await jobs.look()
         assert {key: job.job_id for key, job in seen.items()} == {"a": 1}
         nursery.cancel_scope.cancel()
+
+
+async def test_a_job_is_known_by_its_number(jobs: Programs, tmp_path: Path) -> None:
+    """A site may write what it likes into the comment; another start's mark, or another script, is another job."""
+    (tmp_path / "job").write_text("1;cluster\n")
+    assert jobs.knows("a", tmp_path)
+    rows: list[tuple[dict[str, Any], dict[str, int]]] = [
+        ({"comment": "grant-42"}, {"a": 1}),
+        ({"comment": None, "command": "/home/me/slurm/one/a/job.sh"}, {"a": 1}),
+        ({"comment": "grant-42", "command": "/home/me/my-own.sh"}, {}),
+        ({"comment": "hatchway:b"}, {"b": 1}),
+        ({"comment": "hatchway:a", "job_id": 7}, {}),
+        ({"comment": "grant-42", "user_name": "somebody"}, {}),
+    ]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(jobs.run)
+        for row, seen in rows:
+            jobs.answers({"x": {"job_state": "RUNNING"} | row})
+            assert {key: job.job_id for key, job in (await jobs.look()).items()} == seen, row
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_number_that_was_never_told(jobs: Programs, tmp_path: Path) -> None:
+    """Whoever submitted the job was cut off: it is found by its mark once, and by its number from then on."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(jobs.run)
+        jobs.answers({"a": {"job_state": "PENDING"}})
+        assert list(await jobs.look()) == ["a"]
+        jobs.learn("a", tmp_path)
+        jobs.answers({"a": {"job_state": "RUNNING", "comment": "grant-42"}})
+        assert (await jobs.look())["a"].states == {"RUNNING"}
+        nursery.cancel_scope.cancel()
+    assert Programs(tmp_path).knows("a", tmp_path)
 
 
 async def test_no_force_before_the_milder_word_is_heard(jobs: Programs, tmp_path: Path) -> None:

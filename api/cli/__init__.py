@@ -7,9 +7,13 @@ inside functions: a table's modules are all imported to print its help. Let refu
 
 from __future__ import annotations
 
-import click
+from api.first_process import hold_signals, leave_first_process
 
-from api.cli.groups import RootGroup
+hold_signals()
+
+import click  # noqa: E402 - loaded once no signal can be lost any more
+
+from api.cli.groups import RootGroup  # noqa: E402
 
 COMMANDS = {
     "login": "api.cli.sign_in:login",
@@ -62,4 +66,5 @@ def cli() -> None:
 
 def main() -> None:
     """The command's entry point."""
+    leave_first_process()
     cli(prog_name="hatchway")

@@ -125,6 +125,6 @@ def _headers(refused: Refusal, status: int) -> Headers:
         return ((b"www-authenticate", b"Bearer"),)
     if isinstance(refused, MethodNotAllowed):
         return ((b"allow", refused.allow.encode()),)
-    if refused.retry_after is not None or status == 503:
+    if refused.retry_after is not None or status in (429, 503):
         return ((b"retry-after", str(refused.retry_after or 5).encode()),)
     return ()

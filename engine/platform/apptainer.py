@@ -6,22 +6,24 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
+import msgspec
 import structlog
 import trio
 
 from engine import files
 from engine.errors import InstanceExists, RuntimeUnavailable
-from engine.platform import argv, binds, processes
+from engine.platform import argv, binds, output, processes
 from engine.platform.calls import Calls
 from engine.platform.commands import Commands, exit_code
 from engine.platform.host import Host, check_limits, this_host
-from engine.platform.processes import Child
-from engine.platform.protocol import Report, Started, StartFailed, Stream
+from engine.platform.processes import Child, Noted
+from engine.platform.protocol import Entry, Report, Started, StartFailed, Stream
 from engine.platform.request import InstanceRequest
 from engine.platform.words import progress_of, refusal_of
+from engine.settings import Limits
 
 log = structlog.get_logger(__name__)
 
@@ -37,23 +39,31 @@ BEGUN_WITHIN = 60.0
 RUNTIME = ".apptainer"
 """Where the runtime keeps its own where the user's home takes nothing. No instance can be named so."""
 
-_WORDS = "start.log"
-"""What the runtime said of a start. It is there from the moment the runtime is asked."""
+_WORDS, _LAUNCHER, _LOGS = "start.log", "launcher", "logs"
+"""What the runtime said of a start, there from the moment the runtime is asked; who asks it; where the logs of an ended
+one are, and where in their files they begin and end."""
 
 
 class Apptainer:
     """The platform of one host. `folder` is a private one of the engine's, for what belongs to each instance."""
 
-    def __init__(self, folder: Path, allow_root: Callable[[], bool], host: Callable[[], Host] = this_host) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        allow_root: Callable[[], bool],
+        host: Callable[[], Host] = this_host,
+        log_bytes: Callable[[], int] = lambda: Limits().instance_log_bytes,
+    ) -> None:
         self._folder, self._allow_root, self._host = folder, allow_root, host
         self._userns = os.geteuid() == 0
+        self._log_bytes = log_bytes
         self._calls = Calls(folder / RUNTIME)
         self._launchers: dict[str, Child] = {}
         self._stops: dict[str, trio.Lock] = {}
 
     @cached_property
     def _commands(self) -> Commands:
-        return Commands(self._calls.env)
+        return Commands(self._calls.env, self._log_bytes)
 
     def admit(self, request: InstanceRequest) -> None:
         """Raises RuntimeUnavailable, ResourcesUnavailable."""
@@ -74,9 +84,11 @@ class Apptainer:
         self.forget(identity)
         if identity in await self._calls.list():
             raise StartFailed(InstanceExists("an instance of that name runs that this engine did not start"), 1)
-        sizes = {path: _size(path) for path in self._calls.logs(identity)}
+        for path in self._calls.logs(identity):
+            output.remove_rest(Path(path))
+        sizes = {path: output.size(Path(path)) for path in self._calls.logs(identity)}
         _refuse_if(binds.moved(argv.binds(request)), identity)
-        self._launchers[identity] = self._launch(request)
+        self._launchers[identity] = await self._launch(request)
         code = await self._launchers[identity].wait()
         del self._launchers[identity]
         if code:
@@ -95,18 +107,20 @@ class Apptainer:
         """Whether the runtime was asked to start that name for us, by this engine or by one before it."""
         return (self._folder / identity / _WORDS).exists()
 
-    def _launch(self, request: InstanceRequest) -> Child:
+    async def _launch(self, request: InstanceRequest) -> Child:
         folder = self._folder / request.identity
         files.make_private_dir(folder)
         files.make_private_dir(folder / argv.EMPTY)
         files.write_private(folder / _WORDS, b"")
-        with open(folder / _WORDS, "ab") as words:
+        with (folder / _WORDS).open("ab") as words:
             start = argv.start_argv(self._calls.program, request, folder, userns=self._userns)
-            return Child(start, self._calls.env | argv.variables(request), stderr=words)
+            env = self._calls.env | argv.variables(request)
+            return await processes.launch(start, env, folder / _LAUNCHER, stderr=words)
 
     async def adopt(self, request: InstanceRequest, report: Report | None = None) -> Started:
-        for launcher in _launchers_of(request.identity):
-            await processes.wait_gone(launcher, processes.since(launcher))
+        launcher = processes.noted(self._folder / request.identity / _LAUNCHER)
+        if launcher is not None:
+            await processes.wait_gone(*launcher)
         refusal = refusal_of(self._words(request.identity))
         if not self._launched(request.identity) or isinstance(refusal, InstanceExists):
             raise self._failed(request.identity, 1)
@@ -114,16 +128,16 @@ class Apptainer:
 
     async def _confirm(self, request: InstanceRequest, sizes: dict[str, int]) -> Started:
         entry = (await self._calls.list()).get(request.identity)
-        since = processes.since(entry.pid) if entry else ""
-        if entry is None or not since:
+        begun = None if entry is None else _begun(entry)
+        if begun is None:
             raise StartFailed(RuntimeUnavailable("the instance was gone before it had started"), 1)
-        _refuse_if(binds.differs(entry.pid, argv.binds(request)), request.identity)
-        begins = (sizes.get(entry.log_out_path, 0), sizes.get(entry.log_err_path, 0))
-        started = Started(entry, since, begins, processes.session(entry.pid))
-        if request.command:
-            run = argv.exec_argv(self._calls.program, request, userns=self._userns)
-            stop = argv.stop_argv(self._calls.program, request.identity, STOP_SECONDS)
-            self._commands.ensure(self._folder / request.identity, started, run, stop, argv.variables(request))
+        _refuse_if(binds.differs(begun.entry.pid, argv.binds(request)), request.identity)
+        begins = (sizes.get(begun.entry.log_out_path, 0), sizes.get(begun.entry.log_err_path, 0))
+        started = msgspec.structs.replace(begun, log_from=begins)
+        program = self._calls.program
+        run = argv.exec_argv(program, request, userns=self._userns) if request.command else []
+        stop = argv.stop_argv(program, request.identity, STOP_SECONDS)
+        await self._commands.ensure(self._folder / request.identity, started, run, stop, argv.variables(request))
         return started
 
     async def heard(self) -> None:
@@ -132,16 +146,15 @@ class Apptainer:
     async def undo(self, identity: str) -> None:
         if not self._launched(identity):
             return
+        await processes.give_up(self._folder / identity / _LAUNCHER)
         child = self._launchers.pop(identity, None)
-        sessions = {processes.session(launcher) for launcher in _launchers_of(identity)}
-        sessions |= {child.pid} if child else set()
-        await _kill_all(lambda: processes.in_sessions(sessions))
         if child is not None:
             await child.wait()
         entry = (await self._calls.list()).get(identity)
-        if entry is not None:
-            processes.kill(entry.pid, processes.since(entry.pid))
-        await self._clear(identity, None, CLEARED_WITHIN if entry else 0)
+        begun = None if entry is None else _begun(entry)
+        if begun is not None:
+            processes.kill(begun.entry.pid, begun.since)
+        await self._clear(identity, begun, CLEARED_WITHIN if begun else 0)
 
     # Running
 
@@ -150,7 +163,7 @@ class Apptainer:
         async with trio.open_nursery() as nursery:
             scope = nursery.cancel_scope
             nursery.start_soon(_then_cancel, scope, self._wait_process, started)
-            if request.command:
+            if request.command and self._commands.known(folder):
                 nursery.start_soon(_then_cancel, scope, self._commands.wait, folder)
         if processes.since(started.entry.pid) == started.since:
             # The watcher is gone and the instance is not: somebody killed it, and the command's end with it.
@@ -158,6 +171,8 @@ class Apptainer:
         await self._clear(request.identity, started, CLEARED_WITHIN)
         # A stop that is still under way would strike the next instance of the name.
         async with self._stop_turn(request.identity):
+            ends = [(path, begin, output.size(path)) for path, begin in map(partial(self.log, started), ("out", "err"))]
+            files.write_private(folder / _LOGS, msgspec.json.encode([(str(path), *ends) for path, *ends in ends]))
             return exit_code(folder)
 
     async def _wait_process(self, started: Started) -> None:
@@ -189,23 +204,12 @@ class Apptainer:
         """Wait for what belongs to an ended instance; kill what stays, listed or not."""
         folder = self._folder / identity
         with trio.move_on_after(seconds):
-            for pid in self._belonging(identity, started):
-                await processes.wait_gone(pid, processes.since(pid))
+            for process in _belonging(started):
+                await processes.wait_gone(*process)
             await self._commands.wait(folder)
-        await _kill_all(lambda: self._belonging(identity, started))
+        await _kill_all(lambda: _belonging(started))
         self._commands.kill(folder)
         await self._commands.wait(folder)
-
-    def _belonging(self, identity: str, started: Started | None) -> list[int]:
-        """Whoever minds an instance opens a session; its file system's process stays in it, whatever becomes of him."""
-        title = self._calls.title(identity)
-        heads = {processes.session(process.pid) for process in processes.own() if process.argv[0].rstrip() == title}
-        pids = processes.in_sessions(heads)
-        if started is not None:
-            # A session's number may be another's by now: only what began with the instance belongs to it.
-            orphans = processes.in_sessions({started.session})
-            pids += [pid for pid in orphans if _apart(pid, started.since) < BEGUN_WITHIN]
-        return pids
 
     # Beside it
 
@@ -223,16 +227,18 @@ class Apptainer:
 
     def forget(self, identity: str) -> None:
         self._stops.pop(identity, None)
+        with suppress(OSError, msgspec.DecodeError):
+            for log in msgspec.json.decode(
+                (self._folder / identity / _LOGS).read_bytes(), type=list[tuple[str, int, int]]
+            ):
+                output.remove(*log)
         shutil.rmtree(self._folder / identity, ignore_errors=True)
 
 
-def _launchers_of(identity: str) -> list[int]:
-    """The runtime's own start commands for that name, of this engine or of one before it."""
-    return [
-        process.pid
-        for process in processes.own()
-        if process.argv[1:3] == ("instance", "start") and process.argv[-1] == identity
-    ]
+def _begun(entry: Entry) -> Started | None:
+    """The instance of that entry, as its processes tell; None where it has ended."""
+    since = processes.since(entry.pid)
+    return Started(entry, since, session=processes.session(entry.pid)) if since else None
 
 
 def _refuse_if(why: str, identity: str) -> None:
@@ -242,26 +248,27 @@ def _refuse_if(why: str, identity: str) -> None:
         raise StartFailed(refusal_of(why), 1)
 
 
-def _apart(pid: int, since: str) -> float:
-    own = processes.since(pid)
-    return processes.seconds_between(own, since) if own else float("inf")
+def _belonging(started: Started | None) -> list[Noted]:
+    """Whoever minds an instance opens a session; its file system's process stays in it, whatever becomes of him."""
+    pids = processes.in_sessions({started.session}) if started else []
+    found = [Noted(pid, processes.since(pid)) for pid in pids]
+    # A session's number may be another's by now: only what began with the instance belongs to it.
+    return [process for process in found if started and _apart(process, started) < BEGUN_WITHIN]
 
 
-async def _kill_all(find: Callable[[], list[int]]) -> None:
+def _apart(process: Noted, started: Started) -> float:
+    return processes.seconds_between(process.since, started.since) if process.since else float("inf")
+
+
+async def _kill_all(find: Callable[[], list[Noted]]) -> None:
     """SIGKILL until nobody is left: a process that was about to fork may have."""
-    while left := [(pid, processes.since(pid)) for pid in find()]:
-        for pid, since in left:
-            processes.kill(pid, since)
-        for pid, since in left:
-            await processes.wait_gone(pid, since)
+    while left := find():
+        for process in left:
+            processes.kill(*process)
+        for process in left:
+            await processes.wait_gone(*process)
 
 
 async def _then_cancel(scope: trio.CancelScope, wait: Callable[..., Awaitable[None]], *arguments: object) -> None:
     await wait(*arguments)
     scope.cancel()
-
-
-def _size(path: str) -> int:
-    with suppress(OSError):
-        return os.stat(path).st_size
-    return 0

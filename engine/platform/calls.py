@@ -87,10 +87,6 @@ class Calls:
         folder = f"{self.config}/instances/logs/{socket.gethostname()}/{self.user.pw_name}"
         return f"{folder}/{identity}.out", f"{folder}/{identity}.err"
 
-    def title(self, identity: str) -> str:
-        """What the process that minds an instance calls itself, listed or not."""
-        return f"Apptainer instance: {self.user.pw_name} [{identity}]"
-
 
 def takes_files(folder: Path) -> bool:
     """Whether a file can be made in it, or in the folder that it would be made in: there may be none, no right to

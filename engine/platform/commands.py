@@ -2,54 +2,50 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from engine.platform import processes, watcher
-from engine.platform.processes import Child
+from engine.platform.processes import Child, Noted
 from engine.platform.protocol import Started
 
 _PROGRAM = watcher.__file__
-_EXIT = "exit"
+_EXIT, _WATCHER = "exit", "watcher"
 
 
 class Commands:
     """Each instance's folder holds the exit code of its command once there is one."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
-        self._env = dict(env)
+    def __init__(self, env: Mapping[str, str], log_bytes: Callable[[], int]) -> None:
+        self._env, self._log_bytes = dict(env), log_bytes
         self._children: dict[Path, Child] = {}
 
-    def ensure(
+    async def ensure(
         self, folder: Path, started: Started, run: list[str], stop: list[str], variables: Mapping[str, str]
     ) -> None:
-        """Start the command's watcher, unless an engine before this one has."""
+        """Start the instance's watcher, unless an engine before this one has. `run` is empty without a command."""
         if exit_code(folder) is not None or self._find(folder):
             return
         plan = {
             "exec": run,
             "stop": stop,
             "env": {**self._env, **variables},
-            "out": started.entry.log_out_path,
-            "err": started.entry.log_err_path,
+            "logs": list(zip((started.entry.log_out_path, started.entry.log_err_path), started.log_from, strict=True)),
+            "most": self._log_bytes(),
             "exit": str(folder / _EXIT),
             "pid": started.entry.pid,
             "ticks": started.since.rpartition(":")[2],
         }
         # Not by argument, where every user of the host could read the variables' values; nor by a file.
-        fd = os.memfd_create("plan")
-        try:
-            os.write(fd, msgspec.json.encode(plan))
-            os.lseek(fd, 0, os.SEEK_SET)
-            argv = [sys.executable, "-I", "-S", _PROGRAM, str(folder)]
-            self._children[folder] = Child(argv, self._env, stdin=fd)
-        finally:
-            os.close(fd)
+        told, note = msgspec.json.encode(plan), folder / _WATCHER
+        self._children[folder] = await processes.begin(_PROGRAM, [str(folder)], self._env, note, told)
+
+    def known(self, folder: Path) -> bool:
+        """Whether a watcher was written down: the end of one that was not is seen by its instance's alone."""
+        return (folder / _WATCHER).exists()
 
     async def wait(self, folder: Path) -> None:
         """Returns when no watcher of this folder runs."""
@@ -57,15 +53,17 @@ class Commands:
         if child is not None:
             await child.wait()
             self._children.pop(folder, None)
-        for pid in self._find(folder):
-            await processes.wait_gone(pid, processes.since(pid))
+        watcher = self._find(folder)
+        if watcher is not None:
+            await processes.wait_gone(*watcher)
 
     def kill(self, folder: Path) -> None:
-        for pid in self._find(folder):
-            processes.kill(pid, processes.since(pid))
+        watcher = self._find(folder)
+        if watcher is not None:
+            processes.kill(*watcher)
 
-    def _find(self, folder: Path) -> list[int]:
-        return [process.pid for process in processes.own() if process.argv[-2:] == (_PROGRAM, str(folder))]
+    def _find(self, folder: Path) -> Noted | None:
+        return processes.noted(folder / _WATCHER)
 
 
 def exit_code(folder: Path) -> int | None:

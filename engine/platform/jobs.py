@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import IO
 
 import msgspec
 import structlog
 import trio
 
+from engine import files
 from engine.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
 from engine.platform import processes
 from engine.platform.calls import PATH
-from engine.platform.processes import Process
+from engine.platform.job import MARK, Job
+from engine.platform.processes import Child
 
 log = structlog.get_logger(__name__)
 
@@ -27,21 +29,8 @@ SHORTEST_PAUSE, FIRST_PAUSE, LONGEST_PAUSE = 0.3, 1.0, 10.0
 CALL_WITHIN = 30.0
 """Seconds that one of Slurm's programs has: sbatch by itself waits minutes for room in the queue."""
 
-_MARK = "hatchway:"
-_WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"})
-_ENDS = {
-    "BOOT_FAIL": ("job_node_failed", "the job's node could not be started"),
-    "CANCELLED": ("job_cancelled", "the job was cancelled"),
-    "DEADLINE": ("job_deadline", "the job's deadline came"),
-    "FAILED": ("job_failed", "the job failed"),
-    "NODE_FAIL": ("job_node_failed", "the job's node failed"),
-    "OUT_OF_MEMORY": ("job_out_of_memory", "the job used more memory than it has"),
-    "PREEMPTED": ("job_preempted", "the job had to make room for another"),
-    "REVOKED": ("job_cancelled", "the job was revoked"),
-    "TIMEOUT": ("job_timed_out", "the job's time limit ended"),
-}
-_OUT_OF_MEMORY = ("xceeded job memory limit", "xceeded memory limit", "oom-kill", "oom_kill")
-"""Words of slurmstepd's: by OverMemoryKill, and by cgroups, in older releases and in newer ones."""
+_NUMBER, _WORDS, _SUBMITTER = "job", "submit.log", "submitter"
+"""Names in a start's folder: what sbatch printed, what it said, and the process that ran it."""
 
 _CUT_OFF = ("imed out", "Zero Bytes", "sleeping and retrying")
 _AWAY = (
@@ -60,39 +49,6 @@ _FIELDS = {
 """Words of a reason of Slurm's, and the field of the request that it is about."""
 
 
-class Job(msgspec.Struct, frozen=True):
-    """One job as squeue tells it: a word for its state in Slurm 22.05, a list of words in later ones."""
-
-    job_id: int
-    job_state: str | list[str]
-    state_reason: str | None = ""
-    comment: str | None = ""
-    user_name: str | None = ""
-
-    @property
-    def states(self) -> frozenset[str]:
-        return frozenset([self.job_state] if isinstance(self.job_state, str) else self.job_state)
-
-    @property
-    def waits(self) -> bool:
-        return bool(self.states & _WAITING)
-
-    @property
-    def ended(self) -> bool:
-        """Its last process is gone too."""
-        return bool(self.states & {"COMPLETED", *_ENDS}) and "COMPLETING" not in self.states
-
-    @property
-    def end(self) -> tuple[str, str] | None:
-        """Why Slurm ended it, for programs and for people; None where it ended by itself."""
-        return next((_ENDS[state] for state in sorted(self.states) if state in _ENDS), None)
-
-    def why_ended(self, output: str) -> tuple[str, str] | None:
-        """`end`, by what Slurm wrote into the job's output too: one that it kills for its memory it calls failed."""
-        out_of_memory = any(phrase in output for phrase in _OUT_OF_MEMORY)
-        return _ENDS["OUT_OF_MEMORY"] if "FAILED" in self.states and out_of_memory else self.end
-
-
 class Unsure(RuntimeUnavailable):
     """Slurm was asked for a job and did not answer: there may be one all the same."""
 
@@ -106,12 +62,14 @@ class _Answer(msgspec.Struct):
 
 
 class Jobs:
-    """The jobs of our user that carry our mark, each by its key."""
+    """The jobs that we submitted, each by the key of its start: known by their numbers, as sbatch told them."""
 
     def __init__(self, env: Mapping[str, str], user: str) -> None:
         conf = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
         self._env, self._user = {**env, **conf}, user
         self._seen: dict[str, Job] = {}
+        self._numbers: dict[str, int] = {}
+        self._submitters: dict[str, Child] = {}
         self._begun = self._done = self._waiting = 0
         self._news, self._hurry = trio.Event(), trio.Event()
         self._pause, self._silent, self._over = FIRST_PAUSE, False, False
@@ -173,9 +131,17 @@ class Jobs:
             raise RuntimeUnavailable("the answer of Slurm's squeue can't be read", retry_after=30) from None
         if answer.errors or done.returncode:  # it prints an empty list where it could not ask
             raise RuntimeUnavailable("Slurm does not answer", retry_after=30)
-        ours = [job for job in answer.jobs if (job.comment or "").startswith(_MARK) and job.user_name == self._user]
+        keys = {number: key for key, number in self._numbers.items()}
+        ours = [job for job in answer.jobs if job.user_name == self._user]
         ours.sort(key=lambda job: (not job.ended, job.job_id))  # of two with one key, the one that lives
-        return {(job.comment or "").removeprefix(_MARK): job for job in ours}
+        found = {self._key_of(job, keys.get(job.job_id)): job for job in ours}
+        return {key: job for key, job in found.items() if key}
+
+    def _key_of(self, job: Job, numbered: str | None) -> str | None:
+        """Whose start it is: `numbered` has its number. None where it is nobody's of ours."""
+        if numbered is not None and job.may_be(numbered):
+            return numbered
+        return job.mark if job.mark not in self._numbers else None
 
     async def look(self) -> Mapping[str, Job]:
         """All jobs by key, as Slurm answers a question that is yet to be asked. Waits while it does not answer."""
@@ -213,23 +179,62 @@ class Jobs:
 
     # Asking
 
-    async def submit(self, key: str, options: list[str], script: Path, words: Path) -> str:
-        """The new job's number. Raises ResourcesUnavailable with Slurm's reason, RuntimeUnavailable, Unsure."""
-        argv = [self.program("sbatch"), "--parsable", f"--comment={_MARK}{key}", *options, str(script)]
-        with words.open("wb") as file:
-            done = await self._run(argv, file)
-        told = _text(words)
-        number = done.stdout.decode(errors="replace").strip().partition(";")[0] if done else ""
-        if done is None or done.returncode or not number.isdecimal():
-            log.warning("job_not_taken", words=told[-2000:])
-            raise refusal_of(told) if done and done.returncode and not _unsure(told) else Unsure()
-        self.hurry()
-        return number
+    async def submit(self, key: str, options: list[str], script: Path) -> str:
+        """The new job's number. Raises ResourcesUnavailable with Slurm's reason, RuntimeUnavailable, Unsure.
 
-    async def submitted(self, key: str) -> None:
-        """Returns when no sbatch of that key runs, one that an engine before this one began."""
-        for pid in [process.pid for process in processes.own() if _submits(process, key)]:
-            await processes.wait_gone(pid, processes.since(pid))
+        In the script's folder it is written down, and who submits it: an engine that comes later finds both.
+        """
+        argv = [self.program("sbatch"), "--parsable", f"--comment={MARK}{key}", *options, str(script)]
+        folder = script.parent
+        with (folder / _NUMBER).open("wb") as out, (folder / _WORDS).open("wb") as words:
+            launched = processes.launch(argv, self._env, folder / _SUBMITTER, stdout=out, stderr=words)
+            self._submitters[key] = await launched
+        code = await self._submitted_within(key, folder)
+        told = _text(folder / _WORDS)
+        if code or not self.knows(key, folder):
+            log.warning("job_not_taken", words=told[-2000:])
+            raise refusal_of(told) if code and not _unsure(told) else Unsure()
+        self.hurry()
+        return str(self._numbers[key])
+
+    async def _submitted_within(self, key: str, folder: Path) -> int | None:
+        """The exit code of sbatch, None where it took too long."""
+        code: int | None = None
+        with trio.move_on_after(CALL_WITHIN):
+            code = await self._submitters[key].wait()
+        if code is None:
+            await processes.give_up(folder / _SUBMITTER)
+            await self._submitters[key].wait()
+        del self._submitters[key]
+        return code
+
+    async def submitted(self, key: str, folder: Path) -> None:
+        """Returns when no sbatch for that folder runs, not one that an engine before this one began either."""
+        child, submitter = self._submitters.pop(key, None), processes.noted(folder / _SUBMITTER)
+        if child is not None:
+            await child.wait()
+        elif submitter is not None:
+            await processes.wait_gone(*submitter)
+
+    def knows(self, key: str, folder: Path) -> bool:
+        """Whether the job's number is known: it is looked up in the folder of its start."""
+        if key not in self._numbers:
+            with suppress(OSError):
+                number = _text(folder / _NUMBER).strip().partition(";")[0]
+                if number.isdecimal():
+                    self._numbers[key] = int(number)
+        return key in self._numbers
+
+    def learn(self, key: str, folder: Path) -> None:
+        """Keep the number of a job that was found by its mark: whoever submitted it was cut off before it was told."""
+        job = self._seen.get(key)
+        if job is not None and not self.knows(key, folder):
+            files.write_private(folder / _NUMBER, b"%d" % job.job_id)
+            self._numbers[key] = job.job_id
+
+    def forget(self, key: str) -> None:
+        """The start is dropped, and its job's number with it."""
+        self._numbers.pop(key, None)
 
     async def cancel(self, job: Job, *, by_force: bool = False) -> None:
         """Have it end. Raises RuntimeUnavailable where Slurm does not answer."""
@@ -242,12 +247,12 @@ class Jobs:
             raise RuntimeUnavailable("Slurm does not answer", retry_after=30)
         return done
 
-    async def _run(self, argv: list[str], words: IO[bytes] | None = None) -> CompletedProcess[bytes] | None:
-        """None where it took too long. What it says on standard error goes to `words`."""
-        run = partial(trio.run_process, argv, env=self._env, cwd="/", stdin=b"", capture_stdout=True, check=False)
+    async def _run(self, argv: list[str]) -> CompletedProcess[bytes] | None:
+        """None where it took too long."""
         done: list[CompletedProcess[bytes]] = []
         with trio.move_on_after(CALL_WITHIN):
-            done.append(await (run(stderr=words) if words else run(capture_stderr=True)))
+            run = partial(trio.run_process, argv, env=self._env, cwd="/", stdin=b"", capture_stdout=True, check=False)
+            done.append(await run(capture_stderr=True))
         return done[0] if done else None
 
 
@@ -257,10 +262,6 @@ def _text(path: Path) -> str:
 
 def _unsure(words: str) -> bool:
     return any(phrase in words for phrase in _CUT_OFF)
-
-
-def _submits(process: Process, key: str) -> bool:
-    return f"--comment={_MARK}{key}" in process.argv
 
 
 def refusal_of(words: str) -> Refusal:

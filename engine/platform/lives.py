@@ -52,9 +52,10 @@ class InstanceFacts(msgspec.Struct, frozen=True):
 
 
 class Waiter:
-    """Who asked for a start: woken once, with nothing or with why it failed."""
+    """Who asked for a start: woken once, with nothing or with why it failed. `owner` is the identity."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
         self._done = trio.Event()
         self._failed: StartFailed | None = None
 

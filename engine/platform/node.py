@@ -28,6 +28,8 @@ _DEATH_SIGNAL, _SUBREAPER = 1, 36
 """Of prctl(2)."""
 
 Plan = dict[str, Any]
+Process = tuple[int, str]
+"""A pid, and the tick in which that process began."""
 
 
 def main() -> int:
@@ -65,10 +67,10 @@ def run(folder: str, plan: Plan) -> int:
         _write(folder, FAILED, str(code))
         _clear(0)
         return code or 1
-    watcher = _watcher(folder, plan, env, entry) if plan["exec"] else None
+    watcher = _watcher(folder, plan, env, entry)
     node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     _write(folder, STARTED, json.dumps({"entry": entry, "node": node}))
-    _wait(plan, env, entry["pid"], watcher, told)
+    _wait(plan, env, _process(entry["pid"]), _process(watcher) if plan["exec"] else None, told)
     _clear(CLEARED_WITHIN)
     _write(folder, ENDED, "")
     return 0
@@ -107,8 +109,9 @@ def _listed(plan: Plan, env: dict[str, str]) -> Any:
 def _watcher(folder: str, plan: Plan, env: dict[str, str], entry: Any) -> int:
     """The pid of the command's watcher, the same program as on one host."""
     told = {"exec": plan["exec"], "stop": plan["stop"], "env": env, "pid": entry["pid"]}
-    told["ticks"] = (_stat(entry["pid"]) or [""] * 20)[19]
-    told.update(out=entry["logOutPath"], err=entry["logErrPath"], exit=os.path.join(folder, "exit"))
+    told["ticks"] = _process(entry["pid"])[1]
+    told.update(logs=[(entry["logOutPath"], 0), (entry["logErrPath"], 0)], most=plan["log_bytes"])
+    told.update(exit=os.path.join(folder, "exit"))
     argv = [sys.executable, "-I", "-S", os.path.join(folder, "watcher.py"), folder]
     popen = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/")  # noqa: S603
     assert popen.stdin
@@ -124,16 +127,16 @@ def _call(argv: list[str], env: dict[str, str], out: Any) -> Any:
     return subprocess.run(argv, env=env, cwd="/", stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False)  # noqa: S603
 
 
-def _wait(plan: Plan, env: dict[str, str], pid: int, watcher: int | None, told: list[int]) -> None:
+def _wait(plan: Plan, env: dict[str, str], instance: Process, watcher: Process | None, told: list[int]) -> None:
     """Returns when the instance is over, or its command's watcher is; told to end, it stops the instance."""
     stopped = False
-    while _lives(pid) and (watcher is None or _lives(watcher)):
+    while _lives(instance) and (watcher is None or _lives(watcher)):
         if told and not stopped:
             stopped = True
             _call(plan["stop"], env, sys.stderr)
         _reap()
         time.sleep(0.2)
-    if _lives(pid):
+    if _lives(instance):
         _call(plan["stop"], env, sys.stderr)
 
 
@@ -144,8 +147,15 @@ def _stat(pid: Any) -> list[str]:
     return []
 
 
-def _lives(pid: int) -> bool:
-    return _stat(pid)[:1] not in ([], ["Z"], ["X"])
+def _process(pid: int) -> Process:
+    return pid, (_stat(pid) or [""] * 20)[19]
+
+
+def _lives(process: Process) -> bool:
+    """Whether it runs: its pid may be another's by now, the tick in which it began is not."""
+    pid, ticks = process
+    fields = _stat(pid)
+    return bool(fields) and fields[0] not in ("Z", "X") and fields[19] == ticks
 
 
 def _reap() -> bool:

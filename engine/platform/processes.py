@@ -1,16 +1,24 @@
-"""Processes that need not be children of ours: found in /proc, told apart by their start, waited for by pidfd."""
+"""Processes that need not be children of ours: known by a pid and a start that we wrote down, waited for by pidfd.
+
+Never by their arguments: anybody's process can have those, one in a container too.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import msgspec
 import trio
+
+from engine import files
+from engine.platform import launcher
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -68,6 +76,10 @@ class Held:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._fd, signal.SIGKILL)
 
+    def terminate(self) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._fd, signal.SIGTERM)
+
 
 @contextmanager
 def held(pid: int, begun: str) -> Iterator[Held | None]:
@@ -123,6 +135,7 @@ class Child:
         env: Mapping[str, str],
         *,
         stdin: int = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.DEVNULL,
         stderr: int | IO[bytes] = subprocess.DEVNULL,
     ) -> None:
         popen = subprocess.Popen(  # noqa: S603 - an argument vector of our own making, no shell
@@ -130,7 +143,7 @@ class Child:
             env=env,
             cwd="/",
             stdin=stdin,
-            stdout=subprocess.DEVNULL,
+            stdout=stdout,
             stderr=stderr,
             start_new_session=True,
         )
@@ -144,3 +157,60 @@ class Child:
         if self._code is None:
             self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])  # noqa: ASYNC222 - it has ended
         return self._code
+
+
+class Noted(NamedTuple):
+    """A living process that was written down."""
+
+    pid: int
+    since: str
+
+
+def noted(note: Path) -> Noted | None:
+    """The process that is written down in the file `note`, None where there is none or it has ended."""
+    with suppress(OSError, ValueError):
+        pid, begun = note.read_text().split()
+        if since(int(pid)) == begun and _stat(int(pid))[0] not in ("Z", "X"):
+            return Noted(int(pid), begun)
+    return None
+
+
+async def begin(
+    program: str, arguments: Sequence[str], env: Mapping[str, str], note: Path, plan: bytes, **streams: int | IO[bytes]
+) -> Child:
+    """Start a program of ours, and write it down in the file `note` before it is sent its plan on standard input.
+
+    Without the whole of its plan it does nothing: no process does anything that a later engine could not find.
+    `streams` are a Child's `stdout` and `stderr`. Raises FileRefused where it can't be written down.
+    """
+    theirs, ours = os.pipe()
+    async with trio.lowlevel.FdStream(ours) as pipe:
+        try:
+            child = Child([sys.executable, "-I", "-S", program, *arguments], env, stdin=theirs, **streams)
+        finally:
+            os.close(theirs)
+        try:
+            files.write_private(note, f"{child.pid} {since(child.pid)}\n".encode())
+            with suppress(trio.BrokenResourceError):  # it has ended: whoever waits for it will see
+                await pipe.send_all(plan)
+        except BaseException:
+            kill(child.pid, since(child.pid))
+            with trio.CancelScope(shield=True):
+                await child.wait()
+            raise
+    return child
+
+
+async def launch(argv: Sequence[str], env: Mapping[str, str], note: Path, **streams: int | IO[bytes]) -> Child:
+    """Run `argv` by a launcher, whose exit code is its own. `give_up` ends it with all that came of it."""
+    return await begin(launcher.__file__, (), env, note, msgspec.json.encode(list(argv)), **streams)
+
+
+async def give_up(note: Path) -> None:
+    """Have the launcher that is written down there undo what it does; returns when it has ended."""
+    process = noted(note)
+    if process is not None:
+        with held(*process) as living:
+            if living is not None:
+                living.terminate()
+                await living.wait()

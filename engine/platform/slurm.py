@@ -19,10 +19,12 @@ from engine.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
 from engine.platform import argv, binds, node, watcher
 from engine.platform.calls import PATH, Calls
 from engine.platform.commands import exit_code
-from engine.platform.jobs import Job, Jobs, Unsure
+from engine.platform.job import Job
+from engine.platform.jobs import Jobs, Unsure
 from engine.platform.protocol import Entry, Lost, Report, Started, StartFailed, Stream
 from engine.platform.request import InstanceRequest
 from engine.platform.words import progress_of, refusal_of
+from engine.settings import Limits
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +43,7 @@ HEARD_WITHIN = 3.0
 UNDONE_WITHIN = 10.0
 """Seconds until a start that can't be undone is left for a later try."""
 
-_KEY, _SCRIPT, _SUBMITTED, _OUTPUT = "key", "job.sh", "submit.log", "job.log"
+_KEY, _SCRIPT, _OUTPUT = "key", "job.sh", "job.log"
 _NODE, _WATCHER, _BINDS = Path(node.__file__), Path(watcher.__file__), Path(binds.__file__)
 _RUNTIME = "apptainer"
 """As the node's own PATH has it."""
@@ -59,8 +61,13 @@ class _Begun(msgspec.Struct):
 class Slurm:
     """The platform of a cluster. `folder` is a private one that every node sees under the same path."""
 
-    def __init__(self, folder: Path, allow_root: Callable[[], bool]) -> None:
-        self._folder, self._allow_root = folder, allow_root
+    def __init__(
+        self,
+        folder: Path,
+        allow_root: Callable[[], bool],
+        log_bytes: Callable[[], int] = lambda: Limits().instance_log_bytes,
+    ) -> None:
+        self._folder, self._allow_root, self._log_bytes = folder, allow_root, log_bytes
         calls = Calls()
         self._userns = os.geteuid() == 0
         self._env = {"PATH": PATH, "HOME": calls.user.pw_dir, "APPTAINER_CACHEDIR": str(folder / "cache")}
@@ -90,7 +97,7 @@ class Slurm:
         folder = self._folder / request.identity / key
         script = self._write(request, folder, key)
         try:
-            job = await self._jobs.submit(key, _options(request, folder), script, folder / _SUBMITTED)
+            job = await self._jobs.submit(key, _options(request, folder), script)
         except Refusal as refused:
             if not isinstance(refused, Unsure):
                 self.forget(request.identity)  # there is no job: nothing is to be undone
@@ -111,6 +118,7 @@ class Slurm:
             "stop": argv.stop_argv(_RUNTIME, request.identity, STOP_SECONDS),
             "env": env,
             "binds": argv.binds(request),
+            "log_bytes": self._log_bytes(),
         }
         files.write_private(folder / node.PLAN, msgspec.json.encode(plan))
         for program in (_NODE, _WATCHER, _BINDS):
@@ -124,8 +132,7 @@ class Slurm:
         key = self._key(request.identity)
         if key is None:
             raise StartFailed(RuntimeUnavailable("the start was cut off before Slurm was asked"), 1)
-        await self._jobs.submitted(key)
-        job = (await self._jobs.look()).get(key)
+        job = await self._find(request.identity, key)
         if job is None and self._begun(request.identity, key) is None:
             raise StartFailed(RuntimeUnavailable("Slurm has no such job"), 1)
         if job is not None:
@@ -144,6 +151,15 @@ class Slurm:
                 raise self._failure(request.identity, job)
             await trio.sleep(LOOK)
         return started
+
+    async def _find(self, identity: str, key: str) -> Job | None:
+        """The job of a start that another engine may have begun; found by its mark alone, its number is kept."""
+        folder = self._folder / identity / key
+        await self._jobs.submitted(key, folder)
+        self._jobs.knows(key, folder)
+        job = (await self._jobs.look()).get(key)
+        self._jobs.learn(key, folder)
+        return job
 
     def _begun(self, identity: str, key: str) -> Started | None:
         with suppress(OSError, msgspec.DecodeError):
@@ -169,8 +185,7 @@ class Slurm:
         if key is None:
             return
         with trio.move_on_after(UNDONE_WITHIN):
-            await self._jobs.submitted(key)
-            job = (await self._jobs.look()).get(key)
+            job = await self._find(identity, key)
             if job is not None and not job.ended:
                 await self._jobs.cancel(job)
                 await self._jobs.wait(key, lambda job: job is None or job.ended)
@@ -180,8 +195,10 @@ class Slurm:
     # Running
 
     async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
-        job = await self._jobs.wait(started.since, lambda job: job is None or job.ended)
         folder = self._of(request.identity)
+        if not self._jobs.knows(started.since, folder):
+            await self._find(request.identity, started.since)
+        job = await self._jobs.wait(started.since, lambda job: job is None or job.ended)
         by_itself = job is not None and job.end is None
         with trio.move_on_after(WRITTEN_WITHIN if request.command and by_itself else 0):
             while exit_code(folder) is None:  # noqa: ASYNC110 - written on another host
@@ -255,6 +272,7 @@ class Slurm:
         return Path(entry.log_err_path if stream == "err" else entry.log_out_path), 0
 
     def forget(self, identity: str) -> None:
+        self._jobs.forget(self._key(identity) or "")
         shutil.rmtree(self._folder / identity, ignore_errors=True)
 
 

@@ -1,44 +1,180 @@
-"""Runs one command in one instance and outlives the engine. A program of its own, standard library only.
+"""Minds one instance and outlives the engine: runs its command, and keeps its logs in bounds. A program of its own,
+standard library only.
 
-Reads its plan from standard input, writes the exit code to a file, then stops the instance (section 2.6, `command`).
+Reads its plan from standard input, writes the command's exit code to a file, then stops the instance (section 2.6).
+
+A log holds the beginning of what was written, up to half of what it may take. What has no room there goes into files
+beside it, `LOG.HEAD+START`, each of a quarter: HEAD bytes are in the log itself, START is where in all that was written
+the file begins. Of these the newest two are kept, so that whoever reads always knows how much is left out.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
+import time
+from contextlib import suppress
 from typing import Any
 
 NOT_RUN = 127
 """The exit code where the runtime itself could not be run."""
 
+LOOK = 0.25
+"""Seconds between two looks at what the container itself has written into the log."""
+
+CHUNK, PIPE = 1 << 16, 1 << 20
+"""Bytes that are read at once; and at the end, more than a pipe holds."""
+
+GOES_ON = b"\n[hatchway: the log is full here; the newest of what followed is in the files %s.* beside this one]\n"
+
 
 def main() -> None:
-    plan = json.load(sys.stdin.buffer)
+    try:
+        plan = json.load(sys.stdin.buffer)
+    except ValueError:
+        return  # whoever began it is gone, and did not hand the whole plan over
     # The terminal's signals are for the engine; the children get their own defaults back.
     for ignored in (signal.SIGHUP, signal.SIGINT):
         signal.signal(ignored, signal.SIG_IGN)
-    write_code(plan["exit"], run(plan["exec"], plan["env"], plan["out"], plan["err"]))
-    if began(plan["pid"]) == plan["ticks"]:
-        run(plan["stop"], plan["env"], os.devnull, os.devnull)
+    logs = [Log(path, begin, plan["most"]) for path, begin in plan["logs"]]
+    if plan["exec"]:
+        command = Command(plan["exec"], plan["env"], logs)
+        write_code(plan["exit"], command.wait())
+        if began(plan["pid"]) == plan["ticks"]:
+            Command(plan["stop"], plan["env"], []).wait()
+        command.read_rest()
+    while began(plan["pid"]) == plan["ticks"]:
+        time.sleep(LOOK)
+        for log in logs:
+            log.bound()
+    for log in logs:
+        log.bound()
 
 
-def run(argv: list[str], env: dict[str, str], out: str, err: str) -> int:
-    """The exit code of `argv`; 128 and the signal's number where one ended it."""
-    streams = [os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) for path in (out, err)]
-    actions: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-    actions += [(os.POSIX_SPAWN_DUP2, stream, target) for target, stream in enumerate(streams, 1)]
-    try:
-        pid = os.posix_spawn(argv[0], argv, env, file_actions=actions, setsigdef=[signal.SIGHUP, signal.SIGINT])
-    except OSError:
-        return NOT_RUN
-    finally:
-        for stream in streams:
-            os.close(stream)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return code if code >= 0 else 128 - code
+class Log:
+    """One stream's log, which begins at `begin` of its file and may take `most` bytes."""
+
+    def __init__(self, path: str, begin: int, most: int) -> None:
+        self._path, self._head, self._size = path, most // 2, most // 4
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        self._full = begin + self._head
+        self._parts: list[str] = []
+        self._part, self._room = -1, 0
+        self._at = self._head
+        """Where in all that was written the next byte beside the log is."""
+
+    def write(self, data: bytes) -> None:
+        room = 0 if self._parts else max(0, self._full - os.fstat(self._file).st_size)
+        if data[:room]:
+            with suppress(OSError):  # a full disk: whoever writes must not be held up by that
+                os.write(self._file, data[:room])
+        if data[room:]:
+            self._spill(data[room:])
+
+    def bound(self) -> None:
+        """Take out what the container itself has written over the bound: it has the file open, and can't be told."""
+        excess = os.fstat(self._file).st_size - self._full
+        if excess > 0:
+            kept = os.pread(self._file, min(excess, self._size), self._full + max(0, excess - self._size))
+            os.ftruncate(self._file, self._full)
+            if excess > len(kept):
+                self._skip(excess - len(kept))
+            self._spill(kept)
+
+    def _spill(self, data: bytes) -> None:
+        while data:
+            try:
+                if not self._room:
+                    self._open_part()
+                written = os.write(self._part, data[: self._room])
+            except OSError:
+                self._skip(len(data))
+                return
+            self._at, self._room, data = self._at + written, self._room - written, data[written:]
+
+    def _skip(self, count: int) -> None:
+        """So many bytes are left out: what follows is in a file of its own."""
+        self._at, self._room = self._at + count, 0
+
+    def _open_part(self) -> None:
+        name = f"{self._path}.{self._head}+{self._at}"
+        part = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        if self._part >= 0:
+            os.close(self._part)
+        self._part, self._room = part, self._size
+        if not self._parts:
+            with suppress(OSError):
+                self._full += os.write(self._file, GOES_ON % os.fsencode(os.path.basename(self._path)))
+        self._parts.append(name)
+        while len(self._parts) > 2:
+            with suppress(OSError):
+                os.unlink(self._parts.pop(0))
+
+
+class Command:
+    """A program that writes into these logs, out and err; nowhere if there are none."""
+
+    def __init__(self, argv: list[str], env: dict[str, str], logs: list[Log]) -> None:
+        self._logs: dict[int, Log] = {}
+        self._open: list[int] = []
+        self._ended, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake)
+        actions: list[Any] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        theirs = []
+        for target in (1, 2):
+            if logs:
+                reading, writing = os.pipe()
+                os.set_blocking(reading, False)
+                self._logs[reading] = logs[target - 1]
+                self._open.append(reading)
+            else:
+                writing = os.open(os.devnull, os.O_WRONLY)
+            theirs.append(writing)
+            actions.append((os.POSIX_SPAWN_DUP2, writing, target))
+        self._pid = 0
+        with suppress(OSError):
+            own = [signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores the last two
+            self._pid = os.posix_spawn(argv[0], argv, env, file_actions=actions, setsigdef=own)
+        for writing in theirs:
+            os.close(writing)
+
+    def wait(self) -> int:
+        """The exit code; 128 and the signal's number where one ended it. What it writes is taken meanwhile."""
+        if not self._pid:
+            return NOT_RUN
+        while True:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                self.read_rest()
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+            # A signal of a child's end wakes it; the container's own writing does not.
+            ready = select.select([self._ended, *self._open], [], [], LOOK)[0]
+            for reading in ready:
+                self._read(reading, CHUNK)
+            for log in self._logs.values():
+                log.bound()
+
+    def read_rest(self) -> None:
+        """What stands in the pipes now: somebody in the container may have them open still."""
+        for reading in list(self._open):
+            self._read(reading, PIPE)
+
+    def _read(self, reading: int, most: int) -> None:
+        with suppress(BlockingIOError):
+            data = os.read(reading, most)
+            if reading == self._ended:
+                return
+            if data:
+                self._logs[reading].write(data)
+            else:
+                self._open.remove(reading)
+                os.close(reading)
 
 
 def write_code(path: str, code: int) -> None:
