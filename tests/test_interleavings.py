@@ -21,7 +21,7 @@ from engine import kinds, pairings, timers
 from engine.clock import TrioClock
 from engine.errors import PairingCodeRefused, PairingExpired
 from engine.kinds import Turns
-from engine.pairings import Pairings
+from engine.pairings import Claimant, Pairings
 from engine.records import Origin, Records
 from engine.runtime import Runtime
 from engine.sessions import Sessions
@@ -166,7 +166,7 @@ class CodeWorld:
 
     async def _claim(self, address: str) -> None:
         try:
-            claim = await self.pairings.claim(self.code, b"", address, None, Origin(None, address))
+            claim = await self.pairings.claim(self.code, Claimant(address, None, b""), Origin(None, address))
         except PairingCodeRefused:
             self.refused.add(address)
             return
