@@ -21,8 +21,9 @@ PAUSES = (0.1, 0.4)
 LONGEST_PAUSE = 5
 """Seconds of `Retry-After` that are waited out; a longer one is the caller's to decide."""
 
-READ_WAIT, START_WAIT, STREAM_WAIT = 30.0, 1800.0, 20.0
-"""Seconds without a byte: of most answers, of a start that may fetch an image, of a stream that sends one each 5 s."""
+READ_WAIT, START_WAIT, STREAM_WAIT = 30.0, 1800.0, 45.0
+"""Seconds without a byte: of most answers, of a start that may fetch an image, of a pairing, which sends one each 5 s
+unless a proxy holds them back to its end, half a minute later."""
 
 INSTANCES = "/api/platform/singularity/instance/"
 T = TypeVar("T")

@@ -156,8 +156,6 @@ FINAL = frozenset({"approved", "rejected", "expired", "withdrawn", "left", "fail
 
 async def _tell(lines: Lines, receive: trio.MemoryReceiveChannel[dict[str, Any]]) -> None:
     async for event in receive:
-        if event["event"] == "claimed":
-            event["local"] = event["address"] in ("127.0.0.1", "::1")
         await lines.write(event)
         if event["event"] in FINAL:
             return

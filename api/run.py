@@ -77,6 +77,15 @@ class Doors:
         )
 
     @property
+    def warning(self) -> str | None:
+        """What is amiss with the addresses that the engine listens on."""
+        lacking, port = self.app.addresses.lacking, self.app.bound[0][1]
+        if lacking is None:
+            return None
+        mine, theirs = ("127.0.0.1", "[::1]") if lacking == "::1" else ("[::1]", "127.0.0.1")
+        return f"another process listens on {theirs}:{port}, so localhost is not this engine: dial {mine}:{port}"
+
+    @property
     def url(self) -> str:
         """The console's address."""
         host, port = self.app.bound[0]
@@ -138,8 +147,10 @@ async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[
     """A whole engine with its doors open, until left."""
     async with open_engine(home, load) as engine:
         doors = Doors(engine)
-        sockets = await open_sockets(engine.settings.host, engine.settings.port)
+        sockets = await open_sockets(engine.settings.host, engine.settings.port, both_loopbacks=True)
         doors.app.bound = tuple(map(bound, sockets))
+        if doors.warning is not None:
+            log.warning("localhost_is_not_ours", why=doors.warning)
         async with trio.open_nursery() as nursery:
             # Whoever is answered at a door may be the next to ask where this host's engine is, or to stop it.
             await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload).serve)
@@ -203,6 +214,8 @@ def _print_start_page(doors: Doors) -> None:
     ]
     if doors.tls is not None:
         lines.insert(1, f"  certificate  SHA-256 {doors.tls.fingerprint}")
+    if doors.warning is not None:
+        lines.append(f"  warning      {doors.warning}")
     if doors.engine.fleet is not None and doors.engine.fleet.not_durable:
         lines.append(f"  warning      {doors.engine.fleet.not_durable}")
     print("\n".join(map(printable, lines)), flush=True)

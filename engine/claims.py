@@ -17,12 +17,27 @@ class Terminal(Protocol):
     def __call__(self, event: str, **details: Any) -> None: ...
 
 
+Shown = dict[str, str | bool | None]
+"""What a terminal is told of a claim: `address`, `forwarded`, `agent`; `local` of one that came to its own engine, and
+of another's `engine_host`, to which the address means what it does."""
+
+
 class Issued(NamedTuple):
     """A code fresh from the press."""
 
     id: str
     code: str
     expires_in: float
+
+
+class Claimant(NamedTuple):
+    """Who claims a code, as the operator is shown it: the socket's peer, the address that a trusted proxy says is
+    behind it, the user agent as sent, and whether the request came from this host or by a tunnel that ends here."""
+
+    address: str
+    forwarded: str | None
+    agent: bytes
+    local: bool = False
 
 
 class Claim:
@@ -68,7 +83,7 @@ class Elsewhere(Protocol):
     def retire(self, code: str) -> None:
         """The code is used up."""
 
-    async def claim(self, code: str, shown: dict[str, str | None], origin: Origin) -> Claim:
+    async def claim(self, code: str, shown: Shown, origin: Origin) -> Claim:
         """Claim a code of another engine. Raises PairingCodeRefused, its cause `wrong_code` where it was a guess."""
 
     def leave(self, claim: Claim) -> None:

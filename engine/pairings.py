@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import trio
 
-from engine.claims import MESSAGES, Claim, Elsewhere, Issued, Terminal
+from engine.claims import MESSAGES, Claim, Claimant, Elsewhere, Issued, Shown, Terminal
 from engine.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
 from engine.holders import SignedIn
 from engine.records import NOBODY, Origin
@@ -22,7 +22,7 @@ from engine.trust.limits import Shared, limit_of
 from statecharts import pairing
 from statecharts.interpreter import EventRefused
 
-__all__ = ["Claim", "Issued", "Pairings", "Terminal"]
+__all__ = ["Claim", "Claimant", "Issued", "Pairings", "Terminal"]
 
 OUT_AT_ONCE = 4
 """Codes that may be out, one for each terminal."""
@@ -153,8 +153,8 @@ class Pairings:
 
     # The console's side
 
-    async def claim(self, text: str, agent: bytes, peer: str, forwarded: str | None, origin: Origin) -> Claim:
-        """Claim a code as typed, from the socket's `peer` and what a trusted proxy said was behind it.
+    async def claim(self, text: str, claimant: Claimant, origin: Origin) -> Claim:
+        """Claim a code as typed.
 
         Raises PairingCodeRefused (one answer for all causes), TooManyRequests.
         """
@@ -165,7 +165,7 @@ class Pairings:
             self._runtime.records.surplus("pairing", "claim", origin)
             raise
         code = normalise(text)
-        shown = {"address": peer, "forwarded": forwarded, "agent": printable(agent)}
+        shown: Shown = claimant._asdict() | {"agent": printable(claimant.agent)}
         name = self._find(code)
         if name is None and self.elsewhere is not None:
             return await self._claim_elsewhere(self.elsewhere, code, shown, address, origin)
@@ -177,7 +177,7 @@ class Pairings:
         return claim
 
     async def _claim_elsewhere(
-        self, elsewhere: Elsewhere, code: str, shown: dict[str, str | None], address: str, origin: Origin
+        self, elsewhere: Elsewhere, code: str, shown: Shown, address: str, origin: Origin
     ) -> Claim:
         try:
             claim = await elsewhere.claim(code, shown, origin)
@@ -189,7 +189,7 @@ class Pairings:
         await self._wrong.give_back(address)
         return claim
 
-    async def take(self, claim: Claim, shown: dict[str, str | None]) -> None:
+    async def take(self, claim: Claim, shown: Shown) -> None:
         """A claim of a code that was printed here. Raises PairingCodeRefused."""
         changes = {"match": f"{secrets.randbelow(100):02d}"}
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
 import typing
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ import msgspec
 
 from engine import setting_kinds as kinds
 from engine.errors import SettingRefused
+from engine.loopback import is_loopback_name
 from engine.store.redis_address import is_redis
 
 RESTART: Literal["restart"] = "restart"
@@ -114,7 +114,7 @@ class Log(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """All settings of engine and command, read and checked."""
 
-    host: Annotated[str, _s(kinds.host(), "address to listen on")] = "127.0.0.1"
+    host: Annotated[str, _s(kinds.host(), "address to listen on; :: is every one, of IPv4 and IPv6")] = "127.0.0.1"
     port: Annotated[int, _s(kinds.integer(0, 65535), "port to listen on; 0 is any free one")] = 7420
     addresses: Annotated[tuple[str, ...], _r(kinds.several(kinds.address), "host:port pairs that people dial")] = ()
     trusted_proxies: Annotated[tuple[str, ...], _r(kinds.several(kinds.network), "proxies whose word counts")] = ()
@@ -209,16 +209,8 @@ def check_listening(settings: Settings) -> None:
     """Refuse to listen in a way that sends tokens over a network in clear, or with half a certificate."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise SettingRefused("tls_cert and tls_key go together: set both or neither")
-    loopback = settings.host == "localhost" or _is_loopback(settings.host)
-    if not (loopback or settings.tls_cert or settings.tls == "auto" or settings.insecure_http):
+    if not (is_loopback_name(settings.host) or settings.tls_cert or settings.tls == "auto" or settings.insecure_http):
         raise SettingRefused(
             f"{settings.host} is not a loopback address: add --tls auto, or --tls-cert and --tls-key, "
             "or --insecure-http to send tokens in clear"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.endswith(".localhost")

@@ -30,8 +30,11 @@ hypothesis.settings.load_profile("busy machine")
 SYSTEM_PATH = "/usr/sbin:" + os.environ.get("PATH", "")
 
 NEEDS: dict[str, Callable[[], bool]] = {
+    "apache": lambda: shutil.which("apache2", path=SYSTEM_PATH) is not None,
     "apptainer": lambda: shutil.which("apptainer") is not None,
     "browser": lambda: shutil.which("chromium") is not None,
+    "caddy": lambda: shutil.which("caddy") is not None,
+    "lighttpd": lambda: shutil.which("lighttpd", path=SYSTEM_PATH) is not None,
     "man": lambda: shutil.which("man") is not None,
     "nginx": lambda: shutil.which("nginx", path=SYSTEM_PATH) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
@@ -45,13 +48,20 @@ NEEDS: dict[str, Callable[[], bool]] = {
 """Marker, and whether what it needs is here."""
 
 
-def _may_mount() -> bool:
-    """Root of a container may not; CAP_SYS_ADMIN is bit 21 (capabilities(7))."""
-    held = Path("/proc/self/status").read_text().partition("CapEff:")[2].split()[0]
-    return os.geteuid() == 0 and bool(int(held, 16) >> 21 & 1)
+NET_ADMIN, SYS_ADMIN = 12, 21
+"""Bits of capabilities(7)."""
 
 
-ALLOWED: dict[str, Callable[[], bool]] = {"mount": _may_mount}
+def _root_may(*capabilities: int) -> bool:
+    """Root of a container may not."""
+    held = int(Path("/proc/self/status").read_text().partition("CapEff:")[2].split()[0], 16)
+    return os.geteuid() == 0 and all(held >> bit & 1 for bit in capabilities)
+
+
+ALLOWED: dict[str, Callable[[], bool]] = {
+    "mount": lambda: _root_may(SYS_ADMIN),
+    "network": lambda: _root_may(SYS_ADMIN, NET_ADMIN),
+}
 """Marker, and whether this machine lets us: nothing that could be installed would."""
 
 MISSING = [marker for marker, here in NEEDS.items() if not here()]

@@ -107,7 +107,7 @@ def agent(data: bytes) -> None:
 
 
 def host(data: bytes) -> None:
-    ADDRESSES.check_host(data.decode("latin-1"), "http", "127.0.0.1")
+    ADDRESSES.check_host(data.decode("latin-1"), None, "127.0.0.1")
 
 
 def origin(data: bytes) -> None:

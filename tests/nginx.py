@@ -46,13 +46,14 @@ def running_nginx(folder: Path, port: int, location: str, upstream: str = "") ->
     arguments = [program, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf")]
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: _listens(port), what="nginx")
+        until(lambda: listens(port), what="nginx")
         yield
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether anybody does, at 127.0.0.1."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -21,7 +21,7 @@ from engine.engine import Engine, open_engine
 from engine.errors import PairingCodeRefused, PairingExpired, Refusal
 from engine.files import make_private_dir, write_private
 from engine.holders import SignedIn
-from engine.pairings import Claim
+from engine.pairings import Claim, Claimant
 from engine.records import NOBODY, Origin
 from engine.settings import SessionMaxAge, Settings
 from tests.fakes import ROOT, key, vectors
@@ -55,7 +55,8 @@ class Host:
         """A console claims the code on the screen, and waits for the operator."""
         await screen.wait_for("Waiting for a console")
         code = screen.text.split("Pairing code  ")[1].split("\n")[0]
-        self.claimed = await self.engine.pairings.claim(code, agent, "127.0.0.1", forwarded, Origin(None, "127.0.0.1"))
+        claimant = Claimant("127.0.0.1", forwarded, agent, local=True)
+        self.claimed = await self.engine.pairings.claim(code, claimant, Origin(None, "127.0.0.1"))
         self._nursery.start_soon(self._wait)
         return self.claimed
 
@@ -277,7 +278,9 @@ async def test_wrong_codes_are_told(home: Path) -> None:
         for number in range(50):
             with pytest.raises(PairingCodeRefused):
                 await at.engine.pairings.claim(
-                    f"0000{number:04d}", b"", f"127.0.0.{number}", None, Origin(None, f"127.0.0.{number}")
+                    f"0000{number:04d}",
+                    Claimant(f"127.0.0.{number}", None, b""),
+                    Origin(None, f"127.0.0.{number}"),
                 )
         assert await screen.wait_end() == 1
         assert "50 wrong codes have been tried" in screen.text
@@ -299,7 +302,7 @@ async def test_without_a_terminal_it_rejects(home: Path) -> None:
         assert process.stderr is not None
         await process.stdin.send_all(b"y\n" * 10)
         issued = json.loads(await process.stdout.receive_some())
-        await at.engine.pairings.claim(issued["code"], AGENT, "127.0.0.1", None, NOBODY)
+        await at.engine.pairings.claim(issued["code"], Claimant("127.0.0.1", None, AGENT), NOBODY)
         with trio.fail_after(20):
             said = b"".join([part async for part in process.stderr])
             told = b"".join([part async for part in process.stdout])

@@ -20,7 +20,7 @@ from api.http import auth
 from engine import pairings, timers
 from engine.clock import TrioClock
 from engine.errors import PairingCodeRefused, PairingExpired
-from engine.pairings import Pairings
+from engine.pairings import Claimant, Pairings
 from engine.records import Origin, Records
 from engine.runtime import ActorLocks, Runtime, actors
 from engine.sessions import Sessions
@@ -171,7 +171,7 @@ class CodeWorld:
 
     async def _claim(self, address: str) -> None:
         try:
-            claim = await self.pairings.claim(self.code, b"", address, None, Origin(None, address))
+            claim = await self.pairings.claim(self.code, Claimant(address, None, b""), Origin(None, address))
         except PairingCodeRefused:
             self.refused.add(address)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tests.pairs import PAIR, Console, desk
 from tests.ports import free_port
 from tests.processes import HATCHWAY, EngineProcess, running_engine
 from tests.promises import kept
+from tests.proxies import running_program
 
 pytestmark = [pytest.mark.nginx, pytest.mark.process]
 
@@ -138,3 +140,80 @@ def test_a_closed_connection_every_time(default: Behind) -> None:
     for _ in range(20):
         assert exchange(default.proxy.port, request("GET", "/", port=default.proxy.port)).status == 200
     assert time.monotonic() - before < 30  # nginx's own is a minute, each
+
+
+def test_who_comes_by_a_proxy_is_not_this_host(tmp_path: Path) -> None:
+    """A proxy of this host that hands the Host on, and says nothing else, brings strangers: `/metrics` wants a token of
+    them, and the prompt doesn't take them for this host or a tunnel."""
+    port = free_port()
+    settings = {"HATCHWAY_ADDRESSES": f"gate.example:{port}"}
+    with (
+        running_engine(tmp_path / "home", **settings) as engine,
+        running_nginx(
+            tmp_path / "nginx",
+            port,
+            f"proxy_pass http://127.0.0.1:{engine.port}; proxy_set_header Host $http_host;",
+        ),
+    ):
+        host = f"gate.example:{port}"
+        assert exchange(port, request("GET", "/metrics", port=port, host=host)).status == 401
+        assert exchange(engine.port, request("GET", "/metrics", port=engine.port)).status == 200
+        with desk(engine) as operator:
+            body = json.dumps({"code": operator.code}).encode()
+            data = request("POST", PAIR, "Content-Type: application/json", port=port, host=host, body=body)
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as peer:
+                peer.sendall(data)
+                claimed = operator.wait("claimed")
+                assert (claimed["address"], claimed["local"]) == ("127.0.0.1", False)
+                operator.answer("n")
+                assert b"invalid_pairing_code" in peer.makefile("rb").read()
+
+
+LIGHTTPD = """
+server.modules = ("mod_proxy")
+server.document-root = "{folder}"
+server.port = {port}
+server.bind = "127.0.0.1"
+proxy.server = ("" => (("host" => "127.0.0.1", "port" => {engine})))
+"""
+
+
+@contextmanager
+def held_back(kind: str, folder: Path) -> Iterator[Behind]:
+    """An engine behind a proxy that gives an answer on when it has the whole of it."""
+    if kind == "nginx":
+        with behind(folder, "proxy_ignore_headers X-Accel-Buffering; proxy_set_header Host $http_host;") as at:
+            yield at
+        return
+    port = free_port()
+    (folder / "lighttpd").mkdir()
+    with running_engine(folder / "home", HATCHWAY_ADDRESSES=f"127.0.0.1:{port}") as engine:
+        text = LIGHTTPD.format(folder=folder / "lighttpd", port=port, engine=engine.port)
+        arguments = ["-D", "-f", str(folder / "lighttpd" / "conf")]
+        with running_program("lighttpd", arguments, folder / "lighttpd", text, port):
+            yield Behind(engine, Proxy(port))
+
+
+@pytest.mark.parametrize("kind", ["nginx", pytest.param("lighttpd", marks=pytest.mark.lighttpd)])
+def test_a_proxy_that_holds_the_stream_back(tmp_path: Path, kind: str) -> None:
+    """The command says within a few seconds what it is, and what turns it off, and waits: the operator's `y` signs it
+    in all the same."""
+    with held_back(kind, tmp_path) as at, desk(at.engine) as operator:
+        environ = {name: text for name, text in at.engine.environ.items() if name != "HATCHWAY_ADDRESSES"}
+        command = subprocess.Popen(
+            [*HATCHWAY, "pair", operator.code, "--url", f"http://127.0.0.1:{at.proxy.port}"],
+            env=environ | {"HATCHWAY_HOME": str(tmp_path / "client")},
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        operator.wait("claimed")
+        assert command.stderr is not None
+        said = command.stderr.readline()
+        assert "a proxy before the engine may hold the answer back to its end" in said
+        assert "proxy_buffering off" in said
+        operator.answer("y")
+        out, err = command.communicate(timeout=60)
+        assert command.returncode == 0, err
+        assert "signed in" in out

@@ -9,7 +9,7 @@ import pytest
 import structlog
 import trio
 
-from engine.claims import Claim
+from engine.claims import Claim, Claimant
 from engine.engine import Engine
 from engine.errors import PairingCodeRefused
 from engine.records import NOBODY, Origin
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.virtual_time
 
 async def claimed(engine: Engine, code: str, address: str = "192.0.2.1") -> Claim:
     """A console's claim of a code."""
-    return await engine.pairings.claim(code, b"", address, None, Origin(None, address))
+    return await engine.pairings.claim(code, Claimant(address, None, b""), Origin(None, address))
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,22 @@ async def test_the_decision_window(
         assert host.last == "expired"
 
 
+async def test_behind_a_proxy_the_first_line_keeps_back(nursery: trio.Nursery, browser: Browser, host: Host) -> None:
+    """A proxy that is answered before it has seen the request's end may cut the answer off: where one says that it
+    stands in between nothing is begun for 50 ms, and the first line is there within a second; a console that goes away
+    meanwhile ends its claim, as ever."""
+    proxied = {"x-forwarded-for": "192.0.2.7"}
+    for goes in (False, True):
+        reply = await claim(nursery, browser, (await host.print_code()).code, headers=proxied)
+        await trio.sleep(0.045)
+        assert (reply.status, reply.body, host.last) == (0, b"", "claimed")
+        if not goes:
+            await trio.sleep(0.9)
+            assert reply.lines()[0]["accepted"] is True
+        await browser_leaves(reply)
+        assert host.last == "left"
+
+
 async def test_unclaimed_codes_expire(host: Host, browser: Browser) -> None:
     """Thirty seconds with no claim: the terminal is told, the code is unknown to nobody but useless."""
     issued = await host.print_code()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from engine.claims import Claim
+from engine.claims import Claim, Claimant, Shown
 from engine.engine import Engine
 from engine.errors import PairingCodeRefused, StoreUnavailable, TooManyRequests
 from engine.pairings import Pairings
@@ -36,7 +36,7 @@ class Others:
     def retire(self, code: str) -> None:
         self.told.append(("retire", code))
 
-    async def claim(self, code: str, shown: dict[str, str | None], origin: Origin) -> Claim:
+    async def claim(self, code: str, shown: Shown, origin: Origin) -> Claim:
         self.told.append(("claim", code))
         if self.answer is not None:
             raise self.answer
@@ -56,7 +56,7 @@ async def others(engine: Engine) -> Others:
 
 
 async def claim(pairings: Pairings, code: str = "WRONG123") -> Claim:
-    return await pairings.claim(code, b"", "192.0.2.1", None, Origin(None, "192.0.2.1"))
+    return await pairings.claim(code, Claimant("192.0.2.1", None, b""), Origin(None, "192.0.2.1"))
 
 
 async def test_a_code_is_everybodys_while_it_is_out(engine: Engine, others: Others) -> None:

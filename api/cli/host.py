@@ -72,7 +72,9 @@ class Here:
         if isinstance(told, str):
             return told.rstrip("/")
         scheme = "https" if self.settings.tls_cert or self.settings.tls == "auto" else "http"
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)  # noqa: S104
+        host = self.settings.host
+        if host in ("0.0.0.0", "::", "localhost"):  # noqa: S104 - of what these listen on, the one that is always there
+            host = "127.0.0.1"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.settings.port}"
 
     @property

@@ -151,7 +151,11 @@ class Terminal:
             segno.make(link, error="l", micro=False).terminal(out=self._screen, compact=True)
 
     def _ask(self, event: dict[str, Any], line: OperatorLine) -> None:
-        where = f"{event['address']} (this host or a tunnel)" if event.get("local") else event["address"]
+        where = event["address"]
+        if event.get("local"):
+            where += " (this host or a tunnel)"
+        elif event.get("engine_host"):
+            where += f", by the engine on {event['engine_host']}"
         forwarded = f", forwarded for {event['forwarded']} as that proxy says" if event.get("forwarded") else ""
         self.say(f"Claimed from  {_ascii(where + forwarded)}")
         self.say(f'User agent    "{_ascii(event["agent"])}"')

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -101,11 +104,15 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
     from api.client import Accepted
 
     def asked(accepted: Accepted) -> None:
+        heard()
         note(f"Waiting for the operator. The number there must be {accepted.match}.")
 
     code, linked = read_code(_given_code(code))
     here = Here(url or linked)
-    with here.client(fresh=True, by_key=False, accept_certificate=accept_certificate) as client:
+    with (
+        here.client(fresh=True, by_key=False, accept_certificate=accept_certificate) as client,
+        silence_told(here.url) as heard,
+    ):
         signed_in = client.pair(code, asked)
     _tell(here.url, signed_in, as_json)
 
@@ -140,6 +147,29 @@ def read_code(given: str) -> tuple[str, str | None]:
     if parts.scheme not in ("http", "https") or not parts.netloc or named != "pair" or not code:
         raise click.UsageError("that link has no code in it: it ends in #pair=CODE")
     return code, f"{parts.scheme}://{parts.netloc}"
+
+
+FIRST_LINE_WITHIN = 5.0
+"""Seconds after which a pairing that has said nothing is told as held back: an engine takes one at most."""
+
+
+@contextmanager
+def silence_told(url: str) -> Iterator[Callable[[], None]]:
+    """Says on standard error what it may be where nothing comes for a while; what it gives is called once it has."""
+    from api.cli.printing import note
+
+    words = (
+        f"no line from {url} for {FIRST_LINE_WITHIN:.0f} s: a proxy before the engine may hold the answer back to its"
+        " end. The number to compare can't be shown then; its operator turns that off (nginx: proxy_buffering off;"
+        " lighttpd: server.stream-response-body = 1). Waiting for the operator's answer."
+    )
+    timer = threading.Timer(FIRST_LINE_WITHIN, lambda: note(words))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()
 
 
 def _tell(url: str, signed_in: SignedIn, as_json: bool) -> None:

@@ -7,6 +7,9 @@ import { pair, readCode } from "./pairing.js";
 import { begin } from "./session.js";
 
 const SHAPE_HINT = "A pairing code has 8 letters and digits, none of them a U.";
+const FIRST_LINE_WITHIN = 5000; // milliseconds: an engine takes a second at most
+const HELD_BACK =
+  "No answer yet: a proxy before the engine may hold it back to its end, and then no number can be shown here to compare.";
 let waiting = null; // the AbortController of the one request under way
 let show = () => {};
 
@@ -42,11 +45,14 @@ async function submit(event) {
   if (code === null) return refuse(SHAPE_HINT);
   waiting = new AbortController();
   setBusy(true);
+  const late = setTimeout(() => note(byId("code-error"), HELD_BACK), FIRST_LINE_WITHIN);
   let stop = () => {};
   try {
     const answer = await pair(
       code,
       (claim) => {
+        clearTimeout(late);
+        note(byId("code-error"), "");
         stop = wait(claim);
       },
       waiting.signal,
@@ -55,6 +61,7 @@ async function submit(event) {
   } catch (error) {
     giveUp(error);
   } finally {
+    clearTimeout(late);
     stop();
     setBusy(false);
     waiting = null;

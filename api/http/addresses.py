@@ -2,69 +2,116 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
 from api.http.problems import BadRequest, ForeignOrigin, MisdirectedRequest
 from engine.errors import Refusal
+from engine.loopback import LOOPBACKS, is_localhost, is_loopback_address, is_loopback_name
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)(?::(?P<port>[0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>[^/?#@]+)")
 _PORTS = {"http": "80", "https": "443"}
-_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound
-_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_WILDCARDS = {"127.0.0.1": "0.0.0.0", "::1": "::"}  # noqa: S104 - compared with, not bound
 
 
 class Addresses:
-    """The host:port pairs that people dial: the loopback names with the port bound, and those of the setting."""
+    """The host:port pairs that people dial: what the engine listens on, and what the setting has.
 
-    def __init__(self, bound: tuple[tuple[str, int], ...], configured: tuple[str, ...]) -> None:
-        self._ports = frozenset(str(port) for _, port in bound)
+    A loopback name is ours only on a connection that reached a loopback address: whoever dials one expects to reach
+    his own host, or the end of his own tunnel, and a challenge with such a name in it must not be had from elsewhere.
+    The setting may name one all the same.
+    """
+
+    lacking: str | None
+    """The loopback address of this host that another process may have, so that `localhost` can't be ours."""
+
+    def __init__(
+        self,
+        bound: tuple[tuple[str, int], ...],
+        configured: tuple[str, ...],
+        loopbacks: tuple[str, ...] = (),
+    ) -> None:
+        """`bound` is where the engine listens, `loopbacks` which loopback addresses this host has: one of them that is
+        not bound is another's."""
+        self._ports = frozenset(str(port) for _, port in bound if port)
+        literals = {host for host, _ in bound if host not in _WILDCARDS.values()}
+        reached = {one for one in LOOPBACKS for host, _ in bound if host in (one, _WILDCARDS[one])}
+        self.lacking = next((one for one in loopbacks if reached and one not in reached), None)
+        # Where nobody can listen on the other address, whoever dials it through a tunnel still means this engine.
+        ours = {one for one in LOOPBACKS if reached and one != self.lacking}
+        names = ({"localhost"} if len(ours) == len(LOOPBACKS) else set()) | {_bracketed(one) for one in ours}
+        self._local = frozenset(f"{name}:{port}" for name in names for port in self._ports)
         self._known = frozenset(
-            {f"{_bracketed(host)}:{port}" for host, port in bound if host not in _WILDCARDS}
-            | {f"{name}:{port}" for name in _LOOPBACK_NAMES for port in self._ports}
+            {f"{_bracketed(host)}:{port}" for host in literals if not is_loopback_address(host) for port in self._ports}
             | {address.lower() for address in configured}
         )
 
-    def check_host(self, host: str | None, scheme: str, local: str | None) -> None:
-        """Raises MisdirectedRequest for a foreign Host. `local` is the address of ours that the connection reached."""
-        if host in self._known:
+    def check_host(self, host: str | None, scheme: str | None, local: str | None) -> None:
+        """Raises MisdirectedRequest for a foreign Host. `local` is the address of ours that the connection reached,
+        None on a Unix socket; `scheme` the one that a proxy of ours says was dialled, None where nobody says."""
+        if host in self._known or (host in self._local and _is_local(local)):
             return
         found = _HOST.fullmatch((host or "").lower())
         if found is None:
             raise BadRequest("send one Host header, as host:port")
-        name, port = found["name"], found["port"] or _PORTS[scheme]
-        if not self._is_ours(name, port, local):
-            raise self._misdirected(name, port)
+        name, port = found["name"], found["port"]
+        if not any(self._is_ours(name, one, local) for one in _ports(port, scheme)):
+            raise self._misdirected(name, _ports(port, scheme), local)
 
     def check_origin(self, origin: str, local: str | None) -> None:
         """Raises ForeignOrigin for a page that is not ours."""
         found = _ORIGIN.fullmatch(origin.lower())
         host = _HOST.fullmatch(found["host"]) if found else None
-        if not (found and host and self._is_ours(host["name"], host["port"] or _PORTS[found["scheme"]], local)):
+        if not found or not host:
             raise ForeignOrigin("this page is of another origin: open the console at the engine's own address")
+        port = host["port"] or _PORTS[found["scheme"]]
+        if not self._is_ours(host["name"], port, local):
+            raise ForeignOrigin(
+                f"this page is of another origin, {host['name']}:{port}: open the console at the engine's own address,"
+                " or add the one that people dial to the setting `addresses`"
+            )
 
     def _is_ours(self, name: str, port: str, local: str | None) -> bool:
         if f"{name}:{port}" in self._known:
             return True
         # A literal address can't be rebound: the connection reached it.
-        reached = local is not None and name == _bracketed(local)
-        return port in self._ports and (reached or name.endswith(".localhost"))
+        if port in self._ports and local is not None and name == _bracketed(local):
+            return True
+        return _is_local(local) and f"{'localhost' if is_localhost(name) else name}:{port}" in self._local
 
-    def _misdirected(self, name: str, port: str) -> Refusal:
-        words = f"{name}:{port} is not an address of this engine: add it to the setting `addresses`"
-        if _is_loopback(name):
+    def _misdirected(self, name: str, ports: tuple[str, ...], local: str | None) -> Refusal:
+        if len(ports) > 1:  # nobody said which of the two was dialled
+            shown, add = name, f"what people dial, {name}:443 (https) or {name}:80 (http),"
+        else:
+            shown, add = f"{name}:{ports[0]}", "it"
+        words = f"{shown} is not an address of this engine"
+        if is_loopback_name(name) and self._ports.intersection(ports):
+            words += self._why_not_local(local)
+        words += f": add {add} to the setting `addresses`"
+        if is_loopback_name(name):
             ours = min(self._ports, default="7420")
             words += f", or reach the engine's own port by `ssh -L {ours}:127.0.0.1:{ours}`"
         return MisdirectedRequest(words)
 
+    def _why_not_local(self, local: str | None) -> str:
+        if not _is_local(local):
+            return f" for a connection that reached {local}, which is no loopback address"
+        if self.lacking is not None:
+            return f", since another process may have {_bracketed(self.lacking)} at that port"
+        return ""
+
+
+def _ports(port: str | None, scheme: str | None) -> tuple[str, ...]:
+    """The ports that a Host may mean. Without one it is that of the scheme that people dialled, which ends at a proxy
+    as often as here."""
+    if port is not None:
+        return (port,)
+    return ("443", "80") if scheme is None else (_PORTS[scheme],)
+
+
+def _is_local(local: str | None) -> bool:
+    return local is None or is_loopback_address(local)
+
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
-    except ValueError:
-        return name == "localhost" or name.endswith(".localhost")

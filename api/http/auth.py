@@ -18,7 +18,7 @@ from api.http.shapes import told
 from engine.durations import InvalidDuration, format_duration, lifetime
 from engine.errors import InvalidRequest, Refusal
 from engine.holders import SignedIn
-from engine.pairings import Claim
+from engine.pairings import Claim, Claimant
 from engine.trust.challenges import LIFETIME
 from statecharts.pairing import DECISION_WINDOW
 
@@ -26,6 +26,10 @@ log = structlog.get_logger(__name__)
 
 HEARTBEAT = 5.0
 """Seconds between the blank lines that keep a proxy from giving up on a waiting claim."""
+
+FIRST_LINE_AFTER = 0.05
+"""Seconds that a claim's stream keeps back where a proxy says that it stands in between. One that is answered before it
+has seen the request's end itself may cut the answer off (Caddy does at random), the code used up for nothing."""
 
 _IDENTITY = re.compile(IDENTITY := r"[A-Za-z0-9:+/=_-]{1,128}")
 _NO_IDENTITY = {"identity": "must be one key identity, such as SHA256:... from `hatchway key list`"}
@@ -136,15 +140,19 @@ def _media_types(call: Call) -> set[bytes]:
 async def _claim(visit: Visit, streamed: bool) -> Answer:
     call = visit.call
     claim = await visit.engine.pairings.claim(
-        visit.fields.code, call.header(b"user-agent") or b"", call.peer, call.forwarded, call.origin
+        visit.fields.code,
+        Claimant(call.peer, call.forwarded, call.header(b"user-agent") or b"", call.from_this_host),
+        call.origin,
     )
-    if streamed:
-        return Answer(200, _Held(visit, claim), _STREAM_HEADERS)
     try:
-        return json_answer((await claim.wait_answer())._asdict())
+        if not streamed:
+            return json_answer((await claim.wait_answer())._asdict())
+        if call.passed_on:
+            await trio.sleep(FIRST_LINE_AFTER)
     except trio.Cancelled:
         await _leave(visit, claim)
         raise
+    return Answer(200, _Held(visit, claim), _STREAM_HEADERS)
 
 
 _STREAM_HEADERS = (

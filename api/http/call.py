@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from engine.loopback import is_loopback_address, is_loopback_name
 from engine.records import Origin
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -14,6 +15,10 @@ Headers = tuple[tuple[bytes, bytes], ...]
 JSON: tuple[bytes, bytes] = (b"content-type", b"application/json")
 NO_STORE: tuple[bytes, bytes] = (b"cache-control", b"no-store")
 NOSNIFF: tuple[bytes, bytes] = (b"x-content-type-options", b"nosniff")
+
+_FORWARDED = frozenset(
+    {b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip", b"via"}
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -38,6 +43,21 @@ class Call(NamedTuple):
             if key == name:
                 return value
         return None
+
+    @property
+    def from_this_host(self) -> bool:
+        """Whether somebody on this host asks, or a tunnel that ends here. The peer alone doesn't say: a proxy that runs
+        here speaks for the whole world, and shows by the name that was dialled (where it hands the Host on)."""
+        if not is_loopback_address(self.peer):
+            return False
+        host = (self.header(b"host") or b"").decode("latin-1").lower()
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        return is_loopback_name(name)
+
+    @property
+    def passed_on(self) -> bool:
+        """Whether a header says that a proxy stands in between. Anybody may send one, so it can only take away."""
+        return any(key in _FORWARDED for key, _ in self.headers)
 
     @property
     def origin(self) -> Origin:

@@ -16,10 +16,11 @@ from api.http.addresses import Addresses
 from api.http.call import NOSNIFF, Answer, Call, Headers
 from api.http.door import Door, refused, respond
 from api.http.problems import BadRequest, BodyTooLarge, RequestTimeout, problem_answer
-from api.http.proxies import forwarded_for
+from api.http.proxies import forwarded_for, forwarded_scheme
 from api.transport.apps import LEFT
 from engine.engine import Engine
 from engine.errors import Refusal
+from engine.loopback import LOOPBACKS, loopbacks_here
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -53,14 +54,14 @@ class Front:
         self._large = {path for door in doors if door.large for path in spellings(door.path)}
         self._run, self._count = secrets.token_hex(3), itertools.count(1)
         self._addresses: tuple[object, Addresses] = (None, Addresses((), ()))
-        self.bound: tuple[tuple[str, int], ...] = (("127.0.0.1", engine.settings.port),)
+        self.bound: tuple[tuple[str, int], ...] = tuple((address, engine.settings.port) for address in LOOPBACKS)
 
     @property
     def addresses(self) -> Addresses:
         """What is ours now; the setting may have been reloaded."""
         now = (self.bound, self._engine.settings.addresses)
         if self._addresses[0] != now:
-            self._addresses = now, Addresses(*now)
+            self._addresses = now, Addresses(*now, loopbacks_here())
         return self._addresses[1]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +75,7 @@ class Front:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            self.screen(scope["path"], tuple(scope["headers"]), scope["scheme"], scope.get("server"))
+            self.screen(scope["path"], tuple(scope["headers"]), _peer(scope), scope.get("server"))
             length = self._check_length(scope)
             door = self.door(scope["method"], scope["path"]) if _has_body(scope) else None
             if door is not None and door.access != "open" and (refusal := await self.admit(door, scope)) is not None:
@@ -123,7 +124,7 @@ class Front:
         self._engine.metrics.answered(door.method, door.path, answer.status, time.perf_counter() - began)
         return answer
 
-    def screen(self, path: str, headers: Headers, scheme: str, server: tuple[str, int] | None) -> None:
+    def screen(self, path: str, headers: Headers, peer: str, server: tuple[str, int] | None) -> None:
         """What every request must keep before it is routed. Raises BadRequest, MisdirectedRequest, ForeignOrigin."""
         if not path.startswith("/") or path.startswith("//"):
             raise BadRequest("the request target must be a path that begins with one /")
@@ -133,7 +134,8 @@ class Front:
                 host = value if host is None else b""
             elif name == b"origin":
                 origins.append(value)
-        local = server[0] if server else None
+        local, trusted = server[0] if server else None, self._engine.settings.trusted_proxies
+        scheme = forwarded_scheme(headers, peer, trusted) if trusted else None
         self.addresses.check_host((host or b"").decode("latin-1"), scheme, local)
         for origin in origins:
             self.addresses.check_origin(origin.decode("latin-1"), local)
@@ -144,8 +146,7 @@ class Front:
 
     def call(self, scope: Scope, body: bytes, request_id: str, params: dict[str, str]) -> Call:
         """The request as doors see it."""
-        headers = tuple(scope["headers"])
-        peer = (scope.get("client") or ("", 0))[0]
+        headers, peer = tuple(scope["headers"]), _peer(scope)
         forwarded = forwarded_for(headers, peer, self._engine.settings.trusted_proxies)
         path, query = scope["path"], scope["query_string"]
         return Call(scope["method"], path, query, headers, body, peer, forwarded, request_id, params)
@@ -182,6 +183,10 @@ class Front:
         with trio.move_on_after(seconds):
             return await _drain(receive, most, keep=keep)
         raise RequestTimeout(f"the body did not come within {seconds} s")
+
+
+def _peer(scope: Scope) -> str:
+    return str((scope.get("client") or ("",))[0])
 
 
 async def _close(stream: Any) -> None:

@@ -38,7 +38,7 @@ class HotDoors:
         door, path = found
         headers, peer = tuple(request.headers), request.peer[0] if request.peer else ""
         try:
-            self._front.screen(path, headers, "https" if request.secure else "http", request.server)
+            self._front.screen(path, headers, peer, request.server)
         except Refusal:
             return None
         forwarded = forwarded_for(headers, peer, settings.trusted_proxies)

@@ -7,16 +7,35 @@ from functools import lru_cache
 
 from api.http.call import Headers
 
+LONGEST_ADDRESS = 45
+"""Letters of the longest spelling of an IP address; a longer text is looked at no further, and kept nowhere."""
+
+_SCHEMES = {b"http": "http", b"https": "https"}
+
 
 def forwarded_for(headers: Headers, peer: str, trusted: tuple[str, ...]) -> str | None:
     """The client's address: X-Forwarded-For read from the right, past our own proxies. None where none may be told."""
-    if not trusted or not _is_trusted(peer, trusted):
+    if not _speaks_for_others(peer, trusted):
         return None
     hops = b",".join(value for name, value in headers if name == b"x-forwarded-for").decode("latin-1").split(",")
-    for hop in reversed([hop.strip() for hop in hops]):
-        if not _is_trusted(hop, trusted):
-            return _address(hop)
+    for hop in reversed(hops):
+        address = _address(hop.strip())
+        if address is None or not _is_trusted(address, trusted):
+            return address
     return None
+
+
+def forwarded_scheme(headers: Headers, peer: str, trusted: tuple[str, ...]) -> str | None:
+    """`http` or `https`, as the proxy next to us says it was dialled (X-Forwarded-Proto); None where it doesn't say."""
+    if not _speaks_for_others(peer, trusted):
+        return None
+    told = b",".join(value for name, value in headers if name == b"x-forwarded-proto")
+    return _SCHEMES.get(told.rpartition(b",")[2].strip().lower())
+
+
+def _speaks_for_others(peer: str, trusted: tuple[str, ...]) -> bool:
+    # A peer's zone is the kernel's word, and says by which interface it is reached.
+    return bool(trusted) and _is_trusted(peer.partition("%")[0], trusted)
 
 
 @lru_cache(maxsize=4096)
@@ -26,7 +45,12 @@ def _is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
 
 
 def _address(text: str) -> str | None:
+    """An IP address in its one spelling; an IPv4 address in IPv6's form is the IPv4 address. An IPv6 zone is refused:
+    it means nothing on another host, and may be any text at all."""
+    if len(text) > LONGEST_ADDRESS or "%" in text:
+        return None
     try:
-        return str(ipaddress.ip_address(text))
+        known = ipaddress.ip_address(text)
     except ValueError:
         return None
+    return str(getattr(known, "ipv4_mapped", None) or known)

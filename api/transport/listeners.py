@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import trio
 
+from api.transport.binding import listen, other_loopback, places
 from api.transport.connection import Connection
 from api.transport.context import Context, ServerConfig
 from api.transport.deadlines import LOG, Kind
@@ -38,28 +39,23 @@ TlsContext = Callable[[], ssl.SSLContext]
 """Asked at each connection, so that a new certificate counts from the next one on."""
 
 
-async def open_sockets(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for each address of `host`, all on one port (0: any free one). Raises EngineUnavailable."""
+async def open_sockets(host: str, port: int, *, both_loopbacks: bool = False) -> list[socket.socket]:
+    """A listening socket for each address of `host`, all on one port (0: any free one).
+
+    With `both_loopbacks`, beside one loopback address the other too, unless another process has it: whoever listened
+    there would be called by those who dial `localhost`. Raises EngineUnavailable.
+    """
     if room_for(1) < 1:
         raise EngineUnavailable(
             f"the limit of open files leaves no room for a connection: give it {SPARE_FILES + 1} or more (ulimit -n)"
         )
-    opened: list[socket.socket] = []
     try:
-        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            sock = socket.socket(family, kind, protocol)
-            opened.append(sock)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind((address[0], port or opened[0].getsockname()[1], *address[2:]))
-            sock.listen(BACKLOG)
+        wanted = await places(host)
+        if both_loopbacks:
+            wanted += await other_loopback(wanted)
+        return listen(wanted, port, BACKLOG)
     except OSError as error:
-        for sock in opened:
-            sock.close()
         raise EngineUnavailable(f"can't listen on {host} port {port}: {error.strerror or error}") from error
-    return opened
 
 
 def bound(sock: socket.socket) -> tuple[str, int]:

@@ -74,9 +74,8 @@ class Hot:
         settings = self._desk.settings
         if serve is None or not settings.lane or len(request.body) > settings.limits.body_bytes:
             return None
-        scheme = "https" if request.secure else "http"
         try:
-            self._front.screen(path.decode("ascii"), request.headers, scheme, request.server)
+            self._front.screen(path.decode("ascii"), request.headers, _peer(request), request.server)
         except Refusal:
             return None
         return serve(request)
@@ -168,9 +167,13 @@ class Hot:
         return Proof(challenge, entry.key.identity, seconds)
 
     def _origin(self, request: LaneRequest) -> Origin:
-        peer = request.peer[0] if request.peer else ""
+        peer = _peer(request)
         forwarded = forwarded_for(request.headers, peer, self._desk.settings.trusted_proxies)
         return Origin(None, forwarded or peer, self._front.request_id())
+
+
+def _peer(request: LaneRequest) -> str:
+    return request.peer[0] if request.peer else ""
 
 
 def _only(request: LaneRequest, name: bytes) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 import trio
 
-from engine.claims import Claim
+from engine.claims import Claim, Shown
 from engine.errors import PairingCodeRefused, PairingExpired, Refusal, StoreUnavailable
 from engine.fleet.fleet import Fleet
 from engine.holders import SignedIn
@@ -34,7 +35,7 @@ class Asked(msgspec.Struct, array_like=True):
 
     run: str
     ticket: str
-    shown: dict[str, str | None]
+    shown: Shown
     origin: Origin
 
 
@@ -141,14 +142,16 @@ class Codes:
 
     # The console's side
 
-    async def claim(self, code: str, shown: dict[str, str | None], origin: Origin) -> Claim:
+    async def claim(self, code: str, shown: Shown, origin: Origin) -> Claim:
         """Claim a code that another engine printed.
 
         Raises PairingCodeRefused, its cause `wrong_code` where it was a guess, which every code out has counted.
         """
         ticket, out = secrets.token_hex(8), _Out(origin)
         digest = _digest(code)
-        body = _encode(Asked(self._fleet.lease.run, ticket, shown, origin))
+        # Loopback is this host's, and not that of the terminal.
+        told = {name: value for name, value in shown.items() if name != "local"} | {"engine_host": socket.gethostname()}
+        body = _encode(Asked(self._fleet.lease.run, ticket, told, origin))
         self._outs[ticket] = out
         try:
             answer = await self._fleet.link.script(
