@@ -110,8 +110,12 @@ def generate(name: str, as_json: bool) -> None:
 
 def _write_new(path: Path, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with open(fd, "wb") as file:
-        file.write(data)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+    except BaseException:
+        path.unlink()
+        raise
 
 
 @key.command(
