@@ -147,3 +147,25 @@ def test_a_first_start(disk: Path) -> None:
         engine.terminate()
     finally:
         engine.close()
+
+
+def test_a_later_start(disk: Path) -> None:
+    """With no room for its files beside the database an engine says that, and does not call the database damaged: with
+    room again it starts with every session that it had."""
+    engine = engine_on(disk)
+    try:
+        with httpx.Client(base_url=engine.start().url) as client:
+            token = sign_in(client)["token"]
+        engine.terminate()
+        with filled(disk):
+            engine.begin()
+            assert engine.process.wait(30) == 1
+            assert "Traceback" not in engine.log()
+            (said,) = [line for line in engine.log().splitlines() if not line.startswith("{")]
+            assert NO_ROOM in said
+            assert "move it away" not in said
+        with httpx.Client(base_url=engine.start().url) as client:
+            assert client.get("/api/auth/inspect/", headers=bearer(token)).status_code == 200
+        engine.terminate()
+    finally:
+        engine.close()

@@ -15,10 +15,10 @@ import msgspec
 import trio
 
 from engine.clock import Clock
-from engine.errors import StoreUnavailable
+from engine.errors import EngineUnavailable, StoreUnavailable
 from engine.store.jobs import Batch, Job
 from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, uncancellable
-from engine.store.sqlite_file import files_of, open_database, which
+from engine.store.sqlite_file import damaged, files_of, in_words, open_database, which
 
 GROUP = 256
 """Changes that share one transaction, more or less; one that can't be made leaves no trace in it."""
@@ -47,10 +47,7 @@ class SQLiteStore:
         self._file = which(path)
         self._failed: str | None = None
         self._next_probe = -float("inf")
-        self._connection.execute("PRAGMA busy_timeout = 0")
-        # Nonces die with the engine that made them, and its elapsed seconds with the host's boot.
-        self._connection.execute("DELETE FROM used")
-        self._identity: str = self._connection.execute("SELECT identity FROM engine").fetchone()[0]
+        self._identity = self._take_up()
         self._next_sweep = -float("inf")
         self._gathered: list[Job] = []
         self._writing = False
@@ -59,6 +56,21 @@ class SQLiteStore:
         if not inline:
             self._writer = threading.Thread(target=self._write_loop, name="sqlite-writer", daemon=True)
             self._writer.start()
+
+    def _take_up(self) -> str:
+        """The engine's name. Raises EngineUnavailable where the file takes no change."""
+        try:
+            with in_words(self._path):
+                # Nonces die with the engine that made them, and its elapsed seconds with the host's boot.
+                self._connection.execute("DELETE FROM used")
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                named: tuple[str] | None = self._connection.execute("SELECT identity FROM engine").fetchone()
+                if named is None:
+                    raise sqlite3.DatabaseError("it has no name")
+        except EngineUnavailable:
+            self._connection.close()
+            raise
+        return named[0]
 
     def define(self, facts: Mapping[str, type[msgspec.Struct]]) -> None:
         self._types.update(facts)
@@ -86,11 +98,15 @@ class SQLiteStore:
         # Read on a connection of its own: the writer's may stand inside a transaction.
         decode = msgspec.msgpack.Decoder(self._types[chart]).decode
         query = f"SELECT id, version, state, deadline, facts FROM actors WHERE chart = ? {where}"  # noqa: S608
-        with contextlib.closing(open_database(self._path)) as connection:
+        with in_words(self._path), contextlib.closing(open_database(self._path)) as connection:
             rows = connection.execute(query, (chart, *values)).fetchall()
-        return [
-            (name, Stored(version, state, deadline, decode(facts))) for name, version, state, deadline, facts in rows
-        ]
+        try:
+            return [
+                (name, Stored(version, state, deadline, decode(facts)))
+                for name, version, state, deadline, facts in rows
+            ]
+        except msgspec.DecodeError as error:
+            raise EngineUnavailable(damaged(self._path, error)) from error
 
     @uncancellable
     async def commit(self, change: Change) -> None:
