@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from engine.durations import InvalidDuration, parse_duration
+from engine.home import expanded
 from engine.store.redis_address import read_address
 
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -151,7 +152,7 @@ def _hours(seconds: int) -> str:
 
 
 def _path(raw: object) -> Path:
-    path = Path(_text(raw)).expanduser()
+    path = expanded(_text(raw))
     if not path.is_absolute():
         raise ValueError("a path from / or ~ is wanted")
     return path

@@ -11,8 +11,9 @@ import click
 import msgspec
 
 from api.flows import StoredToken, read_key
-from engine.errors import EngineUnavailable, KeyRefused
+from engine.errors import EngineUnavailable, KeyRefused, SettingRefused
 from engine.files import make_private_dir, read_private, write_private
+from engine.home import expanded
 from engine.setting_sources import load_settings
 from engine.settings import Settings, home_folder
 
@@ -144,5 +145,13 @@ def ask_for_key(path: Path) -> PrivateKey:
         return read_key(path, click.prompt(f"Passphrase of {path}", hide_input=True, err=True).encode())
 
 
+def given_path(path: str) -> str:
+    """A flag's path, from wherever the command was called. Raises SettingRefused."""
+    try:
+        return str(expanded(path).absolute())
+    except ValueError as fault:
+        raise SettingRefused(f"{path}: {fault}") from None
+
+
 def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).expanduser().absolute())
+    return None if path is None else given_path(path)

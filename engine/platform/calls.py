@@ -30,12 +30,21 @@ class Calls:
     """The runtime as the engine's own user has it."""
 
     def __init__(self) -> None:
-        self.user = pwd.getpwuid(os.geteuid())
+        self.user, self._known = _own_user()
         self.env = _environment(self.user)
+
+    def check_user(self) -> None:
+        """Raises RuntimeUnavailable where the system does not know our user: the runtime starts nothing then."""
+        if not self._known:
+            raise RuntimeUnavailable(
+                f"the engine's user {os.geteuid()} had no entry on this host (getent passwd) when the engine started:"
+                " instances need one"
+            )
 
     @property
     def program(self) -> str:
         """Its path. Raises RuntimeUnavailable."""
+        self.check_user()
         found = shutil.which("apptainer", path=PATH) or shutil.which("apptainer")
         if found is None:
             raise RuntimeUnavailable("Apptainer is not installed on this host")
@@ -64,6 +73,16 @@ class Calls:
     def title(self, identity: str) -> str:
         """What the process that minds an instance calls itself, listed or not."""
         return f"Apptainer instance: {self.user.pw_name} [{identity}]"
+
+
+def _own_user() -> tuple[pwd.struct_passwd, bool]:
+    """The engine's user, and whether the system knows it; it does not in a container that was given a user by number,
+    or while a directory server is away."""
+    uid = os.geteuid()
+    try:
+        return pwd.getpwuid(uid), True
+    except KeyError:
+        return pwd.struct_passwd((str(uid), "", uid, os.getegid(), "", "/", "")), False
 
 
 def _environment(user: pwd.struct_passwd) -> dict[str, str]:

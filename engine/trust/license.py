@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from engine import files
 from engine.clock import Clock
 from engine.errors import FileRefused, LicenseRefused, ModuleNotLicensed, SettingRefused
+from engine.home import expanded
 from engine.trust.key_files import printable
 from engine.trust.permissions import FIVE
 
@@ -107,7 +108,7 @@ def _read(payload: dict[str, Any], clock: Clock) -> License:
 
 def _vendor_key(text: str) -> Ed25519PublicKey:
     try:
-        data = text.encode() if "-----BEGIN" in text else files.read_small(Path(text).expanduser())
+        data = text.encode() if "-----BEGIN" in text else files.read_small(expanded(text))
         key = load_pem_public_key(data)
     except (OSError, FileRefused, ValueError, UnsupportedAlgorithm):
         key = None
