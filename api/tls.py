@@ -6,6 +6,7 @@ import datetime
 import ipaddress
 import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography import x509
@@ -16,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from engine import files
 from engine.errors import SettingRefused
+from engine.setting_kinds import wire_name
 from engine.settings import Settings
 
 VALID = datetime.timedelta(days=3650)
@@ -71,7 +73,9 @@ def wanted(settings: Settings) -> bool:
 
 
 def _names(settings: Settings) -> list[x509.GeneralName]:
-    hosts = {"localhost", "127.0.0.1", "::1", socket.gethostname(), settings.host}
+    hosts = {"localhost", "127.0.0.1", "::1", settings.host}
+    with suppress(ValueError):  # a machine may be called what nothing on the network can be
+        hosts.add(wire_name(socket.gethostname()))
     hosts |= {address.rpartition(":")[0].strip("[]") for address in settings.addresses}
     return [_name(host) for host in sorted(hosts)]
 

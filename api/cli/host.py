@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -27,8 +28,8 @@ TOKEN_FILE = "connection-token"  # noqa: S105 - a file's name
 def load_stored(home: Path) -> StoredToken | None:
     """The stored token, if there is a readable one; a damaged file is as none."""
     try:
-        return msgspec.json.decode(read_private(home / TOKEN_FILE), type=StoredToken)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.convert(json.loads(read_private(home / TOKEN_FILE)), StoredToken)
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
 
 
@@ -38,7 +39,8 @@ def store_token(home: Path, stored: StoredToken | None) -> None:
         (home / TOKEN_FILE).unlink(missing_ok=True)
     else:
         make_private_dir(home)
-        write_private(home / TOKEN_FILE, msgspec.json.encode(stored), overwrite=True)
+        # The key's path may be no UTF-8, which this module escapes and reads as it was.
+        write_private(home / TOKEN_FILE, json.dumps(msgspec.to_builtins(stored)).encode(), overwrite=True)
 
 
 class Here:

@@ -146,7 +146,7 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
     def change(data: bytes) -> tuple[bytes, Registered]:
         entries = [line.entry for line in parse_file(data) if line.entry]
         known = next((entry for entry in entries if entry.identity == public.identity), None)
-        name = comment or (known.comment if known else "") or public.comment or Path(public_key_file).stem
+        name = comment or (known.comment if known else "") or public.comment or _stem(public_key_file)
         return key_edits.register(data, public, permissions or FIVE, name)
 
     done = _desk().edit(change)
@@ -160,6 +160,11 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
         click.echo(f"changed {public.identity}\npermissions  {held}, before: {', '.join(done.before or ('none',))}")
     else:
         click.echo(f"{public.identity} is registered already\npermissions  {held}")
+
+
+def _stem(path: str) -> str:
+    """A file's name without its ending, as text whatever its bytes are."""
+    return os.fsencode(Path(path).stem).decode(errors="replace")
 
 
 @key.command(

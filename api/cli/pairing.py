@@ -141,9 +141,15 @@ class Terminal:
             if hint := ssh_hint(event["console"], dict(os.environ)):
                 click.echo(f"From your own machine, first: {hint}")
         if self._qr:
-            import segno
+            self._draw(link)
 
-            segno.make(link, error="l", micro=False).terminal(out=self._screen, compact=True)
+    def _draw(self, link: str) -> None:
+        if not _can_write("\u2580\u2584\u2588", self._screen):
+            self.say(f"No QR code: this terminal's encoding, {self._screen.encoding}, has no blocks to draw it with")
+            return
+        import segno
+
+        segno.make(link, error="l", micro=False).terminal(out=self._screen, compact=True)
 
     def _ask(self, event: dict[str, Any], line: OperatorLine) -> None:
         where = f"{event['address']} (this host or a tunnel)" if event.get("local") else event["address"]
@@ -207,3 +213,11 @@ def ssh_hint(console: str, environ: dict[str, str]) -> str | None:
     inner = f"[{host}]" if host and ":" in host else host
     ssh_port = "" if parts[3] == "22" else f"-p {parts[3]} "
     return f"ssh -L {port}:{inner}:{port} {ssh_port}{target}"
+
+
+def _can_write(text: str, stream: TextIO) -> bool:
+    try:
+        text.encode(stream.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True

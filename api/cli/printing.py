@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -16,7 +16,12 @@ from api.wire import printable
 
 def print_json(value: Any) -> None:
     """`value` as JSON on standard output."""
-    click.echo(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+    click.echo(json.dumps(value, indent=2, default=_plain, ensure_ascii=not _takes_all(sys.stdout)))
+
+
+def _takes_all(stream: TextIO) -> bool:
+    """Whether every letter can be written there as it is."""
+    return stream.encoding.lower().replace("-", "").startswith("utf")
 
 
 def _plain(value: object) -> object:
