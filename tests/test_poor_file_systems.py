@@ -170,3 +170,27 @@ def test_starts_that_fail_authorize_no_key_that_nobody_has(home: Path) -> None:
     (entry,) = AuthorizedKeys(home / "authorized_keys").entries()
     assert entry.identity == read_private_key(files.read_private(home / "private-key.pem")).identity
     assert not [name for name in os.listdir(home) if name.startswith("private-key-next")]
+
+
+@pytest.mark.mount
+def test_rotations_that_fail_authorize_no_key_that_nobody_has(home: Path) -> None:
+    """Of a new key that can't be taken up there is one line at most, however often it is tried, and the key is on the
+    disk; the next rotation that succeeds takes it, and the old one's line goes."""
+    prepare(home)
+    subprocess.run(["chattr", "+i", str(home / "private-key.pem")], check=True)
+    try:
+        for _ in range(3):
+            assert "private-key.pem can't be written" in refused(home, "key", "rotate-engine", lacks=(), error=0)
+    finally:
+        subprocess.run(["chattr", "-i", str(home / "private-key.pem")], check=True)
+    made = read_private_key(files.read_private(home / "private-key-next.pem")).identity
+    assert _masters(home) == [key("own").public.identity, made]
+    assert run(home, "key", "rotate-engine", lacks=(), error=0).returncode == 0
+    assert _masters(home) == [made]
+    assert read_private_key(files.read_private(home / "private-key.pem")).identity == made
+
+
+def _masters(home: Path) -> list[str]:
+    return [
+        entry.identity for entry in AuthorizedKeys(home / "authorized_keys").entries() if MASTER in entry.permissions
+    ]
