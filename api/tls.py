@@ -7,6 +7,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -25,6 +26,7 @@ from cryptography.x509.oid import NameOID
 from engine import files
 from engine.clock import SystemClock
 from engine.errors import FileRefused, Refusal, SettingRefused
+from engine.setting_kinds import wire_name
 from engine.settings import Settings
 
 VALID = datetime.timedelta(days=3650)
@@ -145,7 +147,9 @@ def wanted(settings: Settings) -> bool:
 
 
 def _names(settings: Settings) -> list[x509.GeneralName]:
-    hosts = {"localhost", "127.0.0.1", "::1", socket.gethostname(), settings.host}
+    hosts = {"localhost", "127.0.0.1", "::1", settings.host}
+    with suppress(ValueError):  # a machine may be called what nothing on the network can be
+        hosts.add(wire_name(socket.gethostname()))
     hosts |= {address.rpartition(":")[0].strip("[]") for address in settings.addresses}
     return [_name(host) for host in sorted(hosts)]
 

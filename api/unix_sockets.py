@@ -9,6 +9,9 @@ from pathlib import Path
 
 import trio
 
+from engine.errors import FileRefused
+from engine.files import ELSEWHERE
+
 PATH_MAX = 107
 """Bytes that a Unix socket's path may have (sun_path)."""
 
@@ -19,7 +22,7 @@ def socket_address(path: Path, folder: int) -> str:
 
 
 def listen_private(path: Path, backlog: int = 16) -> trio.socket.SocketType:
-    """A Unix socket at `path` that listens, for this user alone."""
+    """A Unix socket at `path` that listens, for this user alone. Raises FileRefused where there can't be one."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -27,6 +30,12 @@ def listen_private(path: Path, backlog: int = 16) -> trio.socket.SocketType:
         os.umask(0o177)
         try:
             listener.bind(socket_address(path, folder))
+        except OSError as error:
+            listener.close()
+            raise FileRefused(
+                f"{path} can't be made: {error.strerror}; where its file system has no sockets, {ELSEWHERE}",
+                cause="no_sockets",
+            ) from None
         finally:
             os.umask(0o077)
         listener.listen(backlog)

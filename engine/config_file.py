@@ -19,12 +19,24 @@ from engine.settings import setting
 def set_value(home: Path, name: str, text: str) -> None:
     """Write setting `name` into config.toml as `text` gives it, or refuse and leave the file alone."""
     value = read_value(name, text, "config set")
+    if not text.isascii():
+        _refuse_other_text(name, text)
     with _edited(home) as document:
         table: Any = document
         *groups, field = name.split(".")
         for group in groups:
             table = table.setdefault(group, tomlkit.table())
         table[field] = _as_toml(name, value)
+
+
+def _refuse_other_text(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise SettingRefused(
+            f"config set: {name}: config.toml is UTF-8 text, and {text} is not: give it another name, or set"
+            f" {setting(name).variable} in the environment"
+        ) from None
 
 
 def unset_value(home: Path, name: str) -> bool:

@@ -20,6 +20,12 @@ FILE_MODE, FOLDER_MODE = 0o600, 0o700
 _OTHERS = 0o077
 _LEFTOVER = ".new"
 
+ELSEWHERE = (
+    "set HATCHWAY_HOME, or the setting that names this folder, to a folder on a file system that has them, such as a"
+    " local disk"
+)
+"""The way out of a file system that lacks what an engine's folder needs."""
+
 
 class LockHeld(FileRefused):
     """Another process holds the lock."""
@@ -36,11 +42,14 @@ def make_private_dir(path: Path) -> None:
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(FOLDER_MODE)
-        folder.chmod(FOLDER_MODE)  # mkdir's mode is cut by the umask
+        with suppress(PermissionError):  # FAT has one mode for all, which the check looks at
+            folder.chmod(FOLDER_MODE)  # mkdir's mode is cut by the umask
     except FileExistsError:
         pass  # by another just now, or a link that leads nowhere: the check tells
     except OSError as error:
-        raise FileRefused(f"{folder} can't be made: {_reason(error)}", cause="unwritable") from None
+        raise FileRefused(
+            f"{folder} can't be made: {_reason(error)}; HATCHWAY_HOME may name another folder", cause="unwritable"
+        ) from None
 
 
 def check_private_dir(path: Path) -> None:
@@ -151,10 +160,36 @@ def _put(path: Path, data: bytes, overwrite: bool) -> None:
         if overwrite:
             temporary.rename(path)
         else:
-            path.hardlink_to(temporary)
+            _give_name(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def _give_name(temporary: Path, path: Path) -> None:
+    """Has the whole file `temporary` at `path`, where nothing is yet. Raises FileExistsError, OSError."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:
+        # FAT, exFAT, many a network's and FUSE's file system has no links: the name is taken first, and empty for as
+        # long as a rename takes. What else is the matter shows here as well.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE))
+        try:
+            temporary.rename(path)
+        except OSError:
+            path.unlink()
+            raise
+
+
+def move_private(old: Path, new: Path) -> None:
+    """Gives the private file `old` the name `new`, for good, and in the place of what had it. Raises `FileRefused`."""
+    try:
+        old.rename(new)
+        _sync_folder(new.parent)
+    except OSError as error:
+        raise FileRefused(f"{new} can't be written: {_reason(error)}", cause="unwritable") from None
 
 
 def _reason(error: OSError | ValueError) -> str:
@@ -163,11 +198,27 @@ def _reason(error: OSError | ValueError) -> str:
 
 def _write_new(path: Path, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    with os.fdopen(fd, "wb") as file:
+    try:
+        with os.fdopen(fd, "wb") as file:
+            _close_to_others(fd, path)
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def _close_to_others(fd: int, path: Path) -> None:
+    """Raises `FileRefused` where that can't be: FAT and many a network's file system have one mode for all files."""
+    with suppress(PermissionError):
         os.fchmod(fd, FILE_MODE)  # open's mode is cut by the umask
-        file.write(data)
-        file.flush()
-        os.fsync(fd)
+    if os.fstat(fd).st_mode & _OTHERS:
+        raise FileRefused(
+            f"{path.parent} lies on a file system whose files other users may read, and modes can't be set:"
+            f" {ELSEWHERE}",
+            cause="no_modes",
+        )
 
 
 def open_append(path: Path) -> int:
@@ -210,10 +261,41 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     except BlockingIOError:
         os.close(fd)
         raise LockHeld(f"{path} is locked by another process", cause="locked") from None
+    except OSError as error:
+        os.close(fd)
+        raise no_locks(path, error) from None
     try:
         yield
     finally:
         os.close(fd)
+
+
+def no_locks(path: Path, error: OSError) -> FileRefused:
+    """What to raise where a lock that nobody holds can't be had (Lustre without flock, NFS without a lock daemon)."""
+    return FileRefused(
+        f"{path} can't be locked: {_reason(error)}; its file system has no locks that work: {ELSEWHERE}",
+        cause="no_locks",
+    )
+
+
+def try_folder(folder: Path, size: int) -> None:
+    """Makes a private file of `size` bytes in `folder` as a database has its files, locked and synced, and removes it.
+
+    Raises FileRefused where there are no such locks, OSError where the file system takes no file or no bytes.
+    """
+    path = folder / f".{secrets.token_hex(8)}{_LEFTOVER}"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        with os.fdopen(fd, "wb") as file:
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise no_locks(folder, error) from None
+            file.write(bytes(size))
+            file.flush()
+            os.fsync(fd)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _open_lock(path: Path) -> int:

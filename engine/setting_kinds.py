@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from engine.durations import InvalidDuration, parse_duration
+from engine.home import expanded
 from engine.store.redis_address import read_address
 
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -155,7 +156,7 @@ def _hours(seconds: int) -> str:
 
 
 def _path(raw: object) -> Path:
-    path = Path(_text(raw)).expanduser()
+    path = expanded(_text(raw))
     if not path.is_absolute():
         raise ValueError("a path from / or ~ is wanted")
     return path
@@ -171,9 +172,22 @@ def _host(raw: object) -> str:
     try:
         return str(ipaddress.ip_address(value.strip("[]")))
     except ValueError:
+        value = wire_name(value)
         if not _NAME.fullmatch(value):
             raise ValueError("an IP address or a host name is wanted") from None
     return value.lower()
+
+
+def wire_name(name: str) -> str:
+    """A host's name as it travels, `xn--mller-kva` for `müller` (RFC 5890). Raises ValueError where it can't."""
+    if name.isascii():
+        return name
+    import idna  # for few
+
+    try:
+        return idna.encode(name, uts46=True).decode()
+    except idna.IDNAError:
+        raise ValueError("an IP address or a host name is wanted") from None
 
 
 def host() -> Kind:
@@ -242,6 +256,8 @@ def url() -> Kind:
         if parts.path or parts.query or parts.fragment:
             raise ValueError("an address without a path is wanted, such as http://127.0.0.1:7420")
         address(parts.netloc if parts.port else f"{parts.netloc}:80")
+        if not value.isascii():
+            return f"{parts.scheme}://{wire_name(parts.hostname)}" + (f":{parts.port}" if parts.port else "")
         return value
 
     return Kind(read)

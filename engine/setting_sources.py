@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -80,23 +81,24 @@ def _build(values: Mapping[str, Any]) -> Settings:
     return Settings(**top, **{group: hints[group](**fields) for group, fields in groups.items()})
 
 
-Plain = dict[str, str | list[str]]
-"""Settings by dotted name as texts and lists, to be told to another process."""
+Plain = bytes
+"""Settings to be told to another process: JSON by dotted name, in ASCII, since a path may be no UTF-8."""
 
 
 def as_plain(settings: Settings) -> Plain:
     """Every setting that has a value; `from_plain` is the inverse."""
     values = {name: value_of(settings, name) for name in TABLE}
-    return {
+    told = {
         name: list(value) if isinstance(value, tuple) else show(name, value)
         for name, value in values.items()
         if value is not None
     }
+    return json.dumps(told).encode()
 
 
 def from_plain(plain: Plain) -> Settings:
     """The settings that another process has read."""
-    return _build({name: read_value(name, raw, "engine") for name, raw in plain.items()})
+    return _build({name: read_value(name, raw, "engine") for name, raw in json.loads(plain).items()})
 
 
 def reload(running: Settings, fresh: Settings) -> tuple[Settings, tuple[str, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ import msgspec
 
 from engine import setting_kinds as kinds
 from engine.errors import SettingRefused
+from engine.home import home_folder as home_folder
+from engine.home import user_folder
 from engine.loopback import is_loopback_name
 from engine.store.redis_address import is_redis
 
@@ -24,9 +25,12 @@ AT_ONCE: Literal["at once"] = "at once"
 KIB = 1024
 
 
-def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The engine's folder: `HATCHWAY_HOME`, or `~/.hatchway`."""
-    return Path(environ.get("HATCHWAY_HOME") or "~/.hatchway").expanduser().absolute()
+def _own_images() -> tuple[str, ...]:
+    """The user's own folder of images; none where the user has no home folder."""
+    try:
+        return (str(user_folder() / ".local/share/hatchway/images"),)
+    except ValueError:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +131,7 @@ class Settings(msgspec.Struct, frozen=True):
     max_connections: Annotated[int, _r(kinds.integer(1, 1_000_000), "connections at once")] = 4096
     workers: Annotated[int, _s(kinds.integer(1, 256), "door processes; 1 is none beside the engine's own")] = 1
     max_instances: Annotated[int, _r(kinds.integer(0, 100_000), "live instances")] = 64
-    image_folders: Annotated[tuple[str, ...], _r(kinds.folders(), "where .sif images may lie")] = (
-        str(Path("~/.local/share/hatchway/images").expanduser()),
-    )
+    image_folders: Annotated[tuple[str, ...], _r(kinds.folders(), "where .sif images may lie")] = _own_images()
     registries: Annotated[tuple[str, ...], _r(kinds.several(kinds.registry), "registries images may come from")] = ()
     volume_roots: Annotated[tuple[str, ...], _r(kinds.folders(), "folders volumes may lie under")] = ()
     allow_fakeroot: Annotated[bool, _r(kinds.boolean(), "whether `fakeroot` may be asked for")] = False

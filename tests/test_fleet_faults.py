@@ -54,6 +54,38 @@ def test_the_store_goes_and_comes_back(store: RedisServer, tmp_path: Path, fault
         assert settled(b, signed_in(a)) == 200
 
 
+@pytest.mark.parametrize(
+    ("fault", "words", "cure"),
+    [
+        (("CONFIG", "SET", "maxmemory", "1"), "maxmemory", ("CONFIG", "SET", "maxmemory", "0")),
+        (("CONFIG", "SET", "min-replicas-to-write", "1"), "replicas", ("CONFIG", "SET", "min-replicas-to-write", "0")),
+        (("REPLICAOF", "127.0.0.1", "1"), "read only", ("REPLICAOF", "NO", "ONE")),
+    ],
+    ids=["full", "too few replicas", "a replica"],
+)
+def test_the_store_takes_no_changes(
+    store: RedisServer, tmp_path: Path, fault: tuple[str, ...], words: str, cure: tuple[str, ...]
+) -> None:
+    """Full, or a replica, it is read as ever: readiness tells that no change is taken, in the store's words, for as
+    long as sign-ins are refused, while sessions of before are answered."""
+    with fleet(tmp_path, store.url) as (engine,), closing(client(engine)) as http:
+        stays = signed_in(engine)
+        assert speak(store.port, *fault).startswith(b"+OK")
+        until(lambda: ready(engine) == 503, what="readiness to tell")
+        told = set()
+        for _ in range(20):
+            answer = http.get("/readyz")
+            assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+            told.add(words in answer.json()["detail"])
+            time.sleep(0.1)
+        assert True in told
+        assert settled(engine, stays) == 200
+        assert post(engine, "/api/auth/renew/", stays).status_code == 503
+        assert speak(store.port, *cure).startswith(b"+OK")
+        until(lambda: ready(engine) == 200, what="recovery")
+        assert post(engine, "/api/auth/renew/", stays).status_code == 200
+
+
 def test_the_store_is_emptied(store: RedisServer, tmp_path: Path) -> None:
     """Begun anew under running engines: none answers anybody any more, and says to restart it; then all is new."""
     with fleet(tmp_path, store.url, store.url) as (a, b):

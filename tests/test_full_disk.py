@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +13,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from engine.store.sqlite import PROBED
 from engine.trust.authorized_keys import AuthorizedKeys
 from tests.fakes import key
 from tests.processes import HATCHWAY, EngineProcess, bearer, sign_in
+from tests.waits import until as wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.mount]
 
 NO_ROOM = "No space left on device"
+NO_ROOM_HERE = "database or disk is full"
 KEPT = ("authorized_keys", "private-key.pem", "token-key.pem")
 
 
@@ -132,6 +136,29 @@ def _sessions_are_kept(client: httpx.Client, tokens: list[str]) -> None:
         assert client.get("/api/auth/inspect/", headers=bearer(token)).status_code == 200
 
 
+def test_readiness(disk: Path) -> None:
+    """503 for as long as sign-ins are refused, whoever asks how often, and 200 once there is room: a probe that changed
+    nothing would go through. Where nobody signs in at all it shows too, a little later."""
+    engine = engine_on(disk)
+    try:
+        with httpx.Client(base_url=engine.start().url) as client:
+            tokens = [sign_in(client)["token"] for _ in range(2)]
+            with filled(disk):
+                _sessions_are_kept(client, tokens)
+                until = time.monotonic() + 3 * PROBED
+                while time.monotonic() < until:
+                    answer = client.get("/readyz")
+                    assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+                    time.sleep(PROBED / 10)
+                assert NO_ROOM_HERE in answer.json()["detail"]
+            wait_until(lambda: client.get("/readyz").status_code == 200, what="readiness with room")
+            with filled(disk):
+                wait_until(lambda: client.get("/readyz").status_code == 503, what="readiness to tell without a sign-in")
+        engine.terminate()
+    finally:
+        engine.close()
+
+
 def test_a_first_start(disk: Path) -> None:
     """An engine that can't make its keys says so and ends; with room it starts as if it were the first time."""
     engine = engine_on(disk)
@@ -144,6 +171,28 @@ def test_a_first_start(disk: Path) -> None:
         engine.begin(fresh=True)
         engine.wait_ready()
         assert all((engine.home / name).stat().st_size for name in KEPT)
+        engine.terminate()
+    finally:
+        engine.close()
+
+
+def test_a_later_start(disk: Path) -> None:
+    """With no room for its files beside the database an engine says that, and does not call the database damaged: with
+    room again it starts with every session that it had."""
+    engine = engine_on(disk)
+    try:
+        with httpx.Client(base_url=engine.start().url) as client:
+            token = sign_in(client)["token"]
+        engine.terminate()
+        with filled(disk):
+            engine.begin()
+            assert engine.process.wait(30) == 1
+            assert "Traceback" not in engine.log()
+            (said,) = [line for line in engine.log().splitlines() if not line.startswith("{")]
+            assert NO_ROOM in said
+            assert "move it away" not in said
+        with httpx.Client(base_url=engine.start().url) as client:
+            assert client.get("/api/auth/inspect/", headers=bearer(token)).status_code == 200
         engine.terminate()
     finally:
         engine.close()

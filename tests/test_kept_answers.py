@@ -48,7 +48,7 @@ class Asked:
         self.desk.clock = cast(Any, self.clock)
         own = key("own").public.openssh()
         bound = (("127.0.0.1", 7420),)
-        self.desk.configure(Configure(str(self.home), as_plain(Settings()), bound, own, b"k" * 32))
+        self.desk.configure(Configure(bytes(self.home), as_plain(Settings()), bound, own, b"k" * 32))
         self.hot, front = make_front(self.desk, self.home)
         front.bound = bound
 
@@ -146,7 +146,7 @@ async def test_challenges_of_a_shared_store_are_the_engines(door: Asked) -> None
     assert door.desk.challenges is not None
     assert door.desk.challenges.read(made["nonce"]).identity == "any"
     own = key("own").public.openssh()
-    door.desk.configure(Configure(str(door.home), as_plain(Settings()), (), own, b""))
+    door.desk.configure(Configure(bytes(door.home), as_plain(Settings()), (), own, b""))
     waiting = ask(door.hot, "/api/auth/challenge/", host)
     assert isinstance(waiting, Awaitable)
     waiting.close()  # type: ignore[attr-defined]

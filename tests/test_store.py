@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ import trio
 
 from engine.clock import SystemClock
 from engine.errors import EngineUnavailable, StoreUnavailable
+from engine.files import make_private_dir
 from engine.store import sqlite
 from engine.store.memory import MemoryStore
 from engine.store.protocol import AlreadyUsed, Change, Once, Store, Stored, VersionMoved
@@ -179,6 +181,74 @@ def test_a_damaged_file_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable, match="restore it from a backup"):
         SQLiteStore(path, SystemClock())
     assert path.read_bytes().startswith(b"this is no database")
+
+
+def refusal(path: Path) -> str:
+    """Why no store is opened on a sound file, which is left as it was: nothing is told to be damaged."""
+    before = path.read_bytes()
+    with pytest.raises(EngineUnavailable) as refused:
+        SQLiteStore(path, SystemClock())
+    assert path.read_bytes() == before
+    assert str(path) in refused.value.detail
+    assert "move it away" not in refused.value.detail
+    return refused.value.detail
+
+
+def made(tmp_path: Path) -> Path:
+    """A store's file in a private folder."""
+    make_private_dir(tmp_path / "home")
+    path = tmp_path / "home" / "engine.db"
+    path.touch(0o600)
+    SQLiteStore(path, SystemClock()).close()
+    return path
+
+
+@pytest.mark.parametrize("how", ["IMMEDIATE", "EXCLUSIVE"])
+def test_a_file_that_another_program_holds_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """At the start: it is told who has it, and nobody is led to move the sessions away."""
+    path = made(tmp_path)
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: connect(*args, **{**more, "timeout": 0.1}))
+    with closing(connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = " + ("EXCLUSIVE" if how == "EXCLUSIVE" else "NORMAL"))
+        other.execute(f"BEGIN {how}")
+        other.execute("UPDATE engine SET identity = identity")
+        assert "held by another program" in refusal(path)
+
+
+@pytest.mark.mount
+def test_a_file_that_may_not_be_written_is_no_damage(tmp_path: Path) -> None:
+    """An immutable one, and one beside which something stands in the way: each is named, with what mends it."""
+    path = made(tmp_path)
+    subprocess.run(["chattr", "+i", str(path)], check=True)
+    try:
+        assert "chattr -i" in refusal(path)
+    finally:
+        subprocess.run(["chattr", "-i", str(path)], check=True)
+    wal = path.with_name("engine.db-wal")
+    wal.unlink(missing_ok=True)
+    wal.mkdir()
+    assert "engine.db-wal is not a plain file" in refusal(path)
+    wal.rmdir()
+    SQLiteStore(path, SystemClock()).close()
+
+
+async def test_damage_deep_in_the_file_is_told_in_words(tmp_path: Path) -> None:
+    """Also where only the sessions' own pages are broken, or one of them is nothing that we wrote."""
+    path = made(tmp_path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("INSERT INTO actors VALUES ('session', 'a', 1, 'active', NULL, x'c1')")
+    store = SQLiteStore(path, SystemClock())
+    store.define({"session": Facts})
+    with pytest.raises(EngineUnavailable, match="restore it from a backup"):
+        await store.live("session")
+    store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM engine")
+    with pytest.raises(EngineUnavailable, match="restore it from a backup"):
+        SQLiteStore(path, SystemClock())
 
 
 async def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ inside functions: a table's modules are all imported to print its help. Let refu
 
 from __future__ import annotations
 
+import io
+import sys
+
 from api.first_process import hold_signals, leave_first_process
 
 hold_signals()
@@ -67,4 +70,8 @@ def cli() -> None:
 def main() -> None:
     """The command's entry point."""
     leave_first_process()
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that has no such letter, as a Latin-1 one has no Greek, gets its number, not a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     cli(prog_name="hatchway")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -16,8 +17,9 @@ import msgspec
 from api.flows import StoredToken, read_key
 from api.own_engine import OwnEngine, check_word, is_loopback, listens_at
 from api.wire import ClientFault
-from engine.errors import EngineUnavailable, FileRefused, KeyRefused
+from engine.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
 from engine.files import make_private_dir, read_private, write_private
+from engine.home import expanded
 from engine.setting_sources import load_settings
 from engine.settings import Settings, home_folder
 
@@ -33,8 +35,8 @@ TOKEN_FILE = "connection-token"  # noqa: S105 - a file's name
 def load_stored(home: Path) -> StoredToken | None:
     """The stored token, if there is a readable one; a damaged file is as none."""
     try:
-        return msgspec.json.decode(read_private(home / TOKEN_FILE), type=StoredToken)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.convert(json.loads(read_private(home / TOKEN_FILE)), StoredToken)
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
 
 
@@ -44,7 +46,8 @@ def store_token(home: Path, stored: StoredToken | None) -> None:
         _forget(home / TOKEN_FILE)
     else:
         make_private_dir(home)
-        write_private(home / TOKEN_FILE, msgspec.json.encode(stored), overwrite=True)
+        # The key's path may be no UTF-8, which this module escapes and reads as it was.
+        write_private(home / TOKEN_FILE, json.dumps(msgspec.to_builtins(stored)).encode(), overwrite=True)
 
 
 def _forget(path: Path) -> None:
@@ -219,5 +222,13 @@ def ask_for_key(path: Path) -> PrivateKey:
         return read_key(path, click.prompt(f"Passphrase of {path}", hide_input=True, err=True).encode())
 
 
+def given_path(path: str) -> str:
+    """A flag's path, from wherever the command was called. Raises SettingRefused."""
+    try:
+        return str(expanded(path).absolute())
+    except ValueError as fault:
+        raise SettingRefused(f"{path}: {fault}") from None
+
+
 def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).expanduser().absolute())
+    return None if path is None else given_path(path)

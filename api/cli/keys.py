@@ -110,8 +110,12 @@ def generate(name: str, as_json: bool) -> None:
 
 def _write_new(path: Path, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with open(fd, "wb") as file:
-        file.write(data)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+    except BaseException:
+        path.unlink()
+        raise
 
 
 @key.command(
@@ -142,7 +146,7 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
     def change(data: bytes) -> tuple[bytes, Registered]:
         entries = [line.entry for line in lines_with(data, public) if line.entry]
         known = next((entry for entry in entries if entry.identity == public.identity), None)
-        name = comment or (known.comment if known else "") or public.comment or Path(public_key_file).stem
+        name = comment or (known.comment if known else "") or public.comment or _stem(public_key_file)
         return key_edits.register(data, public, permissions or FIVE, name)
 
     done = _desk().edit(change)
@@ -156,6 +160,11 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
         say(f"changed {public.identity}", f"permissions  {held}, before: {', '.join(done.before or ('none',))}")
     else:
         say(f"{public.identity} is registered already", f"permissions  {held}")
+
+
+def _stem(path: str) -> str:
+    """A file's name without its ending, as text whatever its bytes are."""
+    return os.fsencode(Path(path).stem).decode(errors="replace")
 
 
 @key.command(

@@ -61,7 +61,9 @@ def start(**flags: Any) -> None:
 
 
 def _absolute(path: str | None) -> str | None:
-    return None if path is None else os.path.abspath(os.path.expanduser(path))
+    from api.cli.host import given_path
+
+    return None if path is None else given_path(path)
 
 
 @click.command(epilog="\b\nExample:\n  hatchway engine stop")

@@ -146,9 +146,15 @@ class Terminal:
             if hint := ssh_hint(event["console"], dict(os.environ)):
                 say(f"From your own machine, first: {hint}")
         if self._qr:
-            import segno
+            self._draw(link)
 
-            segno.make(link, error="l", micro=False).terminal(out=self._screen, compact=True)
+    def _draw(self, link: str) -> None:
+        if not _can_write("\u2580\u2584\u2588", self._screen):
+            self.say(f"No QR code: this terminal's encoding, {self._screen.encoding}, has no blocks to draw it with")
+            return
+        import segno
+
+        segno.make(link, error="l", micro=False).terminal(out=self._screen, compact=True)
 
     def _ask(self, event: dict[str, Any], line: OperatorLine) -> None:
         where = event["address"]
@@ -235,3 +241,11 @@ def _is_inner(address: str) -> bool:
     except ValueError:
         return False
     return any(ip in ipaddress.ip_network(network) for network in (INNER if ip.version == 4 else INNER_6))
+
+
+def _can_write(text: str, stream: TextIO) -> bool:
+    try:
+        text.encode(stream.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True

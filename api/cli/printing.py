@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -26,7 +26,7 @@ def say(*lines: str, err: bool = False, fg: str | None = None, color: bool | Non
 
 def print_json(value: Any) -> None:
     """`value` as JSON on standard output."""
-    print_json_text(json.dumps(value, indent=2, default=_plain, ensure_ascii=False))
+    print_json_text(json.dumps(value, indent=2, default=_plain, ensure_ascii=not _takes_all(sys.stdout)))
 
 
 def print_json_text(text: str) -> None:
@@ -39,6 +39,11 @@ def _escaped(letter: str) -> str:
     if code < 0x10000:
         return f"\\u{code:04x}"
     return f"\\u{0xD800 + (code - 0x10000 >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"  # RFC 8259, 7
+
+
+def _takes_all(stream: TextIO) -> bool:
+    """Whether every letter can be written there as it is."""
+    return stream.encoding.lower().replace("-", "").startswith("utf")
 
 
 def _plain(value: object) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -51,14 +52,12 @@ Examples:
 @click.option("--user", help="With --system: the user that the engine runs as. Default: you.")
 def unit(system: bool, user: str | None) -> None:
     """Print a systemd unit that runs the engine of this host."""
-    import getpass
-
     from engine.settings import home_folder
 
     if user and not system:
         raise click.UsageError("--user goes with --system: a unit of your own runs as you")
     home = os.environ.get("HATCHWAY_HOME")
-    name = user or getpass.getuser()
+    name = user or _own_name()
     click.echo(
         TEXT.format(
             place=("/etc/systemd/system" if system else "~/.config/systemd/user") + "/hatchway.service",
@@ -70,6 +69,14 @@ def unit(system: bool, user: str | None) -> None:
         ),
         nl=False,
     )
+
+
+def _own_name() -> str:
+    """The user's name; one that has none, as in many a container, is known by number (systemd.exec(5))."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _command() -> list[str]:

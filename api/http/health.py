@@ -13,13 +13,14 @@ def healthz(visit: Visit) -> Answer:
 
 
 def readyz(visit: Visit) -> Answer:
-    """The engine takes calls, is not stopping, its database took the last change, and in a fleet it knows what the
-    others did. Over TLS it tells the certificate's fingerprint, which the console shows."""
+    """The engine takes calls, is not stopping, its database takes changes, and in a fleet the store does, and it
+    knows what the others did. Over TLS it tells the certificate's fingerprint, which the console shows."""
     if visit.engine.stopping.is_set():
         raise StoreUnavailable("the engine is stopping", retry_after=5)
     visit.engine.own_store.check()
     if visit.engine.fleet is not None:
         visit.engine.fleet.check_fresh()
+        visit.engine.fleet.check_leased()
     return json_answer({"status": "ready", "certificate": visit.engine.certificate})
 
 

@@ -102,7 +102,7 @@ class Crew:
         # The key for challenges of a shared store may change at any time: its doors leave challenges to the engine.
         key = b"" if engine.store.shared else engine.sessions.challenge_key
         own = engine.own_key.openssh()
-        return Configure(str(engine.home), as_plain(engine.settings), self._front.bound, own, key)
+        return Configure(bytes(engine.home), as_plain(engine.settings), self._front.bound, own, key)
 
     async def _keep(
         self, sockets: Sequence[socket.socket], shutdown: trio.Event, task_status: trio.TaskStatus[None]

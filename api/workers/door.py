@@ -82,7 +82,7 @@ class DoorProcess:
             self._desk.hear(message)
 
     def _configure(self, told: Configure) -> None:
-        home = Path(told.home)
+        home = Path(os.fsdecode(told.home))
         if self._desk is None:
             keys = AuthorizedKeys(keys_folder(home, from_plain(told.settings)) / "authorized_keys")
             keys.turns = self._turns

@@ -20,7 +20,7 @@ class Configure(msgspec.Struct, array_like=True, tag=1):
     """What a door goes by from now on, in place of what it had. `own_key` is the engine's, in OpenSSH's form; `mac_key`
     makes and recognises challenges, and is empty where the door leaves them to the engine."""
 
-    home: str
+    home: bytes
     settings: Plain
     bound: tuple[tuple[str, int], ...]
     own_key: str

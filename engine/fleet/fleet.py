@@ -13,7 +13,7 @@ import trio
 from engine.clock import Clock
 from engine.errors import EngineUnavailable, Refusal, StoreUnavailable
 from engine.fleet.follower import Follow, Follower
-from engine.fleet.lease import Lease, inbox
+from engine.fleet.lease import SECONDS, Lease, inbox
 from engine.fleet.limits import FleetLimit
 from engine.runtime import Runtime
 from engine.store.redis import PREFIX, RedisStore
@@ -67,6 +67,7 @@ class Fleet:
         """Told until when an answer from memory may be given again, whenever that is later than before."""
         self.mirrors: dict[str, Follow] = {}
         """What else is kept whole, by the chart under which its changes are told."""
+        self._not_renewed = "the fleet's store has not taken this engine's lease; try again"
         self._follower: Follower | None = None
         self._read, self._inbox = trio.open_memory_channel[tuple[str, str, bytes]](inf)
         self._queued, self._queue = trio.open_memory_channel[Task](inf)
@@ -152,6 +153,12 @@ class Fleet:
         if not self.fresh:
             raise StoreUnavailable(self._why_stale(), cause="stale", retry_after=2)
 
+    def check_leased(self) -> None:
+        """Raises StoreUnavailable unless the store took this engine's lease lately, which is a change like any other:
+        one that is full, or a replica, is read as ever."""
+        if self._clock.elapsed() - self.lease.renewed_at >= SECONDS:
+            raise StoreUnavailable(self._not_renewed, cause="not_leased", retry_after=2)
+
     def _why_stale(self) -> str:
         """In words that anybody may read."""
         lost = self._follower.lost if self._follower else None
@@ -185,6 +192,7 @@ class Fleet:
             try:
                 await self.lease.refresh()
             except StoreUnavailable as lost:
+                self._not_renewed = lost.detail
                 log.warning("lease_not_renewed", why=lost.detail)
             except Exception:
                 log.exception("lease_not_renewed")

@@ -37,7 +37,7 @@ class Calls:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.user = pwd.getpwuid(os.geteuid())
+        self.user, self._known = _own_user()
         self._folder = folder
 
     @cached_property
@@ -59,9 +59,18 @@ class Calls:
         own = {"APPTAINER_CONFIGDIR": str(self._folder)} if self.config == self._folder else {}
         return _environment(self.user) | own
 
+    def check_user(self) -> None:
+        """Raises RuntimeUnavailable where the system does not know our user: the runtime starts nothing then."""
+        if not self._known:
+            raise RuntimeUnavailable(
+                f"the engine's user {os.geteuid()} had no entry on this host (getent passwd) when the engine started:"
+                " instances need one"
+            )
+
     @property
     def program(self) -> str:
         """Its path. Raises RuntimeUnavailable."""
+        self.check_user()
         found = shutil.which("apptainer", path=PATH) or shutil.which("apptainer")
         if found is None:
             raise RuntimeUnavailable("Apptainer is not installed on this host")
@@ -98,6 +107,16 @@ def takes_files(folder: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _own_user() -> tuple[pwd.struct_passwd, bool]:
+    """The engine's user, and whether the system knows it; it does not in a container that was given a user by number,
+    or while a directory server is away."""
+    uid = os.geteuid()
+    try:
+        return pwd.getpwuid(uid), True
+    except KeyError:
+        return pwd.struct_passwd((str(uid), "", uid, os.getegid(), "", "/", "")), False
 
 
 def _environment(user: pwd.struct_passwd) -> dict[str, str]:

@@ -68,7 +68,7 @@ class Slurm:
         log_bytes: Callable[[], int] = lambda: Limits().instance_log_bytes,
     ) -> None:
         self._folder, self._allow_root, self._log_bytes = folder, allow_root, log_bytes
-        calls = Calls()
+        self._calls = calls = Calls()
         self._userns = os.geteuid() == 0
         self._env = {"PATH": PATH, "HOME": calls.user.pw_dir, "APPTAINER_CACHEDIR": str(folder / "cache")}
         self._jobs = Jobs(calls.env, calls.user.pw_name)
@@ -84,6 +84,7 @@ class Slurm:
             raise RuntimeUnavailable(
                 "the engine runs as root: run it as an ordinary user, or set `allow_root_instances`"
             )
+        self._calls.check_user()
         self._jobs.program("sbatch")
         if request.gpu == "all":
             why = "Slurm gives GPUs by their count"

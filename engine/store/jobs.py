@@ -10,11 +10,11 @@ from engine.store.protocol import Change
 
 
 class Job:
-    """One change on its way, and the task that waits for it."""
+    """One change on its way, and the task that waits for it. None is a probe, and nobody waits."""
 
     __slots__ = ("change", "error", "over", "task")
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: Change | None) -> None:
         self.change = change
         self.error: BaseException | None = None
         self.over = False

@@ -134,9 +134,15 @@ class RedisLink:
             await (
                 trio.lowlevel.checkpoint_if_cancelled()
             )  # coredis makes its own error of being cancelled as it connects
-            self._failing_since = min(self._failing_since, trio.current_time())
+            self._failing_since = inf if self._is_answer(error) else min(self._failing_since, trio.current_time())
             raise self._lost(error) from error
         return answer
+
+    def _is_answer(self, error: BaseException) -> bool:
+        """Whether a server said no, as one that is full does: the connections are sound. Of one that became a replica
+        nothing more is wanted: behind the same name there may be another by now."""
+        known = self._coredis.exceptions
+        return isinstance(error, known.ResponseError) and not isinstance(error, known.ReadOnlyError)
 
     def _lost(self, error: BaseException) -> StoreUnavailable:
         if not self._given_up:

@@ -15,16 +15,22 @@ import msgspec
 import trio
 
 from engine.clock import Clock
-from engine.errors import StoreUnavailable
+from engine.errors import EngineUnavailable, StoreUnavailable
 from engine.store.jobs import Batch, Job
 from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved
-from engine.store.sqlite_file import files_of, open_database, which
+from engine.store.sqlite_file import damaged, files_of, in_words, open_database, which
 
 GROUP = 256
 """Changes that share one transaction, more or less; one that can't be made leaves no trace in it."""
 
-PROBED = 1.0
-"""Seconds between two questions to a store that failed whether it can be written again."""
+PROBED, QUIET = 1.0, 10.0
+"""Seconds after which a store that failed is asked again whether it can be written, and one that nobody has written."""
+
+PROBE_BYTES = 8192
+"""What a probe writes: as many new pages as a change of ours takes, so that it finds no room where they would not."""
+
+STUCK = 10.0
+"""Seconds after which a write that has not come to an end counts as one that failed."""
 
 PATIENCE, PAUSE = 5.0, 0.05
 """Seconds that a commit waits for a foreign writer to let go of the file, and between two tries."""
@@ -48,18 +54,30 @@ class SQLiteStore:
         self._file = which(path)
         self._failed: str | None = None
         self._next_probe = -float("inf")
-        self._connection.execute("PRAGMA busy_timeout = 0")
-        # Nonces die with the engine that made them, and its elapsed seconds with the host's boot.
-        self._connection.execute("DELETE FROM used")
-        self._identity: str = self._connection.execute("SELECT identity FROM engine").fetchone()[0]
+        self._identity = self._take_up()
         self._next_sweep = -float("inf")
         self._gathered: list[Job] = []
-        self._writing = False
+        self._writing, self._handed_over = False, 0.0
         self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         if not inline:
             self._writer = threading.Thread(target=self._write_loop, name="sqlite-writer", daemon=True)
             self._writer.start()
+
+    def _take_up(self) -> str:
+        """The engine's name. Raises EngineUnavailable where the file takes no change."""
+        try:
+            with in_words(self._path):
+                # Nonces die with the engine that made them, and its elapsed seconds with the host's boot.
+                self._connection.execute("DELETE FROM used")
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                named: tuple[str] | None = self._connection.execute("SELECT identity FROM engine").fetchone()
+                if named is None:
+                    raise sqlite3.DatabaseError("it has no name")
+        except EngineUnavailable:
+            self._connection.close()
+            raise
+        return named[0]
 
     def define(self, facts: Mapping[str, type[msgspec.Struct]]) -> None:
         self._types.update(facts)
@@ -87,11 +105,15 @@ class SQLiteStore:
         # Read on a connection of its own: the writer's may stand inside a transaction.
         decode = msgspec.msgpack.Decoder(self._types[chart]).decode
         query = f"SELECT id, version, state, deadline, facts FROM actors WHERE chart = ? {where}"  # noqa: S608
-        with contextlib.closing(open_database(self._path)) as connection:
+        with in_words(self._path), contextlib.closing(open_database(self._path)) as connection:
             rows = connection.execute(query, (chart, *values)).fetchall()
-        return [
-            (name, Stored(version, state, deadline, decode(facts))) for name, version, state, deadline, facts in rows
-        ]
+        try:
+            return [
+                (name, Stored(version, state, deadline, decode(facts)))
+                for name, version, state, deadline, facts in rows
+            ]
+        except msgspec.DecodeError as error:
+            raise EngineUnavailable(damaged(self._path, error)) from error
 
     async def commit(self, change: Change) -> None:
         if self._writer is None:
@@ -116,7 +138,7 @@ class SQLiteStore:
         if self._writing or not self._gathered:
             return
         jobs, self._gathered = self._gathered[:GROUP], self._gathered[GROUP:]
-        self._writing = True
+        self._writing, self._handed_over = True, self._clock.elapsed()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error:
@@ -139,7 +161,7 @@ class SQLiteStore:
         self._writing = False
         self._flush()
 
-    def _write(self, changes: list[Change]) -> list[BaseException | None]:
+    def _write(self, changes: list[Change | None]) -> list[BaseException | None]:
         """One transaction for all; a change that can't be made is undone alone, a failed commit fails all."""
         until = time.monotonic() + PATIENCE
         while True:
@@ -152,7 +174,7 @@ class SQLiteStore:
             time.sleep(PAUSE)
         return self._end(self._make(changes))
 
-    def _make(self, changes: list[Change]) -> list[BaseException | None]:
+    def _make(self, changes: list[Change | None]) -> list[BaseException | None]:
         """The changes, in a transaction that has begun; it is rolled back where the store fails."""
         try:
             return [self._attempt(self._connection.execute, change) for change in changes]
@@ -169,7 +191,7 @@ class SQLiteStore:
                 self._connection.execute("COMMIT")
             except sqlite3.Error as error:
                 return self._fail(error, len(errors))
-            self._failed = None
+            self._failed, self._next_probe = None, self._clock.elapsed() + QUIET
         return errors
 
     def _fail(self, error: Exception, count: int) -> list[BaseException | None]:
@@ -178,8 +200,11 @@ class SQLiteStore:
         self._failed = str(error)
         return [_unavailable(self._failed)] * count
 
-    def _attempt(self, execute: Callable[..., sqlite3.Cursor], change: Change) -> BaseException | None:
-        """One change, whole or not at all. (A savepoint would say so in two statements more.)"""
+    def _attempt(self, execute: Callable[..., sqlite3.Cursor], change: Change | None) -> BaseException | None:
+        """One change, whole or not at all. (A savepoint would say so in two statements more.) None is a probe."""
+        if change is None:
+            self._use(execute, Once(os.urandom(PROBE_BYTES), QUIET))
+            return None
         if change.once is not None and not self._use(execute, change.once):
             return AlreadyUsed("used before")
         if self._apply(execute, change):
@@ -225,22 +250,31 @@ class SQLiteStore:
     def check(self) -> None:
         if which(self._path) != self._file:
             raise _unavailable(GONE)
-        if self._failed is not None and not self._writing and self._clock.elapsed() >= self._next_probe:
-            self._next_probe = self._clock.elapsed() + PROBED
+        now = self._clock.elapsed()
+        if self._writing and now - self._handed_over > STUCK:
+            raise _unavailable("a write does not come to its end")
+        if not self._writing and now >= self._next_probe:
+            self._next_probe = now + PROBED
             self._probe()
         if self._failed is not None:
             raise _unavailable(self._failed)
 
     def _probe(self) -> None:
-        """Write what is there already: nobody else may try a store whose engine is said not to be ready."""
+        """Write what was never there: SQLite writes no page that is as it was. The next sweep takes it out.
+
+        A store that failed is asked here and now: nobody else may try one whose engine is said not to be ready. Else
+        the thread waits for the disk, as for every change, and the next question has what came of it.
+        """
+        if self._failed is None and self._writer is not None:
+            self._gathered.append(Job(None))
+            self._flush()
+            return
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute("UPDATE engine SET identity = identity")
-            self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._fail(error, 0)
         else:
-            self._failed = None
+            self._end(self._make([None]))
 
     def size(self) -> int:
         return sum(os.stat(file).st_size for file in files_of(self._path) if file.exists())

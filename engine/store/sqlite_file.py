@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from engine.errors import EngineUnavailable
+from engine import files
+from engine.errors import EngineUnavailable, FileRefused
 from engine.store.protocol import new_identity
 
 SCHEMA_VERSION = 2
@@ -41,17 +44,75 @@ def files_of(path: Path) -> tuple[Path, Path]:
 
 def open_database(path: Path) -> sqlite3.Connection:
     """The file, migrated to this version. Raises EngineUnavailable in words where it can't be used."""
-    try:
+    with in_words(path):
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        _migrate(connection, path)
-    except sqlite3.DatabaseError as error:
-        raise EngineUnavailable(
-            f"{path} can't be read as Hatchway's store ({error}): restore it from a backup, or move it away to start"
-            " with no sessions"
-        ) from error
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            _migrate(connection, path)
+        except BaseException:
+            connection.close()
+            raise
     return connection
+
+
+@contextmanager
+def in_words(path: Path) -> Iterator[None]:
+    """What SQLite says in the block about the file, as EngineUnavailable that says what to do about it."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise EngineUnavailable(_advice(path, error)) from error
+
+
+def _advice(path: Path, error: sqlite3.Error) -> str:
+    """Only damage is told as damage: a file that was moved away for another reason would take every session along."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code not in PASSING:
+        return damaged(path, error)
+    try:
+        for file in (*files_of(path), path.with_name(f"{path.name}-shm")):
+            if file.exists():
+                files.check_private(file)
+        files.try_folder(path.parent, ROOM)
+    except FileRefused as refused:
+        return refused.detail
+    except OSError as refused:
+        reason = refused.strerror or str(refused)
+        return (
+            f"{path} can't be written ({reason}): make room, or mend what else that is, and try again; nothing was lost"
+        )
+    what, cure = PASSING[code]
+    return f"{path} {what} ({error}): {cure.format(path=path)}, and try again; nothing was lost"
+
+
+_WRITABLE = "make it and the files beside it writable (its mode, `chattr -i`, its mount)"
+_HELD = "is held by another program", "end that one, which `fuser {path}` names"
+_FAILING = "can't be used", "see what the kernel's log says of its file system"
+
+PASSING = {
+    sqlite3.SQLITE_BUSY: _HELD,
+    sqlite3.SQLITE_LOCKED: _HELD,
+    sqlite3.SQLITE_PROTOCOL: _HELD,
+    sqlite3.SQLITE_FULL: ("can't be written", "make room on its file system"),
+    sqlite3.SQLITE_READONLY: ("can't be written", _WRITABLE),
+    sqlite3.SQLITE_CANTOPEN: ("can't be written", _WRITABLE),
+    sqlite3.SQLITE_PERM: ("can't be written", _WRITABLE),
+    sqlite3.SQLITE_IOERR: _FAILING,
+    sqlite3.SQLITE_NOMEM: ("can't be used", "leave more memory to the engine"),
+}
+"""What SQLite says of the place a file is in and of those who use it, not of what is in it; and what to do about it."""
+
+ROOM = 65_536
+"""Bytes that a start wants to find free: the database's files beside it take half of that."""
+
+
+def damaged(path: Path, error: Exception) -> str:
+    """What to do about a file whose content is none of ours."""
+    return (
+        f"{path} can't be read as Hatchway's store ({error}): restore it from a backup, or move it away to start"
+        " with no sessions"
+    )
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, TypeVar
 
 from engine.errors import KeyRefused
-from engine.trust.key_files import printable
+from engine.trust.key_files import one_line, same_name
 from engine.trust.key_lines import Entry, Line, known_lines, lines_with, render
 from engine.trust.keys import PublicKey
 from engine.trust.permissions import FIVE, MASTER, fold
@@ -41,7 +41,9 @@ def register(
     _refuse_replacing(old, own)
     before = old.entry if old else None
     kept = comment or key.comment or (old.key.comment if old and old.key else "")
-    entry = Entry(key, permissions, printable(kept), old.number if old else len(lines) + 1)
+    if any("\ud800" <= letter <= "\udfff" for letter in kept):
+        raise KeyRefused("the comment is not UTF-8 text, as authorized_keys is: give another", cause="comment")
+    entry = Entry(key, permissions, one_line(kept), old.number if old else len(lines) + 1)
     if before and (before.permissions, before.comment) == (permissions, entry.comment):
         return data, Registered(before, "unchanged", permissions)
     edited = _with(lines, old, render(key, permissions, entry.comment))
@@ -100,12 +102,12 @@ def _selected(lines: Iterable[Line], selector: str) -> str:
     found = [
         identity
         for identity, comment in known.items()
-        if (prefix and identity.startswith(selector)) or comment == selector
+        if (prefix and identity.startswith(selector)) or same_name(comment, selector)
     ]
     if not selector or not found:
-        raise KeyRefused(f"no authorized key has the identity or comment {printable(selector)!r}", cause="unknown_key")
+        raise KeyRefused(f"no authorized key has the identity or comment '{one_line(selector)}'", cause="unknown_key")
     if len(found) > 1:
         raise KeyRefused(
-            f"{len(found)} authorized keys go by {printable(selector)!r}: give more of the identity", cause="ambiguous"
+            f"{len(found)} authorized keys go by '{one_line(selector)}': give more of the identity", cause="ambiguous"
         )
     return found[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import unicodedata
 from binascii import a2b_base64, b2a_base64
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ _SSH_LINE = re.compile(r"ssh-rsa[ \t]+([A-Za-z0-9+/=]+)(?:[ \t]+(.*))?")
 _SSH_OTHER = re.compile(r"(?:ssh|ecdsa|sk)-[A-Za-z0-9@.-]+[ \t]")
 _SSH_INSIDE = re.compile(r"(?:^|\s)ssh-rsa[ \t]")
 _BLOB_BEGINS = b"\0\0\0\7ssh-rsa"
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+_NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SPACES = re.compile(r"[ \t\r\n\v\f]+")
 
 _PUBLIC_FORMS = {"PUBLIC KEY": PublicFormat.SubjectPublicKeyInfo, "RSA PUBLIC KEY": PublicFormat.PKCS1}
 _PRIVATE_LABELS = ("PRIVATE KEY", "RSA PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
@@ -91,7 +93,7 @@ def load_public(data: bytes) -> tuple[RSAPublicKey, str]:
 
 
 def load_openssh(line: str) -> tuple[RSAPublicKey, str]:
-    """The key of `ssh-rsa AAAA... comment` and its comment, made printable. Raises `KeyRefused`."""
+    """The key of `ssh-rsa AAAA... comment` and its comment as `one_line` has it. Raises `KeyRefused`."""
     match = _SSH_LINE.fullmatch(line)
     if match is None:
         raise _no_line(line)
@@ -100,7 +102,7 @@ def load_openssh(line: str) -> tuple[RSAPublicKey, str]:
         key = load_ssh_public_key(f"ssh-rsa {match[1]}".encode())
     except _UNREADABLE as error:
         raise _damaged(error) from None
-    return _canonical(key, f"ssh-rsa {match[1]}".encode(), Encoding.OpenSSH, PublicFormat.OpenSSH), printable(match[2])
+    return _canonical(key, f"ssh-rsa {match[1]}".encode(), Encoding.OpenSSH, PublicFormat.OpenSSH), one_line(match[2])
 
 
 def canonical_openssh(line: str) -> tuple[RSAPublicNumbers, bytes, str] | None:
@@ -121,7 +123,7 @@ def canonical_openssh(line: str) -> tuple[RSAPublicNumbers, bytes, str] | None:
         return None
     if not 3 <= e < n or not e & n & 1 or b2a_base64(blob, newline=False) != match[1].encode():
         return None
-    return RSAPublicNumbers(e, n), blob, printable(match[2])
+    return RSAPublicNumbers(e, n), blob, one_line(match[2])
 
 
 def load_private(data: bytes, passphrase: bytes | None, *, proven: bool = False) -> RSAPrivateKey:
@@ -151,9 +153,15 @@ def load_private(data: bytes, passphrase: bytes | None, *, proven: bool = False)
     return key
 
 
-def printable(text: str | None) -> str:
-    """A comment fit for a terminal and for one line of a file: ASCII 0x20 to 0x7E, 200 characters at most."""
-    return _UNPRINTABLE.sub("?", " ".join((text or "").split()))[:200]
+def one_line(text: str | None) -> str:
+    """A name as people wrote it, in whatever script, for one line of a file: 200 characters at most, without control
+    characters. What a terminal must not get is escaped where it is shown."""
+    return _NO_TEXT.sub("?", _SPACES.sub(" ", text or "").strip(" "))[:200]
+
+
+def same_name(one: str, other: str) -> bool:
+    """Whether people would call it the same: a letter and its accent are one character or two, as keyboards differ."""
+    return unicodedata.normalize("NFC", one_line(one)) == unicodedata.normalize("NFC", one_line(other))
 
 
 def _text(data: bytes) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from engine.errors import KeyRefused, Refusal
-from engine.trust.key_files import printable
+from engine.trust.key_files import one_line
 from engine.trust.keys import PublicKey, read_openssh, refused_as_weak
 from engine.trust.permissions import FIVE, parse_permissions
 
@@ -24,7 +24,7 @@ _OPTION = re.compile(r'([A-Za-z0-9-]+)(?:="((?:[^"\\]|\\.)*)")?')
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line that grants something. `line` counts from 1; `comment` is made printable."""
+    """A line that grants something. `line` counts from 1; `comment` is as people wrote it."""
 
     key: PublicKey
     permissions: tuple[str, ...]
@@ -75,7 +75,7 @@ def judged(line: Line) -> Line:
 
 def render(key: PublicKey, permissions: Iterable[str], comment: str) -> bytes:
     """The line that grants `permissions` to `key`, without its end."""
-    return f'permissions="{",".join(permissions)}" {key.openssh()} {printable(comment)}'.rstrip().encode()
+    return f'permissions="{",".join(permissions)}" {key.openssh()} {one_line(comment)}'.rstrip().encode()
 
 
 def split(data: bytes) -> list[bytes]:

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from engine import files
 from engine.clock import Clock
 from engine.errors import FileRefused, LicenseRefused, ModuleNotLicensed, SettingRefused
-from engine.trust.key_files import printable
+from engine.home import expanded
+from engine.trust.key_files import one_line
 from engine.trust.permissions import FIVE
 
 MODULES = tuple(name.lower() for name in FIVE)
@@ -102,12 +103,12 @@ def _read(payload: dict[str, Any], clock: Clock) -> License:
         raise LicenseRefused("the license is damaged: modules is not a list of names")
     if isinstance(expires_at, bool) or not isinstance(expires_at, int | float) or not 0 < expires_at < _LATEST:
         raise LicenseRefused("the license is damaged: exp is not a time")
-    return License(clock, printable(licensee), frozenset(modules) & set(MODULES), float(expires_at))
+    return License(clock, one_line(licensee), frozenset(modules) & set(MODULES), float(expires_at))
 
 
 def _vendor_key(text: str) -> Ed25519PublicKey:
     try:
-        data = text.encode() if "-----BEGIN" in text else files.read_small(Path(text).expanduser())
+        data = text.encode() if "-----BEGIN" in text else files.read_small(expanded(text))
         key = load_pem_public_key(data)
     except (OSError, FileRefused, ValueError, UnsupportedAlgorithm):
         key = None

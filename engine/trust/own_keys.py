@@ -23,6 +23,9 @@ OLD_KEY_KEPT = 24 * 3600
 PRIVATE_KEY, TOKEN_KEY, OLD_TOKEN_KEY = "private-key.pem", "token-key.pem", "token-key-old.pub"
 """The files' names."""
 
+NEXT_KEY = "private-key-next.pem"
+"""What is to be `private-key.pem` as soon as it is authorized."""
+
 OWN = "engine"
 """Comment of an engine's own key."""
 
@@ -32,17 +35,38 @@ def load_own_key(home: Path, authorized: AuthorizedKeys) -> PublicKey:
     known = read_own_key(home)
     if known is not None:
         return known
+    made = make_next_key(home)
+    authorized.register(made, (MASTER,), comment=OWN, own=True)
+    take_next_key(home)
+    return made
+
+
+def make_next_key(home: Path) -> PublicKey:
+    """The key that is to be the engine's own, on the disk before it is authorized, and taken up after: then no line of
+    authorized_keys is of a key that nobody has, and no engine is locked out of itself. What a start or a rotation that
+    failed, or was killed, has left of it is what the next one goes on with."""
+    path = home / NEXT_KEY
+    known = _read_public_half(path)
+    if known is not None:
+        return known
     made = keys.generate_key()
-    # Authorized first: a crash between the two leaves a key that nobody holds, not an engine locked out of itself.
-    authorized.register(made.public, (MASTER,), comment=OWN, own=True)
-    files.write_private(home / PRIVATE_KEY, made.pem(), overwrite=False)
+    files.write_private(path, made.pem())
     return made.public
+
+
+def take_next_key(home: Path) -> None:
+    """The key of `make_next_key` is the engine's own from now on."""
+    files.move_private(home / NEXT_KEY, home / PRIVATE_KEY)
 
 
 def read_own_key(home: Path) -> PublicKey | None:
     """The engine's own public key, None where there is none yet."""
+    return _read_public_half(home / PRIVATE_KEY)
+
+
+def _read_public_half(path: Path) -> PublicKey | None:
     try:
-        return keys.read_public_half(files.read_private(home / PRIVATE_KEY))
+        return keys.read_public_half(files.read_private(path))
     except FileNotFoundError:
         return None
 

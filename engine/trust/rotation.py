@@ -15,7 +15,7 @@ from engine.errors import EngineUnavailable, KeyRefused, Refusal
 from engine.trust import key_edits, keys
 from engine.trust.key_edits import Edit
 from engine.trust.key_lines import known_lines
-from engine.trust.own_keys import OLD_TOKEN_KEY, OWN, PRIVATE_KEY, TOKEN_KEY
+from engine.trust.own_keys import OLD_TOKEN_KEY, OWN, PRIVATE_KEY, TOKEN_KEY, make_next_key, take_next_key
 from engine.trust.permissions import MASTER
 from statecharts.session import LONGEST_LIFETIME
 
@@ -27,15 +27,15 @@ def rotate_engine_key(home: Path, edit: Editor) -> tuple[str, str]:
     """Replace private-key.pem; returns the old and the new identity. The running engine must then be told.
 
     `edit` changes authorized_keys, where it is kept. Raises EngineUnavailable where there is no key yet. In this order
-    a crash never leaves the engine without its key.
+    a crash never leaves the engine without its key, nor a new one authorized that is not on the disk.
     """
     path = home / PRIVATE_KEY
     files.make_private_dir(home)
     with files.locked(home / "rotation.lock"):
         old = keys.read_private_key(_read(path)).identity
-        made = keys.generate_key()
-        edit(partial(key_edits.register, key=made.public, permissions=(MASTER,), comment=OWN, own=True))
-        files.write_private(path, made.pem(), overwrite=True)
+        made = make_next_key(home)
+        edit(partial(key_edits.register, key=made, permissions=(MASTER,), comment=OWN, own=True))
+        take_next_key(home)
         try:
             edit(partial(_without, identity=old))
         except Refusal as refused:  # asked again it would replace the new key, and leave the old one for ever
