@@ -109,7 +109,7 @@ class Jobs:
     """The jobs of our user that carry our mark, each by its key."""
 
     def __init__(self, env: Mapping[str, str], user: str) -> None:
-        conf = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
+        conf = {"SLURM_CONF": os.environ["SLURM_CONF"]} if os.environ.get("SLURM_CONF") else {}
         self._env, self._user = {**env, **conf}, user
         self._seen: dict[str, Job] = {}
         self._begun = self._done = self._waiting = 0
