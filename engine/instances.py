@@ -20,6 +20,7 @@ from engine.records import Origin
 from engine.runtime import Actor, Runtime
 from engine.settings import Settings
 from engine.store.protocol import Change, Store, VersionMoved
+from engine.words import counted
 from statecharts import instance
 from statecharts.interpreter import EventRefused
 
@@ -111,7 +112,9 @@ class Instances:
             raise InstanceExists(f"an instance named {name} is there already")
         most = self._settings().max_instances
         if len(live) >= most:
-            raise TooManyInstances(f"{most} instances are live, the most that `max_instances` allows", retry_after=30)
+            raise TooManyInstances(
+                f"{counted(most, 'instance', 'are')} live, the most that `max_instances` allows", retry_after=30
+            )
 
     async def _look_elsewhere(self, name: str) -> None:
         """A start that the fleet will refuse must not cost an ended instance of that name its exit code and log."""
