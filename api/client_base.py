@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from api.flows import INSTANCES, Ask, Flow, Flows, Pause, Reply, StoredToken, read_key
-from api.wire import NotAnEngine, Unreachable, as_type
+from api.wire import NotAnEngine, Unreachable
 
 if TYPE_CHECKING:
     from engine.trust.keys import PrivateKey
@@ -106,11 +106,6 @@ def longer(body: bytearray, chunk: bytes) -> None:
     if len(body) + len(chunk) > LARGEST_ANSWER:
         raise NotAnEngine("the answer is larger than any engine's")
     body += chunk
-
-
-def rows(value: object, name: str) -> list[dict[str, Any]]:
-    """The list that an answer has under `name`."""
-    return as_type(as_type(value, dict[str, Any]).get(name), list[dict[str, Any]])
 
 
 def session_path(session: str) -> str:

@@ -71,7 +71,7 @@ class Instances:
         self.elsewhere: Elsewhere | None = None
         self._host = socket.gethostname()
         self._lives = Lives(runtime, platform)
-        self.run = self._lives.run
+        self.tails = output.Tails()
         runtime.register(
             instance.CHART,
             facts=InstanceFacts,
@@ -80,6 +80,13 @@ class Instances:
             rules={"start_window": start_window},
             keep=True,
         )
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take up what an engine before this one began, and go on for ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.tails.run)
+            await nursery.start(self._lives.run)
+            task_status.started()
 
     async def start(self, fields: InstanceFields, origin: Origin) -> Actor:
         """The instance, running, or queued where that takes long.
@@ -221,7 +228,7 @@ class Instances:
             return await self.elsewhere.read(found, stream, goes_on)
         actor = self.show(name)
         path, begin = self.log(actor, stream)
-        return output.pieces(path, begin, lambda: is_live(actor), goes_on)
+        return output.pieces(path, begin, lambda: is_live(actor), goes_on, self.tails)
 
     # Ended ones: kept for their exit code and log, until their name is wanted or their time is over
 

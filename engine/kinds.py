@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 import trio
 
+from engine.actor_index import ActorIndex
 from engine.clock import Clock
 from engine.store.protocol import Store, is_uncancellable
 from statecharts.chart import Chart, ChartFault, Delay
@@ -27,6 +28,8 @@ class Actor(msgspec.Struct, gc=False, eq=False):
     deadline: float | None
     facts: Any
     timer: int = 0
+    used: float = 0.0
+    """When it was used last, in epoch seconds, as far as its service notes that: in memory only."""
 
 
 Data = dict[str, Any]
@@ -66,6 +69,7 @@ class Kind:
         effects: Mapping[str, Effect],
         rules: Mapping[str, Rule],
         keep: bool,
+        owner: Callable[[Any], str] | None = None,
     ) -> None:
         wanted = {delay.seconds for delay in chart.delays.values() if isinstance(delay.seconds, str)}
         for kind, named, given in (("effect", chart.effects, set(effects)), ("delay", wanted, set(rules))):
@@ -80,6 +84,21 @@ class Kind:
         self.effects = {row: tuple((name, effects[name]) for name in row.effects) for row in chart.rows}
         self.timings = {state: Timing(delay, clock, rules) for state, delay in chart.delays.items()}
         self.actors: dict[str, Actor] = {}
+        """Changed by `put` and `drop` alone."""
+        self.index = None if owner is None else ActorIndex(owner)
+
+    def put(self, name: str, actor: Actor) -> None:
+        """That is the actor of this name from now on."""
+        if self.index is not None and name not in self.actors:
+            self.index.add(name, actor.facts)
+        self.actors[name] = actor
+
+    def drop(self, name: str) -> Actor | None:
+        """There is none of this name any more; the one that was there."""
+        actor = self.actors.pop(name, None)
+        if actor is not None and self.index is not None:
+            self.index.remove(name, actor.facts)
+        return actor
 
 
 class Turns:

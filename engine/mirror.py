@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from engine.kinds import Actor, Kind, Turns
 from engine.store.protocol import Stored
@@ -38,9 +38,21 @@ class Mirror:
         """The live ones, as this engine knows them: a view, which changes with every step."""
         return self._kinds[chart].actors.values()
 
+    def actors_after(self, chart: str, name: str, owner: str | None = None) -> Iterator[Actor]:
+        """Those of a chart with owners whose names come after that one, in order; to be read before the next step."""
+        kind = self._kinds[chart]
+        assert kind.index is not None
+        return map(kind.actors.__getitem__, kind.index.after(name, owner))
+
+    def count_of(self, chart: str, owner: str) -> int:
+        """How many actors of a chart with owners are that one's."""
+        index = self._kinds[chart].index
+        assert index is not None
+        return index.count(owner)
+
     def forget(self, chart: str, actor: str) -> None:
         """Drop a kept actor from memory, once its store row is gone."""
-        self._kinds[chart].actors.pop(actor, None)
+        self._kinds[chart].drop(actor)
 
     async def absorb(self, chart: str, versions: Mapping[str, int]) -> None:
         """Other engines moved these actors to these versions, 0 for gone: what the store says is believed.
@@ -73,7 +85,7 @@ class Mirror:
         if self.observe_moved is not None:
             self.observe_moved(kind.name, name)
         if stored is None:
-            if kind.actors.pop(name, None) is not None:
+            if kind.drop(name) is not None:
                 self._tell_moved(kind, actor, None)
             self.timers.disarm(actor)
             return None
@@ -82,7 +94,7 @@ class Mirror:
             actor.state, actor.version, actor.facts = stored.state, stored.version, stored.facts
             actor.deadline = stored.deadline
             self._arm(kind, actor, late=random.uniform(*LATE))  # noqa: S311 - no secret
-        kind.actors[name] = actor
+        kind.put(name, actor)
         return actor
 
     def _tell_moved(self, kind: Kind, actor: Actor, state: str | None) -> None:

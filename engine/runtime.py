@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -59,20 +60,24 @@ class Runtime(Mirror):
         effects: Mapping[str, Effect],
         rules: Mapping[str, Rule] | None = None,
         keep: bool = False,
+        owner: Callable[[Any], str] | None = None,
     ) -> None:
         """Resolve every name of the chart; raises ChartFault at start rather than failing at work.
 
-        `keep` leaves actors in their final state in the store until `forget`; else reaching it removes them.
+        `keep` leaves actors in their final state in the store until `forget`; else reaching it removes them. `owner`
+        tells from the facts whose an actor is: with it, actors are found by owner and in the order of their names.
         """
-        self._kinds[chart.name] = Kind(chart, facts, store, self.clock, effects, rules or {}, keep)
+        self._kinds[chart.name] = Kind(chart, facts, store, self.clock, effects, rules or {}, keep, owner)
         store.define({chart.name: facts})
 
     async def restore(self, chart: str) -> list[Actor]:
         """Take up every actor that the store holds, its delay armed again."""
         kind = self._kinds[chart]
-        for name, stored in await kind.store.live(chart):
+        found = await kind.store.live(chart)
+        found.sort(key=itemgetter(0))  # an index of names grows at its end
+        for name, stored in found:
             actor = Actor(chart, name, stored.state, stored.version, stored.deadline, stored.facts)
-            kind.actors[name] = actor
+            kind.put(name, actor)
             timing = kind.timings.get(stored.state)
             if timing and actor.deadline is None:
                 actor.deadline = timing.deadline(actor.facts, timing.now())
@@ -202,9 +207,9 @@ class Runtime(Mirror):
     def _settle(self, kind: Kind, actor: Actor, step: Step, facts: Any, deadline: float | None) -> None:
         actor.state, actor.version, actor.facts, actor.deadline = step.target, actor.version + 1, facts, deadline
         if step.target in kind.removed_in:
-            kind.actors.pop(actor.id, None)
+            kind.drop(actor.id)
         else:
-            kind.actors[actor.id] = actor
+            kind.put(actor.id, actor)
         self._arm(kind, actor)
 
     async def _run_effects(self, kind: Kind, actor: Actor, step: Step, data: Data) -> Outcome:

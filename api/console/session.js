@@ -57,6 +57,20 @@ export async function use(method, path, options = {}) {
   }
 }
 
+/**
+ * A whole list, page by page: the rows under `name`. Resolves to `{rows, first}`, the first page with what else it says.
+ */
+export async function useList(path, name) {
+  const first = await (await use("GET", path)).json();
+  const rows = [...first[name]];
+  for (let { next } = first; next; ) {
+    const page = await (await use("GET", `${path}?after=${encodeURIComponent(next)}`)).json();
+    rows.push(...page[name]);
+    next = page.next > next ? page.next : undefined;
+  }
+  return { rows, first };
+}
+
 /** Renews a token past half its lifetime. One tab does it for all: whoever holds the lock, while the rest go on. */
 export async function renewIfDue() {
   if (!due()) return;

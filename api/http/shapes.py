@@ -9,6 +9,9 @@ from msgspec import Meta
 
 from statecharts.pairing import DECISION_WINDOW
 
+MOST_ROWS = 200
+"""Rows of a list in one page."""
+
 JSON, TEXT, HTML = "application/json", "text/plain", "text/html"
 
 
@@ -90,10 +93,14 @@ class LiveSession(Shape):
     current: Annotated[bool, Meta(description="Whether it is the caller's own.")]
 
 
-class LiveSessions(Shape):
-    """The live sessions that the caller may see."""
+Next = Annotated[str, Meta(description="There is more: the `after` of the next page.")]
 
-    sessions: list[LiveSession]
+
+class LiveSessions(Shape, omit_defaults=True):
+    """The live sessions that the caller may see, a page of them, in the order of their starts."""
+
+    sessions: Annotated[list[LiveSession], Meta(max_length=MOST_ROWS)]
+    next: Next | msgspec.UnsetType = msgspec.UNSET
 
 
 class StatusPayload(Shape):
@@ -171,14 +178,15 @@ class Instance(Shape):
     log_err_path: str | None
 
 
-class Instances(Shape):
-    """The instances of this engine, and of the others of its fleet, live or ended lately."""
+class Instances(Shape, omit_defaults=True):
+    """The instances of this engine, and of the others of its fleet, live or ended lately: a page of them, by name."""
 
-    instances: list[Instance]
+    instances: Annotated[list[Instance], Meta(max_length=MOST_ROWS)]
     may_ask: Annotated[
         list[Literal["partition", "account", "time_limit"]],
         Meta(description="The fields of Slurm's that a start may have here; none where the platform is another."),
     ]
+    next: Next | msgspec.UnsetType = msgspec.UNSET
 
 
 class Jwk(Shape):

@@ -113,7 +113,7 @@ class Colleague:
             holder = self._engine.sessions.holder(value.partition(b" ")[2].decode("ascii"))
         except (Refusal, UnicodeDecodeError):
             return None, 0.0
-        return self._validity.mark(holder.session), self._engine.sessions.good_until(holder)
+        return self._validity.mark(holder.session), self._engine.sessions.keep(holder)
 
     async def _admit(self, asked: Admit) -> None:
         body: Any = None

@@ -133,7 +133,8 @@ class Neighbours:
                 data = output.read(path, begin + asked.position)
                 if data or last or not asked.follow:
                     return _encode(Piece(data, output.size(path) - begin, last and not data))
-                await trio.sleep(output.LOOK)
+                place = begin + asked.position
+                await self._instances.tails.news(path, place, lambda: is_live(actor), self._is_stopping)
         return _encode(Piece(b"", output.size(path) - begin, over=False))
 
 
