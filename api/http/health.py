@@ -20,7 +20,7 @@ def readyz(visit: Visit) -> Answer:
     visit.engine.own_store.check()
     if visit.engine.fleet is not None:
         visit.engine.fleet.check_fresh()
-    return json_answer({"status": "ready", "certificate": visit.engine.certificate})
+    return json_answer({"status": "ready", "issuer": visit.engine.identity, "certificate": visit.engine.certificate})
 
 
 def jwks(visit: Visit) -> Answer:

@@ -189,6 +189,9 @@ class Instances(Shape, omit_defaults=True):
     next: Next | msgspec.UnsetType = msgspec.UNSET
 
 
+Issuer = Annotated[str, Meta(description="The `iss` of this engine's tokens, or its fleet's.", pattern="^urn:uuid:")]
+
+
 class Jwk(Shape):
     """A public key of session tokens (RFC 8037)."""
 
@@ -201,8 +204,9 @@ class Jwk(Shape):
 
 
 class Jwks(Shape):
-    """A JWK Set (RFC 7517)."""
+    """A JWK Set (RFC 7517), with the `iss` and `aud` of the tokens that its keys verify."""
 
+    issuer: Issuer
     keys: list[Jwk]
 
 
@@ -216,6 +220,7 @@ class Ready(Shape):
     """Sign-ins can be served. `certificate` is the SHA-256 fingerprint of the engine's own, None without TLS."""
 
     status: Literal["ready"]
+    issuer: Issuer
     certificate: str | None
 
 
