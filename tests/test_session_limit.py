@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
+from api.client_base import Driven
+from api.flows import Ask, Flow, Flows
 from api.http.app import make_app
+from api.wire import NotAnEngine
 from engine.engine import Engine
 from engine.errors import TooManyRequests
 from engine.holders import SignedIn
@@ -162,3 +166,23 @@ async def test_the_index_follows_every_change(home: Path) -> None:
         await trio.sleep(24 * HOUR + 1)
         assert list(engine.sessions.visible(holder)) == []
         assert engine.runtime.count_of("session", key().identity) == 0
+
+
+def test_the_client_follows_every_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole list, whatever its pages; one that leads back is no engine's."""
+    told: dict[str, dict[str, Any]] = {
+        "": {"rows": [{"n": 1}], "next": "b"},
+        "b": {"rows": [{"n": 2}], "next": "c"},
+        "c": {"rows": [{"n": 3}]},
+    }
+    flows = Flows("http://127.0.0.1:1", None, None, None, lambda stored: None)
+
+    def answered(ask: Ask) -> Flow[Any]:
+        yield from ()
+        return told[ask.query.get("after", "")]
+
+    monkeypatch.setattr(flows, "json", answered)
+    assert Driven(flows.rows("/", "rows")).result == [{"n": 1}, {"n": 2}, {"n": 3}]
+    told["c"]["next"] = "b"
+    with pytest.raises(NotAnEngine, match="lead back"):
+        Driven(flows.rows("/", "rows"))
