@@ -10,8 +10,8 @@ import anyio
 import anyio.to_thread
 import httpx
 
-from api.client_base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, rows, session_path
-from api.flows import INSTANCES, Ask, Flow, Pause, Reply
+from api.client_base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
+from api.flows import Ask, Flow, Pause, Reply
 from api.wire import Accepted, Inspection, LineReader, NotAnEngine, SignedIn, Started, Unreachable, as_type
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class AsyncClient(ClientBase):
 
     async def sessions(self) -> list[dict[str, Any]]:
         """The live sessions of this identity; all of them with MASTER."""
-        return rows(await self.get("/api/auth/sessions/"), "sessions")
+        return await self.run(self.flows.sessions())
 
     async def revoke(self, session: str) -> None:
         """End a session by its id."""
@@ -70,7 +70,7 @@ class AsyncClient(ClientBase):
 
     async def instances(self) -> list[dict[str, Any]]:
         """The instances of the engine, and of the others of its fleet."""
-        return rows(await self.get(INSTANCES), "instances")
+        return await self.run(self.flows.instances())
 
     async def instance(self, identity: str) -> dict[str, Any]:
         """One instance."""

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import httpx
 
 from api.async_client import AsyncClient
-from api.client_base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, rows, session_path
-from api.flows import INSTANCES, Ask, Flow, Pause, Reply, StoredToken, read_key
+from api.client_base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
+from api.flows import Ask, Flow, Pause, Reply, StoredToken, read_key
 from api.wire import (
     Accepted,
     ChallengeRefused,
@@ -96,7 +96,7 @@ class Client(ClientBase):
 
     def sessions(self) -> list[dict[str, Any]]:
         """The live sessions of this identity; all of them with MASTER."""
-        return rows(self.get("/api/auth/sessions/"), "sessions")
+        return self.run(self.flows.sessions())
 
     def revoke(self, session: str) -> None:
         """End a session by its id."""
@@ -108,7 +108,7 @@ class Client(ClientBase):
 
     def instances(self) -> list[dict[str, Any]]:
         """The instances of the engine, and of the others of its fleet."""
-        return rows(self.get(INSTANCES), "instances")
+        return self.run(self.flows.instances())
 
     def instance(self, identity: str) -> dict[str, Any]:
         """One instance."""

@@ -13,7 +13,7 @@ import httpx
 
 from api.flows import INSTANCES, Ask, Flow, Flows, Pause, Reply, StoredToken, read_key
 from api.own_engine import OwnEngine
-from api.wire import CertificateRefused, NotAnEngine, Unreachable, as_type
+from api.wire import CertificateRefused, NotAnEngine, Unreachable
 
 if TYPE_CHECKING:
     from engine.trust.keys import PrivateKey
@@ -122,11 +122,6 @@ def longer(body: bytearray, chunk: bytes) -> None:
     if len(body) + len(chunk) > LARGEST_ANSWER:
         raise NotAnEngine("the answer is larger than any engine's")
     body += chunk
-
-
-def rows(value: object, name: str) -> list[dict[str, Any]]:
-    """The list that an answer has under `name`."""
-    return as_type(as_type(value, dict[str, Any]).get(name), list[dict[str, Any]])
 
 
 def session_path(session: str) -> str:

@@ -245,6 +245,31 @@ class Flows:
         reply = yield from self.call(ask)
         return wire.read_json(reply.body) if reply.body else None
 
+    def rows(self, path: str, name: str) -> Flow[list[dict[str, Any]]]:
+        """The whole list that an engine answers under `name`, page by page."""
+        found: list[dict[str, Any]] = []
+        after = ""
+        while True:
+            told = wire.as_type(
+                (yield from self.json(Ask("GET", path, {"after": after} if after else {}))), dict[str, Any]
+            )
+            found += wire.as_type(told.get(name), list[dict[str, Any]])
+            following = wire.as_type(told.get("next", ""), str)
+            if not following:
+                return found
+            if following <= after:
+                raise wire.NotAnEngine("the pages of a list lead back: is this the address of an engine?")
+            after = following
+
+    def sessions(self) -> Flow[list[dict[str, Any]]]:
+        """The live sessions of this identity, the oldest first; all of them with MASTER."""
+        return self.rows("/api/auth/sessions/", "sessions")
+
+    def instances(self) -> Flow[list[dict[str, Any]]]:
+        """The instances of the engine, and of the others of its fleet, in the order of their requests."""
+        found = yield from self.rows(INSTANCES, "instances")
+        return sorted(found, key=lambda row: row.get("requested_at", 0))
+
     def pair(self, code: str) -> Flow[Reply]:
         """The open stream of a claimed code (section 4.4). A claim is never sent twice once it may have arrived."""
         ask = Ask("POST", "/api/auth/pair/request/", body={"code": code}, headers={"Accept": "application/x-ndjson"})

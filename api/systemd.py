@@ -18,7 +18,7 @@ class Notifier:
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
-        mine = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        mine = (environ.get("WATCHDOG_PID") or str(os.getpid())) == str(os.getpid())
         usec = environ.get("WATCHDOG_USEC", "")
         self.watchdog = int(usec) / 1e6 if mine and usec.isdigit() else 0.0
         """Seconds without a sign of life after which systemd ends the engine; 0 for never."""

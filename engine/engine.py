@@ -203,6 +203,7 @@ class Engine:
         deadlines = [actor.deadline for actor in self.runtime.actors("session") if actor.deadline]
         return {
             "identity": self.identity,
+            "issuer": self.identity,
             "key": self.own_key.identity,
             "started_at": self.started_at,
             "sessions": len(deadlines),

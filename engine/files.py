@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import shlex
 import stat
@@ -19,6 +20,7 @@ from engine.errors import FileRefused
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 _OTHERS = 0o077
 _LEFTOVER = ".new"
+_RANDOM_BYTES = 8
 
 ELSEWHERE = (
     "set HATCHWAY_HOME, or the setting that names this folder, to a folder on a file system that has them, such as a"
@@ -154,7 +156,7 @@ def write_private(path: Path, data: bytes, *, overwrite: bool = True) -> None:
 
 
 def _put(path: Path, data: bytes, overwrite: bool) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_LEFTOVER}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(_RANDOM_BYTES)}{_LEFTOVER}")
     try:
         _write_new(temporary, data)
         if overwrite:
@@ -245,8 +247,10 @@ def _sync_folder(path: Path) -> None:
 
 def clear_leftovers(path: Path) -> None:
     """Removes what writers of `path` left when they were killed. Call it under the lock that all of them take."""
-    for leftover in path.parent.glob(f".{path.name}.*{_LEFTOVER}"):
-        leftover.unlink(missing_ok=True)
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}{re.escape(_LEFTOVER)}")
+    for name in os.listdir(path.parent):
+        if ours.fullmatch(name):
+            path.with_name(name).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from engine.errors import InstanceExists, InstanceNotFound, TooManyInstances
-from engine.platform import output
+from engine.platform import tails
 from engine.platform.confinement import confine
 from engine.platform.lives import InstanceFacts, Lives, Waiter, start_window
 from engine.platform.protocol import Platform, Stream
@@ -20,6 +20,7 @@ from engine.records import Origin
 from engine.runtime import Actor, Runtime
 from engine.settings import Settings
 from engine.store.protocol import Change, Store, VersionMoved
+from engine.words import counted
 from statecharts import instance
 from statecharts.interpreter import EventRefused
 
@@ -73,7 +74,7 @@ class Instances:
         self.elsewhere: Elsewhere | None = None
         self._host = socket.gethostname()
         self._lives = Lives(runtime, platform)
-        self.run = self._lives.run
+        self.tails = tails.Tails()
         runtime.register(
             instance.CHART,
             facts=InstanceFacts,
@@ -82,6 +83,13 @@ class Instances:
             rules={"start_window": start_window},
             keep=True,
         )
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take up what an engine before this one began, and go on for ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.tails.run)
+            await nursery.start(self._lives.run)
+            task_status.started()
 
     async def start(self, fields: InstanceFields, origin: Origin) -> Actor:
         """The instance, running, or queued where that takes long.
@@ -117,12 +125,14 @@ class Instances:
         most = self._settings().max_instances
         if len(live) >= most:
             raise TooManyInstances(
-                f"{most} instances are live, the most that `max_instances` allows this engine", retry_after=FULL_RETRY
+                f"{counted(most, 'instance', 'are')} live, the most that `max_instances` allows this engine",
+                retry_after=FULL_RETRY,
             )
         most = self._may_hold(owner)
         if list(live.values()).count(owner) >= most:
             raise TooManyInstances(
-                f"{most} of your instances are live, the most that `limits.instances_per_identity` allows one identity",
+                f"{counted(most, 'instance', 'are')} yours and live, the most that `limits.instances_per_identity` allows"
+                " one identity",
                 retry_after=FULL_RETRY,
             )
 
@@ -235,7 +245,7 @@ class Instances:
             return await self.elsewhere.read(found, stream, goes_on)
         actor = self.show(name)
         path, begin = self.log(actor, stream)
-        return output.pieces(path, begin, lambda: is_live(actor), goes_on)
+        return tails.pieces(tails.Log(path, begin), lambda: is_live(actor), goes_on, self.tails)
 
     # Ended ones: kept for their exit code and log, until their name is wanted or their time is over
 

@@ -15,6 +15,7 @@ PIECE = 65_536
 """Bytes read at once."""
 
 _SEQ = re.compile(rb'"seq":(\d+)')
+_FULL = re.compile(r"events-([0-9]{16,18})\.jsonl")
 
 
 class Line(NamedTuple):
@@ -30,9 +31,18 @@ def segment_name(first_seq: int) -> str:
 
 
 def segments(folder: Path) -> list[Path]:
-    """Every file of the journal, oldest first, the written one last."""
+    """Every file of the journal, oldest first, the written one last.
+
+    Only names that `segment_name` makes, of regular files: what else lies here is its owner's, and isn't touched.
+    """
     current = folder / CURRENT
-    return [*sorted(folder.glob("events-*.jsonl")), *([current] if current.exists() else [])]
+    full = sorted(path for path in folder.glob("events-*.jsonl") if _is_full(path))
+    return [*full, *([current] if current.exists() else [])]
+
+
+def _is_full(path: Path) -> bool:
+    named = _FULL.fullmatch(path.name)
+    return named is not None and segment_name(int(named[1])) == path.name and path.is_file() and not path.is_symlink()
 
 
 def parse(data: bytes) -> Line | None:
@@ -102,7 +112,7 @@ def read_after(folder: Path, seq: int) -> Iterator[list[Line]]:
 
 def _from(paths: list[Path], seq: int) -> list[Path]:
     """The files from the one on that may hold the record after `seq`."""
-    while len(paths) > 1 and paths[1].name != CURRENT and int(paths[1].stem.partition("-")[2]) <= seq + 1:
+    while len(paths) > 1 and (named := _FULL.fullmatch(paths[1].name)) and int(named[1]) <= seq + 1:
         paths = paths[1:]
     return paths
 

@@ -12,6 +12,7 @@ from engine.errors import NotFound, SignatureRefused, TokenRefused, TooManyReque
 from engine.holders import Holder, Method, SessionFacts, SignedIn
 from engine.records import NOBODY, Origin
 from engine.runtime import Actor, Data, Runtime
+from engine.session_limit import SessionLimit, is_live
 from engine.settings import Settings
 from engine.store.protocol import AlreadyUsed, Once, Store
 from engine.trust import permissions
@@ -23,6 +24,9 @@ from engine.trust.signers import Search, Signed, is_quick, signer_of, whose
 from engine.trust.tokens import Tokens
 from statecharts import session
 from statecharts.interpreter import EventRefused
+
+KEPT = 600.0
+"""Seconds that a door process may answer for a session by itself: so long the engine does not see that it is used."""
 
 UNKNOWN = -1
 """No actor's version: the store is asked for it."""
@@ -54,7 +58,9 @@ class Sessions:
             store=store,
             effects={"issue_token": self._issue_token, "end_session": _nothing, "clean_up_tokens": _nothing},
             rules={"session_lifetime": _lifetime_ends},
+            owner=_identity_of,
         )
+        self._limit = SessionLimit(runtime, settings, lambda name: self._revoke(name, NOBODY, "too_many_sessions"))
 
     # Sign-in by key
 
@@ -155,30 +161,37 @@ class Sessions:
         origin: Origin,
         once: Once | None = None,
     ) -> SignedIn:
-        """A new session of `lifetime` seconds behind a proof. Raises AlreadyUsed, StoreUnavailable."""
-        now = self._clock.wall()
-        age = self._settings().session_max_age
-        facts = SessionFacts(
-            sys.intern(identity),
-            method,
-            granted,
-            lifetime,
-            now,
-            now + (age.key if method == "key" else age.pairing),
-            sys.intern(origin.address or ""),
-        )
-        # The time comes first, so that sessions of one moment stand together in the store, and are written together.
-        name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
-        result = await self._runtime.create(
-            "session",
-            name,
-            "start",
-            facts,
-            origin=Origin(identity, origin.address, origin.request_id),
-            once=once,
-            proof=proof,
-        )
-        return _signed_in(result)
+        """A new session of `lifetime` seconds behind a proof.
+
+        Raises TooManyRequests where its identity has as many as it may, AlreadyUsed, StoreUnavailable.
+        """
+        await self._limit.enter(identity)
+        try:
+            now = self._clock.wall()
+            age = self._settings().session_max_age
+            facts = SessionFacts(
+                sys.intern(identity),
+                method,
+                granted,
+                lifetime,
+                now,
+                now + (age.key if method == "key" else age.pairing),
+                sys.intern(origin.address or ""),
+            )
+            # The time comes first: sessions of one moment stand together in the store, and are written together.
+            name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
+            result = await self._runtime.create(
+                "session",
+                name,
+                "start",
+                facts,
+                origin=Origin(identity, origin.address, origin.request_id),
+                once=once,
+                proof=proof,
+            )
+            return _signed_in(result)
+        finally:
+            self._limit.leave(identity)
 
     def _issue_token(self, actor: Actor, data: Data) -> SignedIn:
         facts: SessionFacts = actor.facts
@@ -198,17 +211,27 @@ class Sessions:
         if actor is None or actor.state != "active":
             raise TokenRefused("ended")
         facts: SessionFacts = actor.facts
-        if min(payload.exp, actor.deadline or 0) <= self._clock.wall():
+        now = self._clock.wall()
+        if min(payload.exp, actor.deadline or 0) <= now:
             raise TokenRefused("expired")
         held = self._effective(facts)
         if held is None:
             raise TokenRefused("key_unregistered")
+        if now > actor.used:
+            actor.used = now
         return Holder(actor.id, facts.identity, facts.method, held, payload.exp)
 
     def good_until(self, holder: Holder) -> float:
         """Epoch seconds until which nothing but a step of its session, or a change of its key, makes it less."""
         actor = self._runtime.peek("session", holder.session)
         return min(holder.expires_at, (actor.deadline if actor else None) or 0)
+
+    def keep(self, holder: Holder) -> float:
+        """Epoch seconds until which a door process may answer for the session by itself, which until then is in use."""
+        actor, until = self._runtime.peek("session", holder.session), self._clock.wall() + KEPT
+        if actor is not None:
+            actor.used = until
+        return min(self.good_until(holder), until)
 
     def _effective(self, facts: SessionFacts) -> tuple[str, ...] | None:
         """The session's permissions cut to what its key holds now; None where its key is gone."""
@@ -266,18 +289,27 @@ class Sessions:
 
     # Listing and revoking
 
-    def visible(self, holder: Holder) -> Iterator[Actor]:
-        """The live sessions a holder may see: its identity's own, all with MASTER."""
-        everything = permissions.allows(holder.permissions, permissions.MASTER)
-        now = self._clock.wall()
-        for actor in list(self._runtime.actors("session")):
-            mine = actor.facts.identity == holder.identity
-            if (mine or everything) and actor.state == "active" and (actor.deadline or 0) > now:
+    def visible(self, holder: Holder, after: str = "") -> Iterator[Actor]:
+        """The live sessions a holder may see, its identity's own, all with MASTER: those whose names come after that
+        one, in the order of their names, which is that of their starts. To be read at once."""
+        owner, now = self._sees(holder), self._clock.wall()
+        for actor in self._runtime.actors_after("session", after, owner):
+            if is_live(actor, now):
                 yield actor
+
+    @staticmethod
+    def _sees(holder: Holder) -> str | None:
+        """Whose sessions a holder may see; None for everybody's."""
+        return None if permissions.allows(holder.permissions, permissions.MASTER) else holder.identity
 
     async def revoke(self, holder: Holder, name: str, origin: Origin) -> None:
         """End another session. Raises NotFound; PermissionDenied for a stranger's without MASTER is NotFound too."""
-        if all(actor.id != name for actor in self.visible(holder)):
+        actor = self._runtime.peek("session", name)
+        if (
+            actor is None
+            or self._sees(holder) not in (None, actor.facts.identity)
+            or not is_live(actor, self._clock.wall())
+        ):
             raise NotFound("no such session")
         await self._revoke(name, origin, "revoked")
 
@@ -305,6 +337,10 @@ class Sessions:
 
 def _lifetime_ends(facts: SessionFacts, now: float) -> float:
     return float(min(int(now) + facts.lifetime, int(facts.latest)))
+
+
+def _identity_of(facts: SessionFacts) -> str:
+    return facts.identity
 
 
 def _signed_in(result: object) -> SignedIn:

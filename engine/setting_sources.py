@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from engine.settings import RESTART, TABLE, Settings, setting, show, value_of
 
 NOT_SETTINGS = frozenset({"HATCHWAY_HOME", "HATCHWAY_VECTORS", "HATCHWAY_EFFORT", "HATCHWAY_REDIS_SERVER"})
 """Variables that begin like a setting and are none: the engine's folder, and three that only the tests read."""
+
+_LINK = re.compile(r"(tcp|udp|sctp)://")
+"""How the address begins that Kubernetes and Docker give in `NAME_PORT`."""
 
 
 def read_value(name: str, raw: object, source: str) -> Any:
@@ -34,7 +38,22 @@ def flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def read_config(home: Path) -> dict[str, Any]:
+Refused = Callable[[SettingRefused], None]
+"""Told of each setting that is refused, where one refusal shall not hide the rest."""
+
+
+def _raise(refusal: SettingRefused) -> None:
+    raise refusal
+
+
+def _read_into(values: dict[str, Any], name: str, raw: object, source: str, refused: Refused) -> None:
+    try:
+        values[name] = read_value(name, raw, source)
+    except SettingRefused as refusal:
+        refused(refusal)
+
+
+def read_config(home: Path, refused: Refused = _raise) -> dict[str, Any]:
     """What stands in config.toml, by dotted name and checked. Nothing if there is no such file."""
     path = home / "config.toml"
     try:
@@ -43,22 +62,42 @@ def read_config(home: Path) -> dict[str, Any]:
         return {}
     except (ValueError, RecursionError) as fault:  # tomllib's own fault, bad UTF-8, a number or a nesting without end
         raise SettingRefused(f"{path} is not TOML: {fault}") from None
-    return {name: read_value(name, raw, str(path)) for name, raw in flatten(document).items()}
-
-
-def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What the variables `HATCHWAY_...` set, by dotted name and checked."""
-    names = {row.variable: row.name for row in TABLE.values()}
     values: dict[str, Any] = {}
-    for variable, text in environ.items():
-        if variable.startswith("HATCHWAY_") and variable not in NOT_SETTINGS:
-            if variable not in names:
-                near = difflib.get_close_matches(variable, names, n=1, cutoff=0.0)
-                raise SettingRefused(
-                    f"unknown setting {variable} in the environment; the nearest known one is {near[0]}"
-                )
-            values[names[variable]] = read_value(names[variable], text, f"environment {variable}")
+    for name, raw in flatten(document).items():
+        _read_into(values, name, raw, str(path), refused)
     return values
+
+
+def read_environment(environ: Mapping[str, str], refused: Refused = _raise) -> dict[str, Any]:
+    """What the variables `HATCHWAY_...` set, by dotted name and checked. An empty one sets nothing, and one that is no
+    setting of ours is passed over: `foreign_variables` tells of those."""
+    values: dict[str, Any] = {}
+    for name, row in TABLE.items():
+        text = environ.get(row.variable, "")
+        if text.strip() and not _LINK.match(text):
+            _read_into(values, name, text, f"environment {row.variable}", refused)
+    return values
+
+
+def foreign_variables(environ: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each `HATCHWAY_...` variable near a setting's that is none, and one for all others' together.
+
+    Kubernetes and Docker make such variables for each service and container of that name, `HATCHWAY_PORT` among them.
+    """
+    names = {row.variable: row.name for row in TABLE.values()}
+    strangers = []
+    for variable, text in sorted(environ.items()):
+        if not variable.startswith("HATCHWAY_") or variable in NOT_SETTINGS or not text.strip():
+            continue
+        near = difflib.get_close_matches(variable.removeprefix("HATCHWAY_"), [n[9:] for n in names], n=1, cutoff=0.7)
+        if variable in names:
+            strangers += [ascii(variable)[1:-1]] if _LINK.match(text) else []
+        elif near:
+            yield f"no setting is named {ascii(variable)[1:-1]}; the nearest known one is HATCHWAY_{near[0]}"
+        else:
+            strangers.append(ascii(variable)[1:-1])
+    if strangers:
+        yield f"these variables are no settings of Hatchway's and are passed over: {', '.join(strangers)}"
 
 
 def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:

@@ -72,6 +72,9 @@ class Limits(msgspec.Struct, frozen=True):
         50
     )
     failed_verifies: Annotated[int, _r(kinds.integer(1, 100_000), "failed verifies a minute from one address")] = 60
+    sessions_per_identity: Annotated[
+        int, _r(kinds.integer(1, 1_000_000), "live sessions of one identity; one unused for an hour makes room")
+    ] = 100
     header_bytes: Annotated[int, _r(kinds.integer(KIB, KIB * KIB), "size of a request's headers")] = 16 * KIB
     header_seconds: Annotated[int, _r(kinds.integer(1, 3600), "time for the headers from their first byte")] = 10
     body_bytes: Annotated[int, _r(kinds.integer(KIB, 64 * KIB * KIB), "size of a body")] = 64 * KIB

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from engine.errors import FileRefused, ImageNotFound, InstanceExists, Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.platform import output, processes, watcher
+from engine.platform import processes, tails, watcher
 from engine.platform.apptainer import Apptainer
 from engine.platform.calls import PATH
 from engine.platform.host import Host, this_host
@@ -135,7 +135,8 @@ async def test_a_log_is_bounded(place: Place) -> None:
     with trio.fail_after(60):
         assert await place.platform.wait_ended(request, started) == 0
     path, begin = place.platform.log(started, "out")
-    text = b"".join([piece async for piece in output.pieces(path, begin, lambda: False, None)])
+    whole = tails.pieces(tails.Log(path, begin), lambda: False, None, tails.Tails())
+    text = b"".join([piece async for piece in whole])
     assert text.startswith(b"first\n")
     assert text.endswith(b"\nlast\n")
     assert b" bytes are left out here" in text

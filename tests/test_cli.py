@@ -222,6 +222,35 @@ def test_config_refuses_in_words() -> None:
     assert "is not set" in run("config", "get", "url", code=1).stderr
 
 
+def test_variables_of_others_stop_no_command(home: Path) -> None:
+    """Service links, empty values and unknown variables: each command goes on, and says so once on standard error."""
+    links = {"HATCHWAY_SERVICE_HOST": "10.0.0.7", "HATCHWAY_PORT": "tcp://10.0.0.7:7420", "HATCHWAY_TLS": ""}
+    for arguments in (("config", "list"), ("config", "get", "port"), ("license", "info"), ("key", "list")):
+        done = run(*arguments, env={**links, "HATCHWAY_PROT": "1"})
+        assert done.stderr.count("HATCHWAY_SERVICE_HOST") == 1
+        assert done.stderr.count("the nearest known one is HATCHWAY_PORT") == 1
+        assert "10.0.0.7" not in done.output
+    assert run("config", "get", "port", env=links).stdout == "7420\n"
+    assert run("config", "list", env={"HATCHWAY_TLS": ""}).stderr == ""
+
+
+def test_the_list_of_settings_shows_what_is_wrong(home: Path) -> None:
+    """What other commands refuse for, `config list` tells beside all the rest, and exits with 1."""
+    home.mkdir(0o700, exist_ok=True)
+    config = home / "config.toml"
+    config.write_text("prot = 1\nport = 7001\nmax_instances = -1\n")
+    config.chmod(0o600)
+    done = run("config", "list", "--json", code=1, env={"HATCHWAY_HOST": "two words"})
+    assert {row["name"]: row["value"] for row in json.loads(done.stdout)}["port"] == "7001"
+    for words in (
+        "'prot'; the nearest known one is 'port'",
+        "max_instances: a whole",
+        "environment HATCHWAY_HOST: host",
+    ):
+        assert words in done.stderr
+    assert "hatchway config list" in run("config", "get", "port", code=1).stderr
+
+
 def test_the_stored_token_is_never_shown(home: Path) -> None:
     """`config` shows that a token is set; `unset` takes its file away."""
     store_token(home, StoredToken("http://127.0.0.1:1", "aa.bb.secret", 1, 1.0, 1))

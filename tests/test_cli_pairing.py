@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from engine.errors import PairingCodeRefused, PairingExpired, Refusal
 from engine.files import make_private_dir, write_private
 from engine.holders import SignedIn
 from engine.pairings import Claim, Claimant
-from engine.records import NOBODY, Origin
+from engine.records import Origin
 from engine.settings import SessionMaxAge, Settings
 from tests.fakes import ROOT, key, vectors
 from tests.terminal import CALL, Screen, terminal
@@ -51,10 +50,13 @@ class Host:
         self.answered = trio.Event()
         self.claimed: Claim | None = None
 
-    async def claim(self, screen: Screen, agent: bytes = AGENT, forwarded: str | None = None) -> Claim:
-        """A console claims the code on the screen, and waits for the operator."""
+    async def claim(
+        self, screen: Screen, agent: bytes = AGENT, forwarded: str | None = None, shown: Path | None = None
+    ) -> Claim:
+        """A console claims the code on the screen, or in the file `shown`, and waits for the operator."""
         await screen.wait_for("Waiting for a console")
-        code = screen.text.split("Pairing code  ")[1].split("\n")[0]
+        text = shown.read_text() if shown else screen.text
+        code = text.split("Pairing code  ")[1].split("\n")[0]
         claimant = Claimant("127.0.0.1", forwarded, agent, local=True)
         self.claimed = await self.engine.pairings.claim(code, claimant, Origin(None, "127.0.0.1"))
         self._nursery.start_soon(self._wait)
@@ -276,6 +278,8 @@ async def test_wrong_codes_are_told(home: Path) -> None:
     async with host(home) as at, terminal("engine", "pair", home=home) as screen:
         await screen.wait_for("Waiting for a console")
         for number in range(50):
+            if number == 1:
+                await screen.wait_for("1 wrong code has been tried")
             with pytest.raises(PairingCodeRefused):
                 await at.engine.pairings.claim(
                     f"0000{number:04d}",
@@ -286,31 +290,50 @@ async def test_wrong_codes_are_told(home: Path) -> None:
         assert "50 wrong codes have been tried" in screen.text
 
 
-async def test_without_a_terminal_it_rejects(home: Path) -> None:
-    """A `y` from a pipe is nobody's answer: the claim is refused and the command exits with 1."""
+@pytest.mark.parametrize("options", [(), ("--json",)])
+async def test_without_a_terminal_there_is_no_code(home: Path, options: tuple[str, ...]) -> None:
+    """Where nobody could approve, no code is issued and none is shown: it is refused before, and says what to do."""
     async with host(home) as at:
-        process = await trio.lowlevel.open_process(
-            [*CALL, "engine", "pair", "--json"],
-            cwd=ROOT,
-            env={**os.environ, "HATCHWAY_HOME": str(home)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        await process.stdin.send_all(b"y\n" * 10)
-        issued = json.loads(await process.stdout.receive_some())
-        await at.engine.pairings.claim(issued["code"], Claimant("127.0.0.1", None, AGENT), NOBODY)
-        with trio.fail_after(20):
-            said = b"".join([part async for part in process.stderr])
-            told = b"".join([part async for part in process.stdout])
-            assert await process.wait() == 1
-        await process.stdin.aclose()
-        assert b"there is no terminal to answer at" in said
-        assert [json.loads(line)["event"] for line in told.splitlines()] == ["claimed", "rejected"]
-        assert signed_in(at.engine) == 0
+        with trio.fail_after(60):
+            done = await trio.run_process(
+                [*CALL, "engine", "pair", *options],
+                cwd=ROOT,
+                env={**os.environ, "HATCHWAY_HOME": str(home)},
+                stdin=b"y\n" * 10,
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                start_new_session=True,  # and so without the terminal that the tests may be run from
+            )
+        assert done.returncode == 1
+        assert done.stdout == b""
+        assert b"there is no terminal to approve a code at\n" in done.stderr
+        assert b"ssh -t" in done.stderr
+        assert not list(at.engine.runtime.actors("pairing"))
+        assert b'"chart":"pairing"' not in (home / "log/events.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "redirected",
+    [
+        'yes | "$@"',
+        '"$@" </dev/null 2>/dev/null',
+        '"$@" </dev/null >"$HATCHWAY_HOME/out" 2>&1',
+        'exec setsid --wait "$@" </dev/null',  # no controlling terminal: standard output is it
+        'exec setsid --wait "$@" 2>/dev/null',
+    ],
+)
+async def test_the_terminal_that_is_open_is_asked(home: Path, redirected: str) -> None:
+    """Whatever input and output are, the terminal is asked and answers, and a `y` from a pipe is no answer."""
+    program = ["/bin/sh", "-c", redirected, "sh", *CALL]
+    async with host(home) as at, terminal("engine", "pair", home=home, program=program) as screen:
+        await at.claim(screen, shown=home / "out" if "/out" in redirected else None)
+        await screen.wait_for(PROMPT)
+        await trio.sleep(0.2)
+        assert at.answer is None
+        screen.type(b"y\n")
+        assert isinstance(await at.outcome(), SignedIn)
+        await screen.wait_end()
 
 
 async def test_a_long_folder_is_reached(tmp_path: Path) -> None:

@@ -276,10 +276,17 @@ def test_a_missing_file_is_missing(folder: Path) -> None:
 
 def test_leftovers_of_killed_writers_are_cleared(folder: Path) -> None:
     """Only what writers of that very file left is removed."""
-    for name in (".file.0123456789abcdef.new", ".other.0123456789abcdef.new", "file", ".file.new.txt"):
+    others = [
+        ".file.mine.new",
+        ".file.new.txt",
+        ".file.old.0123456789abcdef.new",
+        ".other.0123456789abcdef.new",
+        "file",
+    ]
+    for name in (".file.0123456789abcdef.new", *others):
         (folder / name).touch(0o600)
     files.clear_leftovers(folder / "file")
-    assert sorted(os.listdir(folder)) == [".file.new.txt", ".other.0123456789abcdef.new", "file"]
+    assert sorted(os.listdir(folder)) == others
 
 
 def test_a_secret_of_another_user_may_be_open_to_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.platform import output, watcher
+from engine.platform import output, tails, watcher
 from engine.platform.watcher import Log
 
 MOST = 4000
@@ -32,7 +32,7 @@ def numbers(count: int) -> bytes:
 
 
 async def whole(path: Path, begin: int = 0) -> bytes:
-    return b"".join([piece async for piece in output.pieces(path, begin, lambda: False, None)])
+    return b"".join([piece async for piece in tails.pieces(tails.Log(path, begin), lambda: False, None, tails.Tails())])
 
 
 @pytest.mark.parametrize("size", [1, 7, 999, 1000, 1001, 2000, 5000, 50_000])
@@ -81,20 +81,23 @@ async def test_a_log_that_is_followed_while_it_is_cut(tmp_path: Path, autojump_c
     """Whoever keeps up misses nothing and reads nothing twice; whoever does not is told how much was missed."""
     path, text, done = tmp_path / "log", numbers(3000), list[bool]()
     log = Log(str(path), 0, MOST)
-    seen = {"quick": b"", "slow": b""}
+    seen, followed = {"quick": b"", "slow": b""}, tails.Tails()
 
     async def follow(name: str, pause: float) -> None:
-        async for piece in output.pieces(path, 0, lambda: not done, lambda: True):
+        async for piece in tails.pieces(tails.Log(path, 0), lambda: not done, lambda: True, followed):
             seen[name] += piece
             await trio.sleep(pause)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(follow, "quick", 0)
-        nursery.start_soon(follow, "slow", 40)
-        for at in range(0, len(text), 500):
-            log.write(text[at : at + 500])
-            await trio.sleep(1)
-        done.append(True)
+        nursery.start_soon(followed.run)
+        async with trio.open_nursery() as followers:
+            followers.start_soon(follow, "quick", 0)
+            followers.start_soon(follow, "slow", 40)
+            for at in range(0, len(text), 500):
+                log.write(text[at : at + 500])
+                await trio.sleep(1)
+            done.append(True)
+        nursery.cancel_scope.cancel()
     assert seen["quick"] == text
     parts = CUT.split(seen["slow"])
     assert len(parts) > 1

@@ -252,6 +252,45 @@ async def test_refusals_without_end_have_few_records(folder: Path) -> None:
     assert host.journal.last_seq - before in (10, 11)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "events-backup.jsonl",
+        "events-.jsonl",
+        "events-2026-11-28.jsonl",
+        "events-1.jsonl",
+        "events-00000000000000001.jsonl",
+        f"events-{chr(0x0661) * 16}.jsonl",
+        "events-0000000000000001.jsonl.jsonl",
+        "events-0000000000000007.jsonl/",
+        "events-0000000000000007.jsonl@",
+    ],
+)
+async def test_a_foreign_file_is_its_owners(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an operator lays into the folder under a name like ours (also as a folder, or as a link) is neither read nor
+    removed, however old it is, and the records before and after it are read as without it."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
+    host = Host(folder)
+    host.tell(20)
+    kept = folder / name.rstrip("/@")
+    target = folder.parent / "elsewhere"
+    target.write_text('{"seq":5}\n')
+    if name.endswith("/"):
+        kept.mkdir()
+    elif name.endswith("@"):
+        kept.symlink_to(target)
+    else:
+        kept.write_text('{"seq":5}\nnot ours\n')
+    os.utime(kept, (1, 1), follow_symlinks=False)
+    for path in segments(folder)[:-1]:
+        os.utime(path, (host.clock.wall(), host.clock.wall()))
+    host = host.again()
+    host.tell(20)
+    assert kept.is_symlink() or kept.exists()
+    for after in (0, 4, 19, 39):
+        assert seqs(folder, after) == list(range(after + 1, 41))
+
+
 async def test_reopening_follows_a_moved_file(folder: Path) -> None:
     """Somebody else's rotation: the moved file is let go at SIGHUP, a new one of the same name takes over."""
     host = Host(folder)

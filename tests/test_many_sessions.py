@@ -14,7 +14,7 @@ import trio
 
 from engine.engine import Engine, open_engine
 from engine.records import NOBODY
-from engine.settings import Settings
+from engine.settings import Limits, Settings
 from engine.trust.permissions import FIVE
 from tests.fakes import effort, key
 from tests.live import MovedClock
@@ -24,6 +24,7 @@ from tests.promises import Share
 MIB = 1024 * 1024
 SESSIONS = 100_000 if effort() >= 10 else 20_000
 AT_ONCE = 256
+MANY = Settings(limits=Limits(sessions_per_identity=1_000_000))
 
 pytestmark = pytest.mark.bench
 
@@ -59,7 +60,7 @@ async def test_many_live_sessions(home: Path) -> None:
     """
     prepare(home)
     clock = MovedClock()
-    async with open_engine(home, Settings, clock) as engine:
+    async with open_engine(home, lambda: MANY, clock) as engine:
         idle = resident()
         await start_many(engine)
         weight = resident() - idle

@@ -79,7 +79,7 @@ def test_a_terminal_that_lacks_the_blocks_of_a_qr_code() -> None:
     """It is told so, and the address is printed all the same."""
     for encoding, drawn in (("latin-1", False), ("ascii", False), ("utf-8", True)):
         screen = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-        terminal = Terminal(None, screen, True, False)
+        terminal = Terminal(-1, screen, True, False)
         terminal._draw("http://127.0.0.1:7420/#pair=ABCDEFGH")
         screen.flush()
         shown = screen.buffer.getvalue().decode(encoding)

@@ -19,6 +19,7 @@ from engine.trust.key_edits import Edit
 from engine.trust.keys import generate_token_key, read_private_key, read_token_key, token_key_pem
 from engine.trust.permissions import FIVE, MASTER
 from engine.trust.rotation import next_token_key, rotate_engine_key, rotate_token_key
+from engine.words import counted
 from statecharts.session import LONGEST_LIFETIME
 from tests.fakes import Hands, key
 from tests.registers import pool
@@ -147,7 +148,7 @@ def test_a_rotation_too_soon_says_how_long_to_wait(left: float, minutes: int) ->
     """In minutes, never fewer than there are."""
     now = ROTATED + LONGEST_LIFETIME - left
     current = token_key_pem(generate_token_key())
-    with pytest.raises(KeyRefused, match=f"for at most {minutes} minutes") as refused:
+    with pytest.raises(KeyRefused, match=f"for at most {counted(minutes, 'minute')};") as refused:
         next_token_key(current, ROTATED, now)
     assert refused.value.cause == "rotating"
     for settled in (next_token_key(current, ROTATED, now, force=True), next_token_key(current, ROTATED, now + left)):

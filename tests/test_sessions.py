@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import jwt
 import pytest
 import trio
 
@@ -329,3 +330,15 @@ async def test_a_sign_in_that_a_door_has_checked(engine: Engine) -> None:
     assert watch_of(engine).told("session") == [("start", "active")]
     with pytest.raises(SignatureRefused):
         await engine.sessions.verify(nonce, "AAAA", "PS256", 3600, NOBODY)
+
+
+async def test_an_offline_verifier_finds_the_issuer(browser: Browser, engine: Engine) -> None:
+    """`iss` and `aud` of every token are the `issuer` that the key set, readiness and the engine's status tell."""
+    claims = jwt.decode((await sign_in(browser))["token"], options={"verify_signature": False})
+    told = {
+        (await browser.get("/.well-known/jwks.json")).json()["issuer"],
+        (await browser.get("/readyz")).json()["issuer"],
+        engine.status()["issuer"],
+    }
+    assert told == {claims["iss"]} == {claims["aud"]}
+    assert claims["iss"].startswith("urn:uuid:")

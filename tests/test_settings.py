@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.config_file import set_value, unset_value
 from engine.errors import FileRefused, SettingRefused
-from engine.setting_sources import load_settings, read_value, reload
+from engine.setting_sources import foreign_variables, load_settings, read_value, reload
 from engine.settings import TABLE, Settings, check_listening, home_folder, setting, show, value_of
 
 COMMENTED = """# the host behind the lift
@@ -85,10 +85,60 @@ def test_an_unknown_setting_names_the_nearest(home: Path, text: str, nearest: st
         load_settings(home, {}, {})
 
 
+OTHERS = {
+    "HATCHWAY_SERVICE_HOST": "10.0.0.7",
+    "HATCHWAY_SERVICE_PORT": "7420",
+    "HATCHWAY_SERVICE_PORT_HTTP": "7420",
+    "HATCHWAY_PORT": "tcp://10.0.0.7:7420",
+    "HATCHWAY_PORT_7420_TCP": "tcp://10.0.0.7:7420",
+    "HATCHWAY_PORT_7420_TCP_PROTO": "tcp",
+    "HATCHWAY_PORT_7420_TCP_PORT": "7420",
+    "HATCHWAY_PORT_7420_TCP_ADDR": "10.0.0.7",
+    "HATCHWAY_NAME": "/console/hatchway",
+    "HATCHWAY_ENV_PATH": "/bin",
+    "HATCHWAY_ROOT": "/opt/hatchway/1.4",
+    "HATCHWAY_VERSION": "1.4",
+    "HATCHWAY_\udcff\x1b[2J": "x",
+}
+"""What Kubernetes, Docker and module files set for something that is called hatchway; and a name of no text."""
+
+
+def test_variables_of_others_set_nothing(home: Path) -> None:
+    """What can't be a setting is passed over and told in one sentence, without its value or what a terminal acts on."""
+    write_config(home, "port = 7000\n")
+    assert load_settings(home, OTHERS, {}) == load_settings(home, {}, {})
+    (told,) = foreign_variables(OTHERS)
+    for name in OTHERS:
+        assert ascii(name)[1:-1] in told
+    assert told.isascii()
+    assert told.isprintable()
+    assert "10.0.0.7" not in told
+
+
+def test_an_empty_variable_sets_nothing(home: Path) -> None:
+    """Empty is none, for each setting; for a list in config.toml too, which it does not empty."""
+    write_config(home, 'port = 7000\naddresses = ["engine.example:1"]\n')
+    for text in ("", "  "):
+        environ = dict.fromkeys([*(row.variable for row in TABLE.values()), "HATCHWAY_PROT"], text)
+        assert load_settings(home, environ, {}) == load_settings(home, {}, {})
+        assert not list(foreign_variables(environ))
+
+
 def test_an_unknown_variable_names_the_nearest(home: Path) -> None:
-    """The environment is held to the same."""
-    with pytest.raises(SettingRefused, match=r"HATCHWAY_PROT.*nearest known one is HATCHWAY_PORT"):
-        load_settings(home, {"HATCHWAY_PROT": "1"}, {})
+    """A name near a setting's is a typing error: it is told with the nearest known one, and stops nothing."""
+    environ = {"HATCHWAY_PROT": "1", "HATCHWAY_LIMIT_WRONG_CODES": "9", "HATCHWAY_PORT": "7001", "HATCHWAY_HOME": "/x"}
+    assert load_settings(home, environ, {}).port == 7001
+    assert list(foreign_variables(environ)) == [
+        "no setting is named HATCHWAY_LIMIT_WRONG_CODES; the nearest known one is HATCHWAY_LIMITS_WRONG_CODES",
+        "no setting is named HATCHWAY_PROT; the nearest known one is HATCHWAY_PORT",
+    ]
+
+
+def test_a_setting_of_ours_with_a_wrong_value_is_refused(home: Path) -> None:
+    """Under a setting's own name only what others write there is passed over: a slip must not mean the default."""
+    for name, text in (("HATCHWAY_PORT", "74200"), ("HATCHWAY_STORE", "rediss:/typo"), ("HATCHWAY_URL", "ftp://x")):
+        with pytest.raises(SettingRefused, match=f"environment {name}"):
+            load_settings(home, {name: text}, {})
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from api.cli.groups import json_option
+
+if TYPE_CHECKING:
+    from engine.errors import Refusal
 
 TOKEN = "connection-token"  # noqa: S105 - the setting's name
 
@@ -122,10 +126,12 @@ def unset(name: str) -> None:
 def list_(as_json: bool) -> None:
     """Show every setting, and where its value comes from."""
     from api.cli.printing import print_json, print_table
+    from api.wire import printable
     from engine.settings import TABLE, home_folder, show
 
     home = home_folder()
-    values, sources = _values(home)
+    refused: list[Refusal] = []
+    values, sources = _values(home, refused.append)
     shown = {name: _masked(show(name, values[name])) for name in TABLE}
     rows = [(name, shown[name], sources[name], row.effect) for name, row in TABLE.items()]
     rows.append((TOKEN, "set" if _token_is_set(home) else "", "file" if _token_is_set(home) else "default", "at once"))
@@ -133,6 +139,10 @@ def list_(as_json: bool) -> None:
         print_json([dict(zip(("name", "value", "source", "effect"), row, strict=True)) for row in rows])
     else:
         print_table(("SETTING", "VALUE", "FROM", "TAKES EFFECT"), rows, "")
+    for refusal in refused:
+        click.secho(printable(refusal.detail), fg="red", err=True)
+    if refused:
+        raise SystemExit(1)
 
 
 def _masked(text: str) -> str:
@@ -140,17 +150,19 @@ def _masked(text: str) -> str:
     return re.sub(r"(?<=://)[^/@]*@", "***@", text)
 
 
-def _values(home: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Every setting's value, and where it comes from."""
-    from engine.setting_sources import load_settings, read_config, read_environment
-    from engine.settings import TABLE, value_of
+def _values(home: Path, refused: Callable[[Refusal], None]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every setting's value, and where it comes from; what is refused has its default."""
+    from engine.setting_sources import read_config, read_environment
+    from engine.settings import TABLE
 
-    sources = dict.fromkeys(TABLE, "default")
-    sources |= dict.fromkeys(read_config(home), "config.toml") | dict.fromkeys(
-        read_environment(os.environ), "environment"
-    )
-    settings = load_settings(home, os.environ, {})
-    return {name: value_of(settings, name) for name in TABLE}, sources
+    values, sources = {name: row.default for name, row in TABLE.items()}, dict.fromkeys(TABLE, "default")
+    for source, given in (
+        ("config.toml", read_config(home, refused)),
+        ("environment", read_environment(os.environ, refused)),
+    ):
+        values |= given
+        sources |= dict.fromkeys(given, source)
+    return values, sources
 
 
 def _value(home: Path, name: str) -> Any:

@@ -46,6 +46,7 @@ class RootGroup(LazyGroup):
         if os.environ.get("NO_COLOR"):
             context.color = False
         try:
+            _warn_of_foreign_variables()
             return super().invoke(context)
         except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
             raise  # whoever read the output, such as `head`, has enough: click ends without a word
@@ -56,6 +57,20 @@ class RootGroup(LazyGroup):
             if told is None:
                 raise
             raise Failed(*told) from None
+
+
+def _warn_of_foreign_variables() -> None:
+    """Say which variables look like settings and are none. They are others', perhaps, and end no command."""
+    if not any(name.startswith("HATCHWAY_") and name != "HATCHWAY_HOME" for name in os.environ):
+        return
+    from api.lean import UNUSED
+    from engine.imports import without
+
+    with without(*UNUSED):  # an engine that is started here loads no more for it
+        from engine.setting_sources import foreign_variables
+
+    for sentence in foreign_variables(os.environ):
+        click.echo(f"warning: {sentence}", err=True)
 
 
 def json_option(command: Any) -> Any:

@@ -7,19 +7,21 @@ import json
 import math
 import os
 import select
-import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
 import click
 
+from api.cli.failures import Failed
 from api.cli.groups import json_option
 from api.cli.operator import OperatorLine, operator_line
 from api.cli.sign_in import lifetime_option
+from api.cli.terminals import operator_terminal
+from engine.words import counted
 
 FINAL = ("approved", "rejected", "expired", "withdrawn", "left", "failed")
 
@@ -61,7 +63,7 @@ def pair(permissions: tuple[str, ...] | None, lifetime: str | None, qr: bool, as
     from engine.durations import lifetime as lifetime_of
     from engine.settings import home_folder
 
-    with operator_screen() as (answers, screen), operator_line(home_folder()) as line:
+    with operator_line(home_folder()) as line, operator_screen() as (answers, screen):
         terminal = Terminal(answers, screen, qr, as_json)
         line.send(op="pair", permissions=permissions, lifetime=lifetime_of(lifetime)[0])
         try:
@@ -74,19 +76,23 @@ def pair(permissions: tuple[str, ...] | None, lifetime: str | None, qr: bool, as
 
 
 @contextmanager
-def operator_screen() -> Iterator[tuple[int | None, TextIO]]:
-    """Where answers come from, None without a terminal, and where to ask: that very terminal, wherever output goes."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        yield None, sys.stderr
-    else:
-        with open(os.ttyname(sys.stdin.fileno()), "w") as screen:
-            yield sys.stdin.fileno(), screen
+def operator_screen() -> Iterator[tuple[int, TextIO]]:
+    """Where answers come from, and where to ask: one terminal, wherever input and output go. Raises Failed without
+    one, before there is a code that nobody could approve."""
+    with operator_terminal() as answers:
+        if answers is None:
+            raise Failed(
+                "there is no terminal to approve a code at",
+                ("run it where somebody can answer: ssh -t HOST hatchway engine pair, docker exec -it, or a terminal",),
+            )
+        with os.fdopen(os.dup(answers), "w") as screen:
+            yield answers, screen
 
 
 class Terminal:
     """The operator's terminal: what it shows, and the one answer it gives. Nothing but 0x20 to 0x7E is ever shown."""
 
-    def __init__(self, answers: int | None, screen: TextIO, qr: bool, as_json: bool) -> None:
+    def __init__(self, answers: int, screen: TextIO, qr: bool, as_json: bool) -> None:
         self._input, self._screen, self._qr, self._as_json = answers, screen, qr, as_json
         self._deadline: float | None = None
         self._asked = self._counting = False
@@ -126,7 +132,7 @@ class Terminal:
             self._show_code(event)
             self._count_down()
         elif kind == "wrong_codes":
-            self.say(_ascii(f"{event['count']} wrong codes have been tried"))
+            self.say(_ascii(f"{counted(event['count'], 'wrong code', 'have')} been tried"))
         elif kind == "claimed":
             self._deadline = None
             self._ask(event, line)
@@ -166,34 +172,33 @@ class Terminal:
         self.say(f"Claimed from  {_ascii(where + forwarded)}")
         self.say(f'User agent    "{_ascii(event["agent"])}"')
         self.say(f"Number        {_ascii(event['match'])}, which the browser must show too")
-        if self._input is None:
-            self.say("there is no terminal to answer at: rejected")
-            line.send(answer="n")
-            return
         self.say(f"Sign it in only if you are at that browser yourself. {math.ceil(event['expires_in'])} s to answer.")
-        # What was typed before the question is no answer to it.
-        termios.tcflush(self._input, termios.TCIFLUSH)
+        self._flush()  # what was typed before the question is no answer to it
         print("Approve? [y/N] ", end="", file=self._screen, flush=True)
         self._asked = True
 
     def _read_answer(self) -> bool:
         """One line of the terminal; end of file, or a line without an end, is a no."""
-        assert self._input is not None
-        typed = os.read(self._input, 4096)
+        try:
+            typed = os.read(self._input, 4096)
+        except OSError:  # hung up
+            typed = b""
         if not typed.endswith(b"\n"):
             self.say("")
         return typed.lower() in (b"y\n", b"yes\n")
 
+    def _flush(self) -> None:
+        with suppress(termios.error):  # a terminal that is gone holds nothing
+            termios.tcflush(self._input, termios.TCIFLUSH)
+
     def _end(self, message: str) -> None:
         if self._asked:
             self.say("")
-            assert self._input is not None
-            # An answer that came too late must not become the shell's next command.
-            termios.tcflush(self._input, termios.TCIFLUSH)
+            self._flush()  # an answer that came too late must not become the shell's next command
         self.say(_ascii(message))
 
     def _count_down(self) -> None:
-        if self._deadline is None or not self._screen.isatty():
+        if self._deadline is None:
             return
         left = max(0, math.ceil(self._deadline - time.monotonic()))
         print(f"\rWaiting for a console: {left} s ", end="", file=self._screen, flush=True)

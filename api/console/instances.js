@@ -5,7 +5,7 @@ import { announce, byId, confirm, el, note, reconcile, unbroken } from "./dom.js
 import { Problem } from "./http.js";
 import { toggleLog } from "./log.js";
 import { allows } from "./permissions.js";
-import { current, use } from "./session.js";
+import { current, use, useList } from "./session.js";
 import * as startForm from "./start_form.js";
 
 const PATH = "/api/platform/singularity/instance/";
@@ -56,11 +56,12 @@ async function load() {
 }
 
 async function list() {
-  const { instances, may_ask = [] } = await (await use("GET", PATH)).json();
+  const { rows: instances, first } = await useList(PATH, "instances");
   if (!current()) return;
+  instances.sort((a, b) => a.requested_at - b.requested_at);
   tell(instances);
   severalHosts = new Set(instances.map(({ host }) => host)).size > 1;
-  startForm.offer(may_ask);
+  startForm.offer(first.may_ask ?? []);
   if (!instances.some(({ identity, state }) => identity === refused.identity && !OVER.includes(state))) refused = {};
   byId("instances-empty").hidden = instances.length > 0;
   reconcile(byId("instances-list"), instances, { key: (instance) => instance.identity, make, update });

@@ -4,7 +4,7 @@ import { ChallengeRefused, signIn } from "./challenge.js";
 import { spell } from "./clock.js";
 import { byId, note } from "./dom.js";
 import { inRange, parseDuration } from "./durations.js";
-import { Problem } from "./http.js";
+import { call, Problem } from "./http.js";
 import { KeyRefused, readPrivateKey } from "./keys.js";
 import { PassphraseWanted } from "./passphrase.js";
 import { begin } from "./session.js";
@@ -110,7 +110,7 @@ function choose(key) {
 }
 
 async function forgetKey() {
-  await vault.forget();
+  await vault.forget().catch(() => {}); // where nothing is kept there is nothing to forget
   choose(null);
   byId("key-file").focus();
 }
@@ -138,8 +138,8 @@ async function submit(event) {
   setBusy(true);
   try {
     const answer = await signIn(chosen, lifetime);
-    await rememberIfAsked();
-    await begin(answer);
+    if (await rememberIfAsked()) await begin(answer);
+    else await takeBack(answer);
   } catch (error) {
     if (!(error instanceof Problem || error instanceof ChallengeRefused)) throw error;
     note(byId("key-refusal"), error.message);
@@ -148,9 +148,21 @@ async function submit(event) {
   }
 }
 
+/** Whether what was asked for was done. */
 async function rememberIfAsked() {
   const { key, identity, bits, name, remembered } = chosen;
-  if (!remembered && byId("remember").checked) await vault.remember({ key, identity, bits, name });
+  if (remembered || !byId("remember").checked) return true;
+  return vault.remember({ key, identity, bits, name }).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** The key can't be remembered: says so, and leaves no session behind. */
+async function takeBack({ token }) {
+  await call("POST", "/api/auth/logout/", { token, keepalive: true }).catch(() => {}); // its time ends it otherwise
+  byId("remember").checked = false;
+  note(byId("key-refusal"), "This browser can't remember the key, so you are not signed in. Sign in without remembering it.");
 }
 
 function setBusy(now) {

@@ -101,7 +101,7 @@ function wait({ match, expires_in }) {
   };
   tick();
   show("waiting");
-  announce(`Code accepted. Match number ${match}. The operator has ${expires_in} seconds to answer.`);
+  announce(`Code accepted. Match number ${match}. The operator has ${expires_in} ${expires_in === 1 ? "second" : "seconds"} to answer.`);
   const timer = setInterval(tick, 250);
   return () => clearInterval(timer);
 }

@@ -2,6 +2,7 @@
 
 import { known, now, pause } from "./clock.js";
 import { call, Problem, send } from "./http.js";
+import * as siteData from "./site_data.js";
 import * as tabs from "./tabs.js";
 
 const STORED = "hatchway.session";
@@ -27,7 +28,7 @@ export async function begin(answer) {
 
 /** After a refresh the token is in sessionStorage; a new tab asks the others. Resolves to whether there is one. */
 export async function restore() {
-  live = JSON.parse(sessionStorage.getItem(STORED));
+  live = JSON.parse(siteData.read(STORED));
   if (live) await check();
   else await askOthers();
   return live !== null;
@@ -57,11 +58,29 @@ export async function use(method, path, options = {}) {
   }
 }
 
+/**
+ * A whole list, page by page: the rows under `name`. Resolves to `{rows, first}`, the first page with what else it says.
+ */
+export async function useList(path, name) {
+  const first = await (await use("GET", path)).json();
+  const rows = [...first[name]];
+  for (let { next } = first; next; ) {
+    const page = await (await use("GET", `${path}?after=${encodeURIComponent(next)}`)).json();
+    rows.push(...page[name]);
+    next = page.next > next ? page.next : undefined;
+  }
+  return { rows, first };
+}
+
 /** Renews a token past half its lifetime. One tab does it for all: whoever holds the lock, while the rest go on. */
 export async function renewIfDue() {
   if (!due()) return;
   const once = (lock) => lock && due() && renew();
-  await (navigator.locks ? navigator.locks.request("hatchway-renewal", { ifAvailable: true }, once) : once(true));
+  if (!navigator.locks) return once(true);
+  await navigator.locks.request("hatchway-renewal", { ifAvailable: true }, once).catch((error) => {
+    if (error.name !== "SecurityError") throw error;
+    return once(true); // told to keep no site data, a browser gives no locks either
+  });
 }
 
 const due = () => live !== null && now() > (live.issued_at + live.expires_at) / 2;
@@ -102,7 +121,7 @@ const past = (session) => known() && now() >= session.expires_at;
 function end(why) {
   gone.add(live.session);
   live = null;
-  sessionStorage.removeItem(STORED);
+  siteData.remove(STORED);
   listeners.forEach((listener) => listener(null, why));
 }
 
@@ -112,7 +131,7 @@ function issuedAt(token) {
 
 function adopt(session, why) {
   live = session;
-  sessionStorage.setItem(STORED, JSON.stringify(live));
+  siteData.write(STORED, JSON.stringify(live));
   listeners.forEach((listener) => listener(live, why));
 }
 

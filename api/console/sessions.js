@@ -3,7 +3,7 @@
 import { poll, when } from "./clock.js";
 import { byId, confirm, el, note, reconcile, unbroken } from "./dom.js";
 import { Problem } from "./http.js";
-import { current, logout, use } from "./session.js";
+import { current, logout, use, useList } from "./session.js";
 
 const METHODS = new Map([
   ["key", "private key"],
@@ -41,9 +41,9 @@ async function attempt(work) {
 
 const load = () =>
   attempt(async () => {
-    const { sessions } = await (await use("GET", "/api/auth/sessions/")).json();
+    const { rows } = await useList("/api/auth/sessions/", "sessions");
     if (!current()) return;
-    listed = sessions.sort((a, b) => b.current - a.current || b.started_at - a.started_at);
+    listed = rows.sort((a, b) => b.current - a.current || b.started_at - a.started_at);
     tell(listed);
     reconcile(byId("sessions-list"), listed, { key: (session) => session.session, make, update });
   });

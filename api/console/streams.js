@@ -22,7 +22,7 @@ export async function inSlot(signal, work) {
   );
   await Promise.allSettled(asked);
   signal.throwIfAborted();
-  return running;
+  return running ?? work(); // no place was given: told to keep no site data, a browser gives no locks either
 }
 
 /** The text of a streamed answer, piece by piece. */

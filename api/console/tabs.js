@@ -1,6 +1,11 @@
 // What the tabs of one browser tell each other. Messages are same-origin, and their shape is checked all the same.
 
-const channel = new BroadcastChannel("hatchway");
+import { attempt } from "./site_data.js";
+
+const channel = attempt(
+  () => new BroadcastChannel("hatchway"),
+  () => null, // this tab is alone
+);
 const text = (value) => typeof value === "string" && value !== "";
 
 const shapes = {
@@ -16,11 +21,11 @@ const shapes = {
 };
 
 /** Tells the other tabs: `{kind: "ask"}`, `{kind: "session", session: {...}}` or `{kind: "ended", session: ID}`. */
-export const tell = (message) => channel.postMessage(message);
+export const tell = (message) => channel?.postMessage(message);
 
 /** `handlers` has a function for each kind; a message of another shape reaches none. */
 export function listen(handlers) {
-  channel.addEventListener("message", ({ data }) => {
+  channel?.addEventListener("message", ({ data }) => {
     if (data !== null && typeof data === "object" && Object.hasOwn(shapes, data.kind) && shapes[data.kind](data))
       handlers[data.kind](data);
   });

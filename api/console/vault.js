@@ -1,5 +1,7 @@
 // A key remembered on this device, in IndexedDB: the page can't read it out, but the browser's profile holds it bare.
 
+import { tellNothingKept } from "./site_data.js";
+
 const NAME = "hatchway",
   STORE = "keys",
   ONLY = "remembered";
@@ -22,16 +24,16 @@ async function open(create) {
   }
 }
 
-/** The remembered `{key, identity, bits, name}`, or null. */
+/** The remembered `{key, identity, bits, name}`, or null; also where the browser keeps nothing. */
 export async function remembered() {
-  const database = await open(false);
+  const database = await open(false).catch(tellNothingKept);
   if (!database) return null;
   const found = await settled(database.transaction(STORE).objectStore(STORE).get(ONLY));
   database.close();
   return found ?? null;
 }
 
-/** Remembers one key in place of any before it. */
+/** Remembers one key in place of any before it. Rejects where the browser keeps nothing, or has no room. */
 export async function remember(key) {
   const database = await open(true);
   await settled(database.transaction(STORE, "readwrite").objectStore(STORE).put(key, ONLY));
@@ -39,4 +41,4 @@ export async function remember(key) {
 }
 
 /** Forgets the key, database and all. */
-export const forget = () => settled(indexedDB.deleteDatabase(NAME));
+export const forget = async () => settled(indexedDB.deleteDatabase(NAME));

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.http.shapes import HTML, TEXT, Accepted, Gap, Media, Name, Param, Problem, Running, Session, Status
+from api.http.shapes import HTML, MOST_ROWS, TEXT, Accepted, Gap, Media, Name, Param, Problem, Running, Session, Status
 from engine.records import Record
 from statecharts.catalogue import CHARTS
 
@@ -46,6 +46,20 @@ IDENTITY = (
 LOG_QUERY = (
     Param("stream", "query", {"enum": ["out", "err"], "default": "out"}, "Which of its outputs."),
     Param("follow", "query", {"enum": ["true", "false"], "default": "false"}, "Whether to go on as it comes."),
+)
+PAGE_QUERY = (
+    Param(
+        "limit",
+        "query",
+        {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": MOST_ROWS},
+        "How many at most.",
+    ),
+    Param(
+        "after",
+        "query",
+        {"type": "string", "pattern": "^[A-Za-z0-9_.-]{0,128}$"},
+        "The `next` of the page before; without it, the first page.",
+    ),
 )
 INSTANCE_NAME = Param(
     "identity", "path", {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"}, "The instance's name."

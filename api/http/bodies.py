@@ -10,6 +10,7 @@ import msgspec
 
 from api.http.problems import UnsupportedMediaType
 from engine.errors import InvalidRequest, NotJson
+from engine.words import counted
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -53,7 +54,7 @@ def read_object(content_type: bytes | None, body: bytes, depth: int = DEEPEST) -
     if not isinstance(value, dict):
         raise NotJson("the body must be one JSON object in UTF-8")
     if body.count(b"{") + body.count(b"[") > depth and _depth(value) > depth:
-        raise NotJson(f"the body is nested deeper than {depth} levels")
+        raise NotJson(f"the body is nested deeper than {counted(depth, 'level')}")
     return value
 
 

@@ -21,7 +21,7 @@ def readyz(visit: Visit) -> Answer:
     if visit.engine.fleet is not None:
         visit.engine.fleet.check_fresh()
         visit.engine.fleet.check_leased()
-    return json_answer({"status": "ready", "certificate": visit.engine.certificate})
+    return json_answer({"status": "ready", "issuer": visit.engine.identity, "certificate": visit.engine.certificate})
 
 
 def jwks(visit: Visit) -> Answer:

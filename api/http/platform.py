@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from heapq import nsmallest
+from operator import attrgetter
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -11,6 +13,7 @@ import structlog
 
 from api.http.call import Answer, BrokenOff, Headers, json_answer
 from api.http.door import Visit, bearer
+from api.http.pages import read_page
 from api.http.problems import problem_answer
 from engine.errors import InvalidRequest, Refusal
 from engine.holders import require
@@ -65,10 +68,12 @@ def _status(code: int, message: str) -> dict[str, Any]:
 
 async def list_instances(visit: Visit) -> Answer:
     """The instances of this engine, and of all others of its fleet, live or ended lately; and which of Slurm's fields a
-    start may have here."""
-    instances = visit.engine.instances
-    shown = [_described(seen) for seen in await instances.all()]
-    return json_answer({"instances": shown, "may_ask": instances.may_ask})
+    start may have here. In pages, by name."""
+    page, instances = read_page(visit.call.query), visit.engine.instances
+    behind = [seen for seen in await instances.all() if seen.identity > page.after]
+    found, more = page.take(nsmallest(page.limit + 1, behind, key=attrgetter("identity")))
+    told = {"instances": [_described(seen) for seen in found], "may_ask": instances.may_ask}
+    return json_answer(told | ({"next": found[-1].identity} if more else {}))
 
 
 async def show_instance(visit: Visit) -> Answer:

@@ -9,6 +9,9 @@ from msgspec import Meta
 
 from statecharts.pairing import DECISION_WINDOW
 
+MOST_ROWS = 200
+"""Rows of a list in one page."""
+
 JSON, TEXT, HTML = "application/json", "text/plain", "text/html"
 
 
@@ -90,10 +93,14 @@ class LiveSession(Shape):
     current: Annotated[bool, Meta(description="Whether it is the caller's own.")]
 
 
-class LiveSessions(Shape):
-    """The live sessions that the caller may see."""
+Next = Annotated[str, Meta(description="There is more: the `after` of the next page.")]
 
-    sessions: list[LiveSession]
+
+class LiveSessions(Shape, omit_defaults=True):
+    """The live sessions that the caller may see, a page of them, in the order of their starts."""
+
+    sessions: Annotated[list[LiveSession], Meta(max_length=MOST_ROWS)]
+    next: Next | msgspec.UnsetType = msgspec.UNSET
 
 
 class StatusPayload(Shape):
@@ -171,14 +178,18 @@ class Instance(Shape):
     log_err_path: str | None
 
 
-class Instances(Shape):
-    """The instances of this engine, and of the others of its fleet, live or ended lately."""
+class Instances(Shape, omit_defaults=True):
+    """The instances of this engine, and of the others of its fleet, live or ended lately: a page of them, by name."""
 
-    instances: list[Instance]
+    instances: Annotated[list[Instance], Meta(max_length=MOST_ROWS)]
     may_ask: Annotated[
         list[Literal["partition", "account", "time_limit"]],
         Meta(description="The fields of Slurm's that a start may have here; none where the platform is another."),
     ]
+    next: Next | msgspec.UnsetType = msgspec.UNSET
+
+
+Issuer = Annotated[str, Meta(description="The `iss` of this engine's tokens, or its fleet's.", pattern="^urn:uuid:")]
 
 
 class Jwk(Shape):
@@ -193,8 +204,9 @@ class Jwk(Shape):
 
 
 class Jwks(Shape):
-    """A JWK Set (RFC 7517)."""
+    """A JWK Set (RFC 7517), with the `iss` and `aud` of the tokens that its keys verify."""
 
+    issuer: Issuer
     keys: list[Jwk]
 
 
@@ -208,6 +220,7 @@ class Ready(Shape):
     """Sign-ins can be served. `certificate` is the SHA-256 fingerprint of the engine's own, None without TLS."""
 
     status: Literal["ready"]
+    issuer: Issuer
     certificate: str | None
 
 

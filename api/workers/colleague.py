@@ -116,7 +116,7 @@ class Colleague:
             holder = self._engine.sessions.holder(value.partition(b" ")[2].decode("ascii"))
         except (Refusal, UnicodeDecodeError):
             return None, 0.0
-        return self._validity.mark(holder.session), self._engine.sessions.good_until(holder)
+        return self._validity.mark(holder.session), self._engine.sessions.keep(holder)
 
     async def _enter(self, asked: Enter) -> None:
         answer = None

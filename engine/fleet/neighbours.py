@@ -14,6 +14,7 @@ from engine.fleet.roster import Roster, Row, Told, life_of, without_values
 from engine.instances import Instances, Seen, is_live
 from engine.platform import output
 from engine.platform.protocol import Stream
+from engine.platform.tails import Log
 from engine.records import Origin
 
 HELD = 2.0
@@ -47,9 +48,10 @@ class Read(msgspec.Struct, array_like=True):
 
 
 class Piece(msgspec.Struct, array_like=True):
-    """What is there, where the log ends now, and whether that is its end."""
+    """What is there, the position behind it, where the log ends now, and whether that is its end."""
 
     data: bytes
+    after: int
     end: int
     over: bool
 
@@ -94,8 +96,8 @@ class Neighbours:
             yield b""
             while goes_on is None or goes_on():
                 data = piece.data if goes_on is not None else piece.data[: end - ask.position]
+                ask.position = piece.after
                 if data:
-                    ask.position += len(data)
                     yield data
                 if piece.over or (goes_on is None and (not data or ask.position >= end)):
                     return
@@ -126,15 +128,15 @@ class Neighbours:
         actor = self._instances.show(asked.name)
         if life_of(actor.facts) != asked.life:
             raise InstanceNotFound("another instance has that name by now")
-        path, begin = self._instances.log(actor, asked.stream)
+        log = Log(*self._instances.log(actor, asked.stream))
         with trio.move_on_after(HELD):
             while True:
                 last = not is_live(actor) or self._is_stopping()  # asked first: nothing is written after an end
-                data = output.read(path, begin + asked.position)
+                data, after = output.piece(*log, asked.position, output.CHUNK)
                 if data or last or not asked.follow:
-                    return _encode(Piece(data, output.size(path) - begin, last and not data))
-                await trio.sleep(output.LOOK)
-        return _encode(Piece(b"", output.size(path) - begin, over=False))
+                    return _encode(Piece(data, after, output.end(*log), last and not data))
+                await self._instances.tails.news(log, asked.position, lambda: is_live(actor), self._is_stopping)
+        return _encode(Piece(b"", asked.position, output.end(*log), over=False))
 
 
 def _seen(row: Row) -> Seen:

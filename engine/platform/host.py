@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from engine.errors import ResourcesUnavailable
 from engine.platform.request import InstanceRequest
+from engine.words import counted
 
 
 class Host(NamedTuple):
@@ -60,7 +61,7 @@ def _cpu(request: InstanceRequest, host: Host) -> str | None:
         return None
     if "cpu" not in host.controllers:
         return "this host can't enforce it (no cgroup controller `cpu` for the engine's user)"
-    return f"this host has {host.cpus} processors" if request.cpu > host.cpus * 1000 else None
+    return f"this host has {counted(host.cpus, 'processor')}" if request.cpu > host.cpus * 1000 else None
 
 
 def _memory(request: InstanceRequest, host: Host) -> str | None:
@@ -77,5 +78,5 @@ def _gpu(request: InstanceRequest, host: Host) -> str | None:
     if not host.gpus:
         return "this host has no GPU"
     if request.gpu != "all" and request.gpu != host.gpus:
-        return f"this host can only give all of its {host.gpus} GPUs"
+        return f"this host can only give all that it has: {counted(host.gpus, 'GPU')}"
     return None

@@ -65,7 +65,7 @@ class Jobs:
     """The jobs that we submitted, each by the key of its start: known by their numbers, as sbatch told them."""
 
     def __init__(self, env: Mapping[str, str], user: str) -> None:
-        conf = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
+        conf = {"SLURM_CONF": os.environ["SLURM_CONF"]} if os.environ.get("SLURM_CONF") else {}
         self._env, self._user = {**env, **conf}, user
         self._seen: dict[str, Job] = {}
         self._numbers: dict[str, int] = {}

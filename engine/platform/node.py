@@ -92,7 +92,7 @@ def _start(folder: str, plan: Plan, env: dict[str, str]) -> tuple[int, Any]:
 
 def allotted(environ: Any) -> dict[str, str]:
     """What Slurm sets for this job and the instance has to know: which GPUs are its own, where its scratch is."""
-    found = {name: environ[name] for name in ("TMPDIR",) if name in environ}
+    found = {name: environ[name] for name in ("TMPDIR",) if environ.get(name)}
     gpus = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     return {**found, **{f"APPTAINERENV_{name}": environ[name] for name in gpus if name in environ}}
 

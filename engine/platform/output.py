@@ -3,38 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import trio
-
-LOOK = 0.25
-"""Seconds between two looks at a log that is followed: it may lie on a file system that tells nobody of a change."""
-
 CHUNK = 65536
 
 LEFT_OUT = b"\n[hatchway: %d bytes are left out here: the log was full]\n"
-
-
-async def pieces(
-    path: Path, begin: int, may_grow: Callable[[], bool], goes_on: Callable[[], bool] | None
-) -> AsyncGenerator[bytes, None]:
-    """The log, from `begin` of its file, to where it ends now; with `goes_on`, also what comes while it may grow, and
-    nothing once that is no longer true. Where something is left out a line says how much."""
-    position = 0
-    end = _end(path, begin) if goes_on is None else None
-    while goes_on is None or goes_on():
-        last = goes_on is None or not may_grow()  # asked first: nothing is written after an end
-        most = CHUNK if end is None else min(CHUNK, end - position)
-        chunk, position = _piece(path, begin, position, most)
-        if chunk:
-            yield chunk
-        elif last:
-            return
-        else:
-            await trio.sleep(LOOK)
 
 
 class Rest(NamedTuple):
@@ -56,13 +31,13 @@ def _rest(path: Path) -> list[Rest]:
     return sorted(found)
 
 
-def _piece(path: Path, begin: int, position: int, most: int) -> tuple[bytes, int]:
+def piece(path: Path, begin: int, position: int, most: int) -> tuple[bytes, int]:
     """What is at `position` of all that was written and the position after it, or where what is kept goes on."""
     rest = _rest(path)
     if not rest:
         chunk = read(path, begin + position, most)
         if chunk and _rest(path):  # it became full meanwhile, and what was read may be the word that it is
-            return _piece(path, begin, position, most)
+            return piece(path, begin, position, most)
     elif position < rest[0].head:
         chunk = read(path, begin + position, min(most, rest[0].head - position))
     else:
@@ -74,7 +49,7 @@ def _piece(path: Path, begin: int, position: int, most: int) -> tuple[bytes, int
     return LEFT_OUT % (later[0].start - position), later[0].start
 
 
-def _end(path: Path, begin: int) -> int:
+def end(path: Path, begin: int) -> int:
     """How much was written so far."""
     rest = _rest(path)
     return rest[-1].start + size(rest[-1].path) if rest else size(path) - begin

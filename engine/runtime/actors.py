@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any, Literal
 
 import msgspec
 import trio
 
 from engine.clock import Clock
+from engine.runtime.actor_index import ActorIndex
 from engine.store.protocol import Store, Stored
 from engine.timers import Timers
 from statecharts.chart import NONE, Chart, ChartFault, Delay
@@ -33,6 +35,8 @@ class Actor(msgspec.Struct, gc=False, eq=False):
     deadline: float | None
     facts: Any
     timer: int = 0
+    used: float = 0.0
+    """When it was used last, in epoch seconds, as far as its service notes that: in memory only."""
 
 
 Data = dict[str, Any]
@@ -115,12 +119,35 @@ class ActorTable:
     """Every live actor of one chart as this engine knows it, its delay armed. In a shared store the stored value is the
     truth: `load` and `absorb` take it over."""
 
-    def __init__(self, chart: RegisteredChart, store: Store, timers: Timers[Actor], moved: list[Moved]) -> None:
-        """`moved` are told of each actor that another engine has moved."""
+    def __init__(
+        self,
+        chart: RegisteredChart,
+        store: Store,
+        timers: Timers[Actor],
+        moved: list[Moved],
+        owner: Callable[[Any], str] | None = None,
+    ) -> None:
+        """`moved` are told of each actor that another engine has moved; `owner` tells from the facts whose an actor is,
+        where actors are to be found by owner."""
         self.chart, self.store = chart, store
         self.actors: dict[str, Actor] = {}
+        """Changed by `put` and `drop` alone."""
+        self.index = None if owner is None else ActorIndex(owner)
         self.locks = ActorLocks()
         self._timers, self._moved = timers, moved
+
+    def put(self, name: str, actor: Actor) -> None:
+        """That is the actor of this name from now on."""
+        if self.index is not None and name not in self.actors:
+            self.index.add(name, actor.facts)
+        self.actors[name] = actor
+
+    def drop(self, name: str) -> Actor | None:
+        """There is none of this name any more; the one that was there."""
+        actor = self.actors.pop(name, None)
+        if actor is not None and self.index is not None:
+            self.index.remove(name, actor.facts)
+        return actor
 
     def due_event(self, actor: Actor) -> str | None:
         """The time event that is due in the actor's state, if its deadline has come."""
@@ -140,9 +167,11 @@ class ActorTable:
 
     async def restore(self) -> list[Actor]:
         """Take up every actor that the store holds, its delay armed again."""
-        for name, stored in await self.store.live(self.chart.name):
+        found = await self.store.live(self.chart.name)
+        found.sort(key=itemgetter(0))  # an index of names grows at its end
+        for name, stored in found:
             actor = Actor(self.chart.name, name, stored.state, stored.version, stored.deadline, stored.facts)
-            self.actors[name] = actor
+            self.put(name, actor)
             timing = self.chart.timings.get(stored.state)
             if timing and actor.deadline is None:
                 actor.deadline = timing.deadline(actor.facts, timing.now())
@@ -180,7 +209,7 @@ class ActorTable:
     def _believe(self, name: str, stored: Stored | None, known: Actor | None) -> Actor | None:
         actor = self.actors.get(name) or known or Actor(self.chart.name, name, NONE, 0, None, None)
         if stored is None:
-            if self.actors.pop(name, None) is not None:
+            if self.drop(name) is not None:
                 self._tell_moved(actor, None)
             self._timers.disarm(actor)
             return None
@@ -189,7 +218,7 @@ class ActorTable:
             actor.state, actor.version, actor.facts = stored.state, stored.version, stored.facts
             actor.deadline = stored.deadline
             self.arm(actor, late=random.uniform(*LATE))  # noqa: S311 - no secret
-        self.actors[name] = actor
+        self.put(name, actor)
         return actor
 
     def _tell_moved(self, actor: Actor, state: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -63,13 +63,15 @@ class Runtime:
         effects: Mapping[str, Effect],
         rules: Mapping[str, Rule] | None = None,
         keep: bool = False,
+        owner: Callable[[Any], str] | None = None,
     ) -> None:
         """Resolve every name of the chart; raises ChartFault at start rather than failing at work.
 
-        `keep` leaves actors in their final state in the store until `forget`; else reaching it removes them.
+        `keep` leaves actors in their final state in the store until `forget`; else reaching it removes them. `owner`
+        tells from the facts whose an actor is: with it, actors are found by owner and in the order of their names.
         """
         registered = RegisteredChart(chart, self.clock, effects, rules or {}, keep)
-        self._tables[chart.name] = ActorTable(registered, store, self.timers, self._moved)
+        self._tables[chart.name] = ActorTable(registered, store, self.timers, self._moved, owner)
         store.define({chart.name: facts})
 
     def subscribe_moves(self, moved: Moved) -> None:
@@ -86,9 +88,21 @@ class Runtime:
         """The live ones, as this engine knows them: a view, which changes with every step."""
         return self._tables[chart].actors.values()
 
+    def actors_after(self, chart: str, name: str, owner: str | None = None) -> Iterator[Actor]:
+        """Those of a chart with owners whose names come after that one, in order; to be read before the next step."""
+        table = self._tables[chart]
+        assert table.index is not None
+        return map(table.actors.__getitem__, table.index.after(name, owner))
+
+    def count_of(self, chart: str, owner: str) -> int:
+        """How many actors of a chart with owners are that one's."""
+        index = self._tables[chart].index
+        assert index is not None
+        return index.count(owner)
+
     def forget(self, chart: str, actor: str) -> None:
         """Drop a kept actor from memory, once its store row is gone."""
-        self._tables[chart].actors.pop(actor, None)
+        self._tables[chart].drop(actor)
 
     async def restore(self, chart: str) -> list[Actor]:
         """Take up every actor that the store holds, its delay armed again."""
@@ -196,9 +210,9 @@ class Runtime:
         self._observe_commit(chart.name, self.clock.elapsed() - began)
         actor.state, actor.version, actor.facts, actor.deadline = step.target, actor.version + 1, facts, deadline
         if removed:
-            table.actors.pop(actor.id, None)
+            table.drop(actor.id)
         else:
-            table.actors[actor.id] = actor
+            table.put(actor.id, actor)
         table.arm(actor)
         self.records.transition(
             chart.name,

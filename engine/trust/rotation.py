@@ -17,6 +17,7 @@ from engine.trust.key_edits import Edit
 from engine.trust.key_lines import known_lines
 from engine.trust.own_keys import OLD_TOKEN_KEY, OWN, PRIVATE_KEY, TOKEN_KEY, make_next_key, take_next_key
 from engine.trust.permissions import MASTER
+from engine.words import counted
 from statecharts.session import LONGEST_LIFETIME
 
 Editor = Callable[[Edit[Any]], Any]
@@ -75,8 +76,8 @@ def next_token_key(current: bytes, rotated_at: float, now: float, *, force: bool
     old, left = keys.read_token_key(current), rotated_at + LONGEST_LIFETIME - now
     if not force and left > 0:
         raise KeyRefused(
-            f"the token key before this one still verifies tokens, for at most {int(left // 60) + 1} minutes;"
-            " to end them now, add --force",
+            "the token key before this one still verifies tokens, for at most "
+            f"{counted(int(left // 60) + 1, 'minute')}; to end them now, add --force",
             cause="rotating",
         )
     public = old.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

@@ -110,8 +110,11 @@ class Tokens:
             raise TokenRefused("malformed") from error
 
     def jwks(self) -> Mapping[str, Any]:
-        """The public keys as a JWK Set (RFC 7517, 8037), the signing one first."""
-        return {"keys": [{**_jwk(key), "kid": kid, "use": "sig", "alg": "EdDSA"} for kid, key in self._keys.items()]}
+        """The public keys as a JWK Set (RFC 7517, 8037), the signing one first, and the `iss` of their tokens."""
+        return {
+            "issuer": self._engine,
+            "keys": [{**_jwk(key), "kid": kid, "use": "sig", "alg": "EdDSA"} for kid, key in self._keys.items()],
+        }
 
 
 def _jwk(key: Ed25519PublicKey) -> dict[str, str]:

@@ -69,7 +69,7 @@ def serving(arguments: Sequence[str | Path], port: int, *cores: int, **environ: 
     process = subprocess.Popen(
         [str(argument) for argument in arguments],
         cwd=ROOT,
-        env=os.environ | environ,
+        env=os.environ | {"HATCHWAY_LIMITS_SESSIONS_PER_IDENTITY": "1000000"} | environ,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
