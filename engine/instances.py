@@ -131,8 +131,8 @@ class Instances:
         most = self._may_hold(owner)
         if list(live.values()).count(owner) >= most:
             raise TooManyInstances(
-                f"{counted(most, 'instance', 'are')} yours and live, the most that `limits.instances_per_identity` allows"
-                " one identity",
+                f"{counted(most, 'instance', 'are')} yours and live, the most that"
+                " `limits.instances_per_identity` allows one identity",
                 retry_after=FULL_RETRY,
             )
 
