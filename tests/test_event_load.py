@@ -78,7 +78,8 @@ class Stuck(Reader):
 
 async def cause_events(engine: EngineProcess) -> None:
     """Notices of keys by the operator socket, paced: after each burst a rest, no shorter than the burst was."""
-    request = json.dumps({"op": "keys_changed", "added": [f"SHA256:{number}" for number in range(BURST)]}).encode() + b"\n"
+    added = [f"SHA256:{number}" for number in range(BURST)]
+    request = json.dumps({"op": "keys_changed", "added": added}).encode() + b"\n"
     for _ in range(EVENTS // BURST):
         began = trio.current_time()
         async with await trio.open_unix_socket(str(engine.home / "operator.sock")) as stream:
