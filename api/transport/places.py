@@ -14,10 +14,10 @@ import trio
 from api.transport.deadlines import LOG, Queue
 from engine.trust.limits import source_of
 
-CONNECTION_BYTES = 512 * 1024
+CONNECTION_BYTES = 1024 * 1024
 """What one connection may have held for it: past this, further HTTP/2 streams are refused until it takes answers."""
 
-HELD_BYTES = 24 * 1024 * 1024
+HELD_BYTES = 17 * 1024 * 1024
 """What all connections together may have held for them: past this, one is cut off."""
 
 SILENT_SHARE = 4
@@ -25,7 +25,7 @@ SILENT_SHARE = 4
 
 SILENT_LEAST = 16
 
-WAITING_COST = 16 * 1024
+WAITING_COST = 24 * 1024
 """What a request costs besides its bytes while it waits for its client: a task, its frames, the request's headers."""
 
 TOLD_AGAIN = 60.0

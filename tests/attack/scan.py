@@ -166,6 +166,7 @@ def scan(home: Path, names: list[str], seconds: float) -> Scan:
     with engine_with_keys(home) as engine:
         with httpx.Client(base_url=engine.url, verify=False) as client:
             token = sign_in(client, key())["token"]
+            client.get("/").raise_for_status()  # an engine in use: Quart, which the first page loads, is no attack's
         measure(engine, token, 1.0)  # a first look at everything
         idle = measure(engine, token, min(10.0, max(2.0, seconds / 2)))
         before = records(home)
