@@ -106,7 +106,7 @@ async def _deaf(told: Told, scope: Any, receive: Any, send: Any) -> None:
 
 
 async def _big(told: Told, scope: Any, receive: Any, send: Any) -> None:
-    await _answer(send, bytes(16 * 1024 * 1024))
+    await _answer(send, bytes(8 * 1024 * 1024))
     told.words.append("big")
 
 
@@ -203,6 +203,6 @@ def quart_app(told: Told) -> Any:
 
     @app.get("/big")
     async def big() -> bytes:
-        return bytes(16 * 1024 * 1024)
+        return bytes(8 * 1024 * 1024)
 
     return app

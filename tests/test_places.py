@@ -140,7 +140,7 @@ async def test_what_waits_for_clients_is_bounded_in_all(
 ) -> None:
     """What has come of requests, and what clients do not read of their answers, is bounded in all: past that,
     connections of the address that has the most of it are closed, and a client of another address loses nothing."""
-    each = 12 * 1024 * 1024 if what == "answers" else len(SAID[what])  # of sixteen the kernel keeps some
+    each = 5 * 1024 * 1024 if what == "answers" else len(SAID[what])  # of eight the kernel keeps some
     monkeypatch.setattr(places, "HELD_BYTES", 20 * each)
     async with serving() as served:
         other = await asking(served, "127.0.0.1", b"/hold")

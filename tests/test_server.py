@@ -15,7 +15,7 @@ from api.server import ServerLimits
 from tests.server_apps import Told, bare_app, lane_of, quart_app
 from tests.wire import GET, Served, serving
 
-BIG = 16 * 1024 * 1024
+BIG = 8 * 1024 * 1024
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ async def test_body(served: Served, autojump_clock: MockClock) -> None:
 async def test_big_answer(served: Served, autojump_clock: MockClock) -> None:
     """An answer larger than any window arrives whole."""
     streams = await connect(served)
-    assert await streams.answer(await streams.request(b"/big")) == (200, bytes(16 * 1024 * 1024))
+    assert await streams.answer(await streams.request(b"/big")) == (200, bytes(8 * 1024 * 1024))
 
 
 async def test_idle(served: Served, autojump_clock: MockClock) -> None:
@@ -337,7 +337,7 @@ async def test_frames_of_a_long_conversation(served: Served, autojump_clock: Moc
         await streams.client.send(frame(PING, 0, bytes(8)) * 20)
         await trio.sleep(2)
         await streams.answer(await streams.request(b"/hello"))
-    assert len((await streams.answer(await streams.request(b"/big")))[1]) == 16 * 1024 * 1024
+    assert len((await streams.answer(await streams.request(b"/big")))[1]) == 8 * 1024 * 1024
 
 
 @pytest.mark.parametrize("served", ["bare"], indirect=True)

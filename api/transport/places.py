@@ -17,7 +17,7 @@ from engine.trust.limits import source_of
 CONNECTION_BYTES = 1024 * 1024
 """What one connection may have held for it: past this, further HTTP/2 streams are refused until it takes answers."""
 
-HELD_BYTES = 17 * 1024 * 1024
+HELD_BYTES = 12 * 1024 * 1024
 """What all connections together may have held for them: past this, one is cut off."""
 
 SILENT_SHARE = 4
