@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from api.http.call import Answer, json_answer
-from api.http.door import Door, NoFields, Visit
+from api.http.endpoint import Endpoint, Invocation, NoFields
 from api.http.problems import STATUS
+from api.http.request import Response, json_response
 from api.http.shapes import JSON, Media, Problem
 from api.version import installed_version
 from engine.records import Record
@@ -28,24 +28,24 @@ Every error is a problem (RFC 9457) with a stable `code`. Every path answers wit
 Times are in seconds since the epoch. Nothing is versioned in the path; unknown fields of a body are refused."""
 
 
-def describing(doors: tuple[Door, ...]) -> Door:
+def describing(doors: tuple[Endpoint, ...]) -> Endpoint:
     """The door that describes these doors, and itself."""
 
     @cache
-    def document() -> Answer:
-        return json_answer(openapi((*doors, door)))
+    def document() -> Response:
+        return json_response(openapi((*doors, door)))
 
-    def description(visit: Visit) -> Answer:
+    def description(invocation: Invocation) -> Response:
         """This description."""
         return document()
 
-    door = Door(
+    door = Endpoint(
         "GET", "/openapi.json", description, "This description", answers={200: Media(JSON, "An OpenAPI 3.1 document.")}
     )
     return door
 
 
-def openapi(doors: tuple[Door, ...]) -> dict[str, Any]:
+def openapi(doors: tuple[Endpoint, ...]) -> dict[str, Any]:
     """The whole document."""
     schemas, components = msgspec.json.schema_components(list(_types(doors)), ref_template=REF)
     for component in components.values():
@@ -85,7 +85,7 @@ _SESSION = {
 }
 
 
-def _types(doors: Iterable[Door]) -> dict[Any, None]:
+def _types(doors: Iterable[Endpoint]) -> dict[Any, None]:
     """Every type that stands in a body or an answer, once."""
     found: dict[Any, None] = {Problem: None}
     for door in doors:
@@ -106,12 +106,12 @@ def _variants(answer: Any) -> tuple[Any, ...]:
     return (answer,)
 
 
-def _operation(door: Door, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+def _operation(door: Endpoint, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": door.serve.__name__,
+        "operationId": door.function.__name__,
         "summary": door.summary,
-        "description": " ".join((door.serve.__doc__ or "").split()),
-        "tags": [door.serve.__module__.rpartition(".")[2]],
+        "description": " ".join((door.function.__doc__ or "").split()),
+        "tags": [door.function.__module__.rpartition(".")[2]],
         "parameters": _asked(door),
         "responses": {**_answers(door, schemas), **_refusals(door)},
     }
@@ -127,7 +127,7 @@ def _operation(door: Door, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     return operation
 
 
-def _asked(door: Door) -> list[dict[str, Any]]:
+def _asked(door: Endpoint) -> list[dict[str, Any]]:
     return [
         {
             "name": param.name,
@@ -140,7 +140,7 @@ def _asked(door: Door) -> list[dict[str, Any]]:
     ]
 
 
-def _answers(door: Door, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+def _answers(door: Endpoint, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(status): _answer(answer, schemas) for status, answer in door.answers.items()}
 
 
@@ -164,7 +164,7 @@ def _answer(answer: Any, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     return described | ({"content": content} if content else {})
 
 
-def _refusals(door: Door) -> dict[str, Any]:
+def _refusals(door: Endpoint) -> dict[str, Any]:
     """Every status that the door may refuse with, and the codes that it may have."""
     by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys((*_implied(door), *door.refusals)):
@@ -172,7 +172,7 @@ def _refusals(door: Door) -> dict[str, Any]:
     return {str(status): _refusal(status, codes) for status, codes in sorted(by_status.items())}
 
 
-def _implied(door: Door) -> Iterable[str]:
+def _implied(door: Endpoint) -> Iterable[str]:
     yield from ALWAYS
     if door.access != "open":
         yield "invalid_token"

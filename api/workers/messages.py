@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from api.transport.lane import Headers, LaneAnswer, LaneRequest
+from api.http.request import Headers, Request, Response
 from engine.records import Origin
 from engine.setting_sources import Plain
 from engine.trust.challenges import Challenge
@@ -32,13 +32,14 @@ class Stop(msgspec.Struct, array_like=True, tag=2):
 
 
 class Told(msgspec.Struct, array_like=True, tag=3):
-    """The engine's answer to the `Ask` of that number; None where it belongs to the app.
+    """The engine's response to the `Ask` of that number, or what refuses the `Enter` (None: nothing does).
 
-    While `mark` holds, and until `until` (epoch seconds), the same question has the same answer.
+    While the version counters of `mark` stand still, and until `until` (epoch seconds), the same request has the same
+    response. Without a mark it is not to be given again.
     """
 
     number: int
-    answer: LaneAnswer | None
+    response: Response | None
     mark: Mark | None = None
     until: float = 0.0
 
@@ -58,10 +59,10 @@ class Ready(msgspec.Struct, array_like=True, tag=1):
 
 
 class Ask(msgspec.Struct, array_like=True, tag=2):
-    """A request at a hot door, for the engine to answer."""
+    """A screened request at a plain endpoint, for the engine to answer."""
 
     number: int
-    request: LaneRequest
+    request: Request
 
 
 class Admit(msgspec.Struct, array_like=True, tag=3):
@@ -91,10 +92,10 @@ class Counts(msgspec.Struct, array_like=True, tag=5):
 
 
 class Enter(msgspec.Struct, array_like=True, tag=6):
-    """A request whose body has not been read: may it come? Answered by a `Told`, whose answer, if any, refuses it."""
+    """A request whose body has not been read: may it come? Answered by a `Told`, whose response, if any, refuses it."""
 
     number: int
-    request: LaneRequest
+    request: Request
 
 
 ToEngine = Ready | Ask | Admit | Counts | Enter

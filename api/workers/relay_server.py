@@ -10,9 +10,9 @@ import msgspec
 import structlog
 import trio
 
-from api.http.call import BrokenOff
-from api.http.front import App, Message, Scope
-from api.transport.apps import LEFT, ClientGone
+from api.http.asgi import App, Message, Scope
+from api.http.request import LEFT, BrokenOff
+from api.transport.apps import ClientGone
 from api.unix_sockets import listen_private, may_operate
 from api.workers.messages import BROKEN, Frames, Head, Part, frame
 from api.workers.relay import NAME
@@ -25,7 +25,7 @@ BACKLOG = 4096
 _decode = msgspec.msgpack.Decoder(Head).decode
 
 
-class Behind:
+class RelayServer:
     """Listens in the engine's folder, which only its own user can enter: who comes is believed about its client."""
 
     def __init__(self, app: App, home: Path, keys: AuthorizedKeys) -> None:
