@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.http.request import Request, Response
-from api.workers.messages import Ask, Frames, ToDoor, ToEngine, Told, frame
+from api.workers.messages import Ask, Frames, ToEngine, Told, ToWorker, frame
 from api.workers.tally import Tally
 from engine.setting_sources import as_plain, from_plain
 from engine.settings import Settings
@@ -42,7 +42,7 @@ def test_a_request_survives_the_channel() -> None:
 def test_a_response_survives_the_channel() -> None:
     """What the engine responds is what a worker sends."""
     told = Told(7, Response(401, b"\0\xff", ((b"x", b"\x80"),)))
-    assert msgspec.msgpack.Decoder(ToDoor).decode(frame(told)[4:]) == told
+    assert msgspec.msgpack.Decoder(ToWorker).decode(frame(told)[4:]) == told
 
 
 def test_settings_survive_the_channel() -> None:

@@ -124,7 +124,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 async def _drain(receive: Receive, most: int, *, keep: bool) -> bytes:
-    """The body to its end; with `keep` unset nothing of it is kept, since no door asks for it."""
+    """The body to its end; with `keep` unset nothing of it is kept, since no endpoint asks for it."""
     body, size = bytearray(), 0  # and no list of parts: a client may send thousands of one byte
     while True:
         message = await receive()

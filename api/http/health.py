@@ -1,4 +1,4 @@
-"""Open doors for programs: is it alive, is it ready, which key signs its tokens."""
+"""Open endpoints for programs: is it alive, is it ready, which key signs its tokens."""
 
 from __future__ import annotations
 

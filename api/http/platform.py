@@ -50,7 +50,7 @@ async def start_instance(invocation: Invocation) -> Response:
 
 
 def _still_queued(actor: Actor, progress: str | None) -> Response:
-    """202: the same three items of one that has no process yet. What becomes of it, its own door tells."""
+    """202: the same three items of one that has no process yet. What becomes of it, its own endpoint tells."""
     request = actor.facts.request
     nowhere = {"ip": "", "log_err_path": "", "log_out_path": "", "pid": 0}
     items = [

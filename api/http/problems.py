@@ -42,7 +42,7 @@ STATUS = {
     "file_refused": 503,
     "internal_error": 500,
 }
-"""Every code that a door can answer with, and its status."""
+"""Every code that an endpoint can answer with, and its status."""
 
 
 class BadRequest(Refusal):

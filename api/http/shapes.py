@@ -33,7 +33,7 @@ class Param(NamedTuple):
 
 
 def told(**schema: Any) -> Meta:
-    """What the description says of a field that the door itself checks, in its own words."""
+    """What the description says of a field that the endpoint itself checks, in its own words."""
     return Meta(extra_json_schema=schema)
 
 

@@ -1,4 +1,7 @@
-"""The lane: takes a request that stands whole and plain in the buffer, as h11 would read it, and leaves all others."""
+"""The parser of plain requests: takes one that stands whole in the buffer, as h11 would read it, and leaves all others.
+
+The setting `lane` switches it on and off, hence the name of this module.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One door process as its engine knows it: what it asks is answered, what it counts is counted."""
+"""One worker process as its engine knows it: what it asks is answered, what it counts is counted."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from engine.validity import Validity
 log = structlog.get_logger(__name__)
 
 LETTING_GO = 2.0
-"""Seconds a door that has closed its channel has to end."""
+"""Seconds that a worker has to end, once its channel is closed."""
 
 
 class WorkerHandle:
-    """`channel` leads to it."""
+    """The engine's side of one worker process; `channel` leads to that process."""
 
     def __init__(
         self, engine: Engine, gateway: Gateway, validity: Validity, process: trio.Process, sock: socket.socket

@@ -1,4 +1,4 @@
-"""What engine and door processes say to each other: msgpack, each message after its length."""
+"""What engine and worker processes say to each other: msgpack, each message after its length."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LENGTH = 4
 
 
 class Configure(msgspec.Struct, array_like=True, tag=1):
-    """What a door goes by from now on, in place of what it had. `own_key` is the engine's, in OpenSSH's form; `mac_key`
-    makes and recognises challenges, and is empty where the door leaves them to the engine."""
+    """What a worker goes by from now on, in place of what it had. `own_key` is the engine's, in OpenSSH's form;
+    `mac_key` makes and recognises challenges, and is empty where the worker leaves them to the engine."""
 
     home: bytes
     settings: Plain
@@ -51,7 +51,7 @@ class Admitted(msgspec.Struct, array_like=True, tag=4):
     body: bytes | None
 
 
-ToDoor = Configure | Stop | Told | Admitted
+ToWorker = Configure | Stop | Told | Admitted
 
 
 class Ready(msgspec.Struct, array_like=True, tag=1):
@@ -76,7 +76,7 @@ class Admit(msgspec.Struct, array_like=True, tag=3):
 
 
 class Tallied(msgspec.Struct, array_like=True, tag=4):
-    """Requests of one kind that the door answered alone since it last told: how many in each of the finest buckets."""
+    """Requests of one kind that the worker answered since it last told: how many in each of the finest buckets."""
 
     method: str
     path: str
@@ -102,7 +102,7 @@ ToEngine = Ready | Ask | Admit | Counts | Enter
 
 
 class Head(msgspec.Struct, array_like=True):
-    """A whole request that the door leaves to the engine's app, and who made it: the fields of an ASGI scope."""
+    """A whole request that the worker leaves to the engine's app, and who made it: the fields of an ASGI scope."""
 
     method: str
     scheme: str

@@ -1,4 +1,4 @@
-"""The engine's side of its door processes: it starts them, keeps them, answers what they ask, and ends them."""
+"""The engine's side of its worker processes: it starts them, starts them again where one dies, and ends them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from engine.setting_sources import as_plain
 log = structlog.get_logger(__name__)
 
 ENDING = 7.0
-"""Seconds that doors have for the last answers of a stopping engine: theirs, and a little more."""
+"""Seconds that workers have for the last responses of a stopping engine: a server's own, and a little more."""
 
 TAKING_UP = 2.0
-"""Seconds that doors have to take up a reload, before whoever asked for it goes on."""
+"""Seconds that workers have to take up a reload, before whoever asked for it goes on."""
 
 PAUSE, LONGEST_PAUSE, STEADY = 0.1, 5.0, 30.0
-"""Seconds before a door that died is started again, doubled each time; anew once one has lived so long."""
+"""Seconds before a worker that died is started again, doubled each time; anew once one has lived so long."""
 
 _ROOT = str(Path(__file__).parents[2])
 _PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from api.workers.worker import main; main()"
 
 
 class WorkerPool:
-    """`count` door processes in front of one engine, whose app answers what they can't."""
+    """`count` worker processes in front of one engine, whose app answers what they can't."""
 
     def __init__(self, engine: Engine, app: AsgiApp, count: int) -> None:
         self._engine, self._app, self._gateway, self._count = engine, app, app.gateway, count
@@ -56,7 +56,7 @@ class WorkerPool:
 
     @property
     def pids(self) -> list[int]:
-        """Of the doors that run now."""
+        """Of the workers that run now."""
         return [worker.pid for worker in self._workers]
 
     async def serve(
@@ -66,7 +66,7 @@ class WorkerPool:
         *,
         task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """As `api.server.serve`, by door processes. Raises EngineUnavailable where one does not come up at first."""
+        """As `api.server.serve`, by worker processes. Raises EngineUnavailable where one does not come up at first."""
         self._gateway.bound = tuple(map(bound, sockets))
         room_for(self._count * self._engine.settings.max_connections)  # what they hold may all be held here too
         try:
@@ -89,7 +89,7 @@ class WorkerPool:
             _close(sockets)
 
     async def configure(self) -> None:
-        """Settings or keys were read anew: the doors go by them when this returns."""
+        """Settings or keys were read anew: the workers go by them when this returns."""
         self.validity.moved_all()
         told = [worker.configure(self._configuration()) for worker in self._workers]
         with trio.move_on_after(TAKING_UP):
@@ -98,7 +98,7 @@ class WorkerPool:
 
     def _configuration(self) -> Configure:
         engine = self._engine
-        # The key for challenges of a shared store may change at any time: its doors leave challenges to the engine.
+        # The key for challenges of a shared store may change at any time: its workers leave challenges to the engine.
         key = b"" if engine.store.shared else engine.sessions.challenge_key
         own = engine.own_key.openssh()
         return Configure(bytes(engine.home), as_plain(engine.settings), self._gateway.bound, own, key)
@@ -106,7 +106,7 @@ class WorkerPool:
     async def _keep(
         self, sockets: Sequence[socket.socket], shutdown: trio.Event, task_status: trio.TaskStatus[None]
     ) -> None:
-        """One door, again and again, until the end."""
+        """One worker, again and again, until the end."""
         pause, ready = PAUSE, trio.Event()
         while not shutdown.is_set():
             began = trio.current_time()
@@ -126,7 +126,7 @@ class WorkerPool:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _run_one(self, sockets: Sequence[socket.socket], taken_up: trio.Event) -> str:
-        """A door from start to end; how it ended."""
+        """A worker from start to end; how it ended."""
         try:
             worker = await self._start_one(sockets)
         except OSError as error:  # the host has no more processes or memory to give now

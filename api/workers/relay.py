@@ -1,4 +1,4 @@
-"""A door's app: what the door does not answer goes to the engine's app, and its answer comes back part by part."""
+"""What a worker does not answer goes to the engine's app, whose response comes back part by part."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from api.workers.messages import BROKEN, Frames, Head, Part, frame
 from engine.errors import StoreUnavailable
 
 NAME = "doors.sock"
-"""In the engine's folder: where its app listens for its own doors."""
+"""In the engine's folder: where its app listens for its own workers."""
 
 PASSING = 2.0
-"""Seconds in which a door has long ended whose engine has."""
+"""Seconds after which a worker has long ended, if its engine has."""
 
 _decode = msgspec.msgpack.Decoder(Part).decode
 

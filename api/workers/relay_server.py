@@ -1,4 +1,4 @@
-"""The engine's app behind its doors: it serves the requests that they leave to it, as if their clients were its own."""
+"""The engine's app behind its workers: it serves the requests that they relay, as if their clients were its own."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _Exchange:
         self._leaving: Callable[[], None] | None = None
 
     async def watch(self) -> None:
-        """The door says nothing after its request: when it closes, the client has left."""
+        """A worker says nothing after its request: when it closes, the client has left."""
         try:
             while await self._stream.receive_some():
                 pass

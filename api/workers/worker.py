@@ -1,4 +1,4 @@
-"""A door process: our server on the engine's listening sockets. It lives no longer than the engine."""
+"""A worker process: our server on the engine's listening sockets. It lives no longer than the engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from api.tls import Tls, wanted
 from api.workers.backend import WorkerBackend
 from api.workers.channel import Channel
 from api.workers.engine_client import EngineClient
-from api.workers.messages import Configure, Counts, Ready, Stop, ToDoor
+from api.workers.messages import Configure, Counts, Ready, Stop, ToWorker
 from api.workers.relay import Relay
 from engine.clock import counted_turns
 from engine.errors import Refusal
@@ -36,19 +36,19 @@ COUNTED = 1.0
 """Seconds between two tellings of what was answered here."""
 
 ENGINE_GONE = 70
-"""Exit code of a door whose engine is gone (EX_SOFTWARE, sysexits.h)."""
+"""Exit code of a worker whose engine is gone (EX_SOFTWARE, sysexits.h)."""
 
 ENDPOINTS = tuple(replace(row, held=False) for row in TABLE)
 """A worker holds nothing itself: streams and long waits are relayed from the engine."""
 
 
 class Worker:
-    """The channel's other end is the engine's; the sockets are listened on by other doors too."""
+    """The channel's other end is the engine's; the sockets are listened on by other workers too."""
 
     limits: ServerLimits
 
     def __init__(self, channel: socket.socket, validity: Validity, sockets: list[socket.socket]) -> None:
-        self._channel: Channel[ToDoor] = Channel(channel, ToDoor, self._hear)
+        self._channel: Channel[ToWorker] = Channel(channel, ToWorker, self._hear)
         self._validity, self._sockets = validity, sockets
         self._client: EngineClient | None = None
         self._configured, self._stopping = trio.Event(), trio.Event()
@@ -71,7 +71,7 @@ class Worker:
             self._count()
             self._channel.finish()
 
-    def _hear(self, message: ToDoor) -> None:
+    def _hear(self, message: ToWorker) -> None:
         if isinstance(message, Configure):
             self._configure(message)
         elif isinstance(message, Stop):
@@ -149,7 +149,7 @@ def make_app(client: EngineClient, home: Path) -> AsgiApp:
 
 
 def main() -> None:
-    """`door CHANNEL VALIDITY SOCKET...`: descriptors that the engine has left open for it."""
+    """`worker CHANNEL VALIDITY SOCKET...`: descriptors that the engine has left open for it."""
     for number in (signal.SIGINT, signal.SIGHUP):  # a terminal tells the whole group: it is the engine's to obey
         signal.signal(number, signal.SIG_IGN)
     channel, validity, *sockets = map(int, sys.argv[1:])
