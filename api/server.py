@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -19,6 +18,7 @@ from api.transport.context import Context, ServerConfig, ServerLimits
 from api.transport.deadlines import sweep
 from api.transport.lane import Lane
 from api.transport.listeners import ACCEPTED_AT_ONCE, Refusals, TlsContext, accept, bound, open_sockets
+from api.transport.lobby import Lobby
 from api.transport.pinned import check_hypercorn
 from engine.clock import Clock, SystemClock
 from engine.errors import EngineUnavailable
@@ -71,15 +71,19 @@ async def serve(
             nursery.start_soon(sweep, context.queues, context.refresh)
             nursery.start_soon(context.outbox.run)
 
-            def connect(sock: socket.socket, secured: ssl.SSLContext | None) -> Connection:
-                return Connection(app, config, context, ConnectionState(state), sock, secured)
+            def begin(sock: socket.socket) -> None:
+                secured = tls() if tls is not None else None
+                nursery.start_soon(Connection(app, config, context, ConnectionState(state), sock, secured).run)
+
+            lobby = Lobby(context, begin)
+            nursery.start_soon(lobby.run)
 
             try:
                 async with trio.open_nursery() as accepting:
                     refusals = Refusals(context, config)
                     for listener in sockets:
                         listener.setblocking(False)
-                        accepting.start_soon(accept, listener, tls, context, nursery, connect, refusals, at_once)
+                        accepting.start_soon(accept, listener, tls, context, nursery, lobby, refusals, at_once)
                     task_status.started([bound(listener) for listener in sockets])
                     await shutdown.wait()
                     accepting.cancel_scope.cancel()

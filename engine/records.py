@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -72,7 +73,7 @@ class Records:
         self._clock = clock
         self._seq = last_seq
         self.sinks = list(sinks)
-        self._room, self._room_at = float(AT_ONCE), clock.elapsed()
+        self._room, self._room_at = float(AT_ONCE), -math.inf
         self._surplus: dict[tuple[str, str, str | None], int] = {}
         self._has_surplus = trio.Event()
 

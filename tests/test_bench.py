@@ -15,6 +15,7 @@ import trio
 from api.http.app import make_app
 from engine.engine import Engine
 from engine.records import NOBODY
+from engine.settings import Limits
 from engine.trust.permissions import FIVE
 from tests.bench.load import latency
 from tests.bench.results import Promise, Results, at
@@ -67,7 +68,7 @@ def test_help_starts_little() -> None:
 @pytest.mark.virtual_time
 async def test_many_sessions_cost_a_use_no_more_than_few(home: Path) -> None:
     """Sign-in, inspect, renew and logout run the same number of calls with 3,000 live sessions as with none."""
-    async with virtual_engine(home) as engine:
+    async with virtual_engine(home, limits=Limits(sessions_per_identity=10_000)) as engine:
         browser = Browser(make_app(engine))
         await _life(browser)
         await trio.sleep(5)  # the new key has been noticed

@@ -10,14 +10,18 @@ import pytest
 
 from tests.fakes import ROOT
 
-CASES = [*(f"D{number}" for number in range(1, 41)), *(f"B{number}" for number in range(1, 16))]
+CASES = [
+    *(f"D{number}" for number in range(1, 41)),
+    *(f"B{number}" for number in range(1, 16)),
+    *(f"E{number}" for number in range(1, 39)),
+]
 
 
 @cache
 def table() -> dict[str, list[str]]:
     """The tests that each case is shown by."""
     text = (ROOT / "tests/data/cases.md").read_text()
-    rows = re.findall(r"^\| ([DB][0-9]+) \| [^|]+ \| ([^|]+) \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| ([DBE][0-9]+) \| [^|]+ \| ([^|]+) \|", text, re.MULTILINE)
     return {case: tests.split() for case, tests in rows}
 
 
@@ -29,7 +33,7 @@ def functions_of(module: str) -> frozenset[str]:
 
 
 def test_the_table_has_every_case_once() -> None:
-    """D1 to D40 and B1 to B15, in order."""
+    """D1 to D40, B1 to B15 and E1 to E38, in order."""
     assert list(table()) == CASES
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from contextlib import AsyncExitStack
@@ -16,8 +17,8 @@ from tests.processes import EngineProcess, running_engine, sign_in
 from tests.promises import Share
 
 READERS, EVENTS = 50, 10_000
-RATE = 1_000
-"""Events a second, in bursts of 20."""
+RATE, BURST = 1_000, 20
+"""Events a second, and how many of them at once."""
 
 P99 = 0.100
 """Seconds from a record's time to its being read, where engine and readers have a core whenever they want one."""
@@ -76,27 +77,17 @@ class Stuck(Reader):
 
 
 async def cause_events(engine: EngineProcess) -> None:
-    """Failed sign-ins over four connections, paced: after each burst a rest, no shorter than the burst was."""
-    body = b'{"nonce":"x","signature":"AAAA"}'
-    head = f"POST /api/auth/verify/ HTTP/1.1\r\nHost: 127.0.0.1:{engine.port}\r\nContent-Type: application/json\r\n"
-    request = head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
-
-    async def some(share: int) -> None:
-        stream = await trio.open_tcp_stream("127.0.0.1", engine.port)
-        async with stream:
-            began = trio.current_time()
-            for number in range(share):
-                await stream.send_all(request)
-                answer = await stream.receive_some(65536)
-                assert answer.startswith(b"HTTP/1.1 401"), answer
-                if number % 5 == 4:
-                    took = trio.current_time() - began
-                    await trio.sleep(max(20 / RATE - took, took))
-                    began = trio.current_time()
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(4):
-            nursery.start_soon(some, EVENTS // 4)
+    """Notices of keys by the operator socket, paced: after each burst a rest, no shorter than the burst was."""
+    added = [f"SHA256:{number}" for number in range(BURST)]
+    request = json.dumps({"op": "keys_changed", "added": added}).encode() + b"\n"
+    for _ in range(EVENTS // BURST):
+        began = trio.current_time()
+        async with await trio.open_unix_socket(str(engine.home / "operator.sock")) as stream:
+            await stream.send_all(request)
+            answer = await stream.receive_some(65536)
+        assert b"sessions_ended" in answer, answer
+        took = trio.current_time() - began
+        await trio.sleep(max(BURST / RATE - took, took))
 
 
 @pytest.mark.process

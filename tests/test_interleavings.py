@@ -71,6 +71,15 @@ class CodeWorld:
         self.age, self.jumps = AGES[age]
         self.clock = TrioClock()
         self.watch = Watch()
+        self.told: list[str] = []
+        self.lines: dict[str, list[Any]] = {"A": [], "B": []}
+        self.refused: set[str] = set()
+        self.held: list[auth._Held] = []
+        self.scope = trio.CancelScope()
+        self.said_yes = self.a_is_done = False
+
+    def _build(self) -> None:
+        """The services; they look at the clock as they are made."""
         self.stores = WaitingStore(self.clock), WaitingStore(self.clock)
         self.runtime = Runtime(self.clock, Records(self.clock, self.watch))
         settings = Settings()
@@ -81,12 +90,6 @@ class CodeWorld:
             self.runtime, self.stores[0], keys, tokens, challenges, lambda: settings, lambda: key().public
         )
         self.pairings = Pairings(self.runtime, self.stores[1], lambda: settings, self.sessions.start, self.sessions.end)
-        self.told: list[str] = []
-        self.lines: dict[str, list[Any]] = {"A": [], "B": []}
-        self.refused: set[str] = set()
-        self.held: list[auth._Held] = []
-        self.scope = trio.CancelScope()
-        self.said_yes = self.a_is_done = False
 
     def state(self) -> Hashable:
         """All that the future depends on."""
@@ -145,6 +148,7 @@ class CodeWorld:
         )
 
     async def main(self) -> None:
+        self._build()
         with drawn(1):
             await self._run()
         self.check()

@@ -201,15 +201,18 @@ def test_a_proxy_that_holds_the_stream_back(tmp_path: Path, kind: str) -> None:
     with held_back(kind, tmp_path) as at, desk(at.engine) as operator:
         environ = {name: text for name, text in at.engine.environ.items() if name != "HATCHWAY_ADDRESSES"}
         command = subprocess.Popen(
-            [*HATCHWAY, "pair", operator.code, "--url", f"http://127.0.0.1:{at.proxy.port}"],
+            [*HATCHWAY, "pair", "--url", f"http://127.0.0.1:{at.proxy.port}"],
             env=environ | {"HATCHWAY_HOME": str(tmp_path / "client")},
             text=True,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        operator.wait("claimed")
+        assert command.stdin is not None
         assert command.stderr is not None
+        command.stdin.write(f"{operator.code}\n")
+        command.stdin.flush()
+        operator.wait("claimed")
         said = command.stderr.readline()
         assert "a proxy before the engine may hold the answer back to its end" in said
         assert "proxy_buffering off" in said

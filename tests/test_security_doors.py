@@ -89,7 +89,7 @@ def test_permission_comes_before_the_body(engine: EngineProcess, tokens: dict[st
     assert ask(engine, start, tokens["pairing RUNTIME"], b'{"image":"x","permissions":["MASTER"]}').status == 422
 
 
-@pytest.mark.parametrize("more", [{"permissions": ["MASTER"]}, {"exp": 1 << 40}, {"identity": "x"}, {"sub": "x"}])
+@pytest.mark.parametrize("more", [{"permissions": ["MASTER"]}, {"exp": 1 << 40}, {"subject": "x"}, {"sub": "x"}])
 def test_nobody_asks_for_more(engine: EngineProcess, more: dict[str, Any]) -> None:
     """V8, D18: a verify that names permissions is refused for the field; what is granted is authorized_keys' alone."""
     with httpx.Client(base_url=engine.url) as client:

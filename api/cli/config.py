@@ -125,8 +125,7 @@ def unset(name: str) -> None:
 @json_option
 def list_(as_json: bool) -> None:
     """Show every setting, and where its value comes from."""
-    from api.cli.printing import print_json, print_table
-    from api.wire import printable
+    from api.cli.printing import print_json, print_table, say
     from engine.settings import TABLE, home_folder, show
 
     home = home_folder()
@@ -140,7 +139,7 @@ def list_(as_json: bool) -> None:
     else:
         print_table(("SETTING", "VALUE", "FROM", "TAKES EFFECT"), rows, "")
     for refusal in refused:
-        click.secho(printable(refusal.detail), fg="red", err=True)
+        say(refusal.detail, fg="red", err=True)
     if refused:
         raise SystemExit(1)
 

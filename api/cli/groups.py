@@ -69,8 +69,12 @@ def _warn_of_foreign_variables() -> None:
     with without(*UNUSED):  # an engine that is started here loads no more for it
         from engine.setting_sources import foreign_variables
 
-    for sentence in foreign_variables(os.environ):
-        click.echo(f"warning: {sentence}", err=True)
+    sentences = foreign_variables(os.environ)
+    if sentences:
+        from api.cli.printing import note
+
+        for sentence in sentences:
+            note(f"warning: {sentence}")
 
 
 def json_option(command: Any) -> Any:

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 import click
 
-from api.cli.failures import Failed
 from api.cli.groups import json_option
 from api.cli.operator import OperatorLine, operator_line
 from api.cli.sign_in import lifetime_option
@@ -81,6 +80,8 @@ def operator_screen() -> Iterator[tuple[int, TextIO]]:
     one, before there is a code that nobody could approve."""
     with operator_terminal() as answers:
         if answers is None:
+            from api.cli.failures import Failed
+
             raise Failed(
                 "there is no terminal to approve a code at",
                 ("run it where somebody can answer: ssh -t HOST hatchway engine pair, docker exec -it, or a terminal",),

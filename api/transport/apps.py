@@ -83,8 +83,15 @@ class Inbox:
         return {"type": "http.request", "body": body, "more_body": not self._whole}
 
 
-async def _run(app: Any, scope: Any, receive: Any, send: Callable[[Message | None], Awaitable[None]]) -> None:
+async def _run(
+    turn: Callable[[], Awaitable[None]],
+    app: Any,
+    scope: Any,
+    receive: Any,
+    send: Callable[[Message | None], Awaitable[None]],
+) -> None:
     try:
+        await turn()
         await app(scope, receive, send)
     except* (ClientGone, BrokenOff):
         pass
@@ -97,11 +104,16 @@ async def _run(app: Any, scope: Any, receive: Any, send: Callable[[Message | Non
 class Apps(TaskGroup):
     """The tasks of one connection. An app's error ends its request, never the server."""
 
+    def __init__(self, turn: Callable[[], Awaitable[None]]) -> None:
+        """`turn` returns once a request of this client may begin."""
+        super().__init__()
+        self._turn = turn
+
     async def spawn_app(self, app: Any, config: Config, scope: Any, send: Any) -> Callable[[Message], Awaitable[None]]:
         """Run a plain ASGI app on the request; gives what puts messages into its inbox."""
         inbox = Inbox()
         scope["extensions"][LEFT] = inbox.when_left
-        self.spawn(_run, app, scope, inbox.receive, send)
+        self.spawn(_run, self._turn, app, scope, inbox.receive, send)
         return inbox.put
 
     def cancel(self) -> None:

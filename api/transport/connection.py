@@ -55,7 +55,7 @@ class Connection(TCPServer):
         self.secure, self._tls = tls is not None, tls
         self.busy = False
         self._late = False
-        self._apps, self._reading = Apps(), trio.CancelScope()
+        self._apps, self._reading = Apps(self.turn), trio.CancelScope()
         self._ended = False
         self._begun = False
         self._known: tuple[bytes, tuple[Request, int] | None] = (b"", None)
@@ -93,6 +93,7 @@ class Connection(TCPServer):
             return "http/1.1"
         with trio.fail_after(self.context.limits().header_seconds):
             await self.socket.wait_readable()  # OpenSSL's tens of kilobytes are for those who say something
+            await self.turn()
             self.hold(HANDSHAKE_COST)
             outer: Any = trio.SSLStream(self.socket, self._tls, server_side=True)
             self.stream = outer
@@ -100,6 +101,10 @@ class Connection(TCPServer):
         self._tls = None
         self.hold(-HANDSHAKE_COST)
         return self.stream.selected_alpn_protocol() or "http/1.1"
+
+    async def turn(self) -> None:
+        """Until something of this client may begin in this tick of the event loop."""
+        await self.context.starts.turn(self.share.address)
 
     async def _begin(self, alpn: str) -> None:
         family = self.socket.sock.family

@@ -17,6 +17,7 @@ from api.transport.deadlines import Expiring, Kind, Queue
 from api.transport.lane import Lane
 from api.transport.outbox import Outbox
 from api.transport.places import Occupant, Places
+from api.transport.starts import Starts
 from engine.clock import Clock
 
 BODY_GRACE = 0.5
@@ -47,6 +48,7 @@ class ServerConfig(Config):
     accesslog = None
     errorlog = None
     keep_alive_max_requests = 2**62
+    h2_max_concurrent_streams = 32  # the console asks for as many files at once; each costs a task while it waits
 
     def __init__(self, limits: Callable[[], ServerLimits], clock: Clock) -> None:
         self._limits, self._clock = limits, clock
@@ -125,6 +127,7 @@ class Context(WorkerContext):
         self.body = Queue(Kind.BODY, lambda: limits().body_seconds + BODY_GRACE)
         self.write = Queue(Kind.WRITE, lambda: limits().write_seconds)
         self.outbox = Outbox()
+        self.starts = Starts()
         # Local sockets have places of their own: whoever fills the others can't keep this host out.
         self._places, self._local_places = Places((self.idle, self.head)), Places((self.idle, self.head))
         self.stopping = False

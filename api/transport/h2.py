@@ -131,8 +131,7 @@ class H2(H2Protocol):
 
     async def _receive(self, data: bytes) -> None:
         for begin in range(0, len(data), READ_AT_ONCE):
-            if begin:
-                await trio.lowlevel.checkpoint()
+            await self.owner.turn()
             part = data[begin : begin + READ_AT_ONCE]
             self._coming = len(part)
             await super().handle(RawData(part))

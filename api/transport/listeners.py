@@ -11,9 +11,9 @@ from collections.abc import Callable
 import trio
 
 from api.transport.binding import listen, other_loopback, places
-from api.transport.connection import Connection
 from api.transport.context import Context, ServerConfig
 from api.transport.deadlines import LOG, Kind
+from api.transport.lobby import Lobby
 from api.transport.sockets import Socket
 from engine.errors import EngineUnavailable
 
@@ -26,7 +26,7 @@ SPARE_FILES = 100
 REFUSED_AT_ONCE = 32
 """Places for those who are told that there is no place; past them they are cut off."""
 
-ACCEPTED_AT_ONCE = 16
+ACCEPTED_AT_ONCE = 4
 """Connections that one turn accepts: those already in want their answers too."""
 
 EXHAUSTED_SECONDS = 0.1
@@ -122,22 +122,21 @@ async def accept(
     tls: TlsContext | None,
     context: Context,
     nursery: trio.Nursery,
-    connect: Callable[[socket.socket, ssl.SSLContext | None], Connection],
+    lobby: Lobby,
     refusals: Refusals,
     at_once: int,
 ) -> None:
-    """Take connections, at most `at_once` in a turn, for ever; each into a task of its own in `nursery`."""
+    """Take connections into the lobby, at most `at_once` in a tick, for ever. Refusals are told in `nursery`."""
     places = context.places(listener.family)
     while True:
         await trio.lowlevel.wait_readable(listener)
         for sock in await _waiting(listener, at_once):
             try:
                 _prepare(sock, context.limits().write_seconds)
-                secured = tls() if tls is not None else None
                 if places.make_room(places.share(sock), room_for(context.limits().max_connections)):
-                    nursery.start_soon(connect(sock, secured).run)
+                    lobby.take(sock)
                 else:
-                    nursery.start_soon(refusals.tell, sock, secured)
+                    nursery.start_soon(refusals.tell, sock, tls() if tls is not None else None)
             except OSError:
                 sock.close()  # it left before we came
 

@@ -14,7 +14,7 @@ import trio
 from api.transport.deadlines import LOG, Queue
 from engine.trust.limits import source_of
 
-CONNECTION_BYTES = 1024 * 1024
+CONNECTION_BYTES = 512 * 1024
 """What one connection may have held for it: past this, further HTTP/2 streams are refused until it takes answers."""
 
 HELD_BYTES = 24 * 1024 * 1024

@@ -29,6 +29,9 @@ class Owner(Expiring, Protocol):
     def hold(self, change: int) -> None:
         """So many more bytes wait here for the client, or fewer."""
 
+    async def turn(self) -> None:
+        """Until something of this client may begin in this tick of the event loop."""
+
 
 class Stream(HTTPStream):
     """Hypercorn's stream; `body_done` tells whether the whole request has come."""

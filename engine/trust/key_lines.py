@@ -75,7 +75,7 @@ def judged(line: Line) -> Line:
 
 def render(key: PublicKey, permissions: Iterable[str], comment: str) -> bytes:
     """The line that grants `permissions` to `key`, without its end."""
-    return f'permissions="{",".join(permissions)}" {key.openssh()} {one_line(comment)}'.rstrip().encode()
+    return f'permissions="{",".join(permissions)}" {key.openssh()} {one_line(comment)}'.rstrip(" ").encode()
 
 
 def split(data: bytes) -> list[bytes]:
@@ -148,4 +148,4 @@ def _options(text: str) -> tuple[dict[str, str | None], str]:
     rest = text[at:]
     if not options or rest[:1] not in (" ", "\t") or text[at - 1 : at] == ",":
         raise KeyRefused("neither a key nor options that can be read")
-    return options, rest.strip()
+    return options, rest.strip(" \t\r")

@@ -1,0 +1,59 @@
+"""How much may begin in one tick of the event loop: a few requests and handshakes, and each address in its turn.
+
+A tick runs every task that is ready, and whoever is ready next waits for all of them. Thousands of requests that began
+at once would make everybody wait for seconds; so they begin a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+
+import trio
+
+PER_TICK = 4
+"""Requests and TLS handshakes that begin in one tick: each takes up to a millisecond of it."""
+
+
+class Starts:
+    """One server's. `turn` returns at once while few begin; the others wait, and the addresses take turns."""
+
+    def __init__(self) -> None:
+        self._left = PER_TICK
+        self._armed = False
+        self._waiting: dict[Hashable, deque[trio.lowlevel.Task]] = {}
+        """By address; the one whose turn is next comes first."""
+
+    async def turn(self, address: Hashable) -> None:
+        """Until something of this address may begin."""
+        if self._left > 0:
+            self._left -= 1
+            self._arm()
+            return
+        waiting = self._waiting.setdefault(address, deque())
+        waiting.append(task := trio.lowlevel.current_task())
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            waiting.remove(task)
+            if not waiting:
+                del self._waiting[address]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            trio.lowlevel.current_trio_token().run_sync_soon(self._next_tick)
+
+    def _next_tick(self) -> None:
+        self._armed, self._left = False, PER_TICK
+        while self._waiting and self._left:
+            address = next(iter(self._waiting))
+            waiting = self._waiting.pop(address)
+            trio.lowlevel.reschedule(waiting.popleft())
+            if waiting:
+                self._waiting[address] = waiting  # behind the other addresses
+            self._left -= 1
+        if self._left < PER_TICK:
+            self._arm()
