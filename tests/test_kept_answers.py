@@ -14,6 +14,7 @@ import trio
 
 from api.http.gateway import Gateway
 from api.http.request import NOSNIFF, Request, Response
+from api.http.table import ENDPOINTS
 from api.workers import response_cache
 from api.workers.backend import WorkerBackend
 from api.workers.engine_client import EngineClient
@@ -148,6 +149,24 @@ async def test_what_a_door_does_not_see_through_is_left_alone(door: Asked) -> No
     assert ask(door.gateway, "/api/auth/sessions/", (host,)) is None
     for tokens in ((), ((b"authorization", b"Bearer a"),) * 2):
         assert await door.is_asked(ask(door.gateway, "/api/auth/inspect/", (host, *tokens)))
+
+
+async def test_without_the_plain_parser_answers_are_kept_too(door: Asked) -> None:
+    """The setting `lane` decides who reads a request, and not whether a worker may give a response again."""
+    await door.inspect("a")
+    own = key("own").public.openssh()
+    door.client.configure(Configure(bytes(door.home), as_plain(Settings(lane=False)), (), own, b""))
+    headers = ((b"host", b"127.0.0.1:7420"), (b"authorization", b"Bearer a"))
+    request = Request("GET", "/api/auth/inspect/", b"", headers, b"", ("127.0.0.1", 5), ("127.0.0.1", 7420))
+    assert door.gateway.handle(request) is None
+    route = door.gateway.find("GET", "/api/auth/inspect/")
+    assert route is not None
+    assert door.gateway.respond(route, request) == ANSWER
+
+
+def test_what_the_plain_parser_may_answer_holds_nothing() -> None:
+    """An endpoint of the table is plain or held, or neither: the parser can send no stream and waits for nobody."""
+    assert not [row.path for row in ENDPOINTS if row.plain and (row.held or "{" in row.path)]
 
 
 async def test_challenges_of_a_shared_store_are_the_engines(door: Asked) -> None:

@@ -1,4 +1,4 @@
-"""What doors ask for and answer with, as the description of the API tells it (`/openapi.json`)."""
+"""What endpoints ask for and answer with, as the description of the API tells it (`/openapi.json`)."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _doubled(headers: Sequence[tuple[bytes, bytes]]) -> bool:
 
 @lru_cache(maxsize=256)
 def _head(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    """Status line and headers; the hot doors have few, and always the same."""
+    """Status line and headers; plain endpoints have few, and always the same."""
     head = b"HTTP/1.1 %d \r\n" % status + b"".join(b"%b: %b\r\n" % header for header in headers)
     ends = len(headers) + 1
     if (head.count(b"\r"), head.count(b"\n")) != (ends, ends):
