@@ -16,9 +16,7 @@ import structlog
 import trio
 
 from api.http.app import make_app
-from api.http.doors import DOORS
-from api.http.front import Front
-from api.http.lane import HotDoors
+from api.http.asgi import AsgiApp
 from api.lean import settle
 from api.operator_socket import OperatorSocket
 from api.server import ServerLimits, limits_of, open_sockets, serve
@@ -33,7 +31,7 @@ from engine.logs import set_up_logs, use_log_settings
 from engine.settings import Settings
 
 if TYPE_CHECKING:
-    from api.workers.crew import Crew
+    from api.workers.pool import WorkerPool
 
 log = structlog.get_logger(__name__)
 
@@ -46,25 +44,25 @@ class Doors:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.app: Front = make_app(engine)
-        self.lane = HotDoors(engine, self.app, DOORS)
+        self.app: AsgiApp = make_app(engine)
+        self.gateway = self.app.gateway
         self._limits_of, self._limits = engine.settings, limits_of(engine.settings)
         self.tls = Tls(engine.home, engine.settings, engine.clock.wall) if wanted(engine.settings) else None
         engine.certificate = self.tls.fingerprint if self.tls else None
         self.systemd = Notifier()
-        self.crew = self._crew(engine.settings.workers) if engine.settings.workers > 1 else None
+        self.workers = self._pool(engine.settings.workers) if engine.settings.workers > 1 else None
 
-    def _crew(self, count: int) -> Crew:
-        from api.workers.crew import Crew  # an engine that opens its doors itself does without
+    def _pool(self, count: int) -> WorkerPool:
+        from api.workers.pool import WorkerPool  # an engine that opens its doors itself does without
 
-        return Crew(self.engine, self.app, self.lane, count)
+        return WorkerPool(self.engine, self.app, count)
 
     async def serve(
         self, sockets: Sequence[socket.socket], *, task_status: trio.TaskStatus[list[tuple[str, int]]]
     ) -> None:
         """Open the doors on these sockets, here or in processes of their own, until the engine stops."""
-        if self.crew is not None:
-            await self.crew.serve(sockets, self.engine.stopping, task_status=task_status)
+        if self.workers is not None:
+            await self.workers.serve(sockets, self.engine.stopping, task_status=task_status)
             return
         await serve(
             self.app,
@@ -72,14 +70,14 @@ class Doors:
             shutdown=self.engine.stopping,
             limits=self.limits,
             tls=self.tls,
-            lane=self.lane,
+            lane=self.gateway.handle,
             task_status=task_status,
         )
 
     @property
     def warning(self) -> str | None:
         """What is amiss with the addresses that the engine listens on."""
-        lacking, port = self.app.addresses.lacking, self.app.bound[0][1]
+        lacking, port = self.gateway.addresses.lacking, self.gateway.bound[0][1]
         if lacking is None:
             return None
         mine, theirs = ("127.0.0.1", "[::1]") if lacking == "::1" else ("[::1]", "127.0.0.1")
@@ -88,7 +86,7 @@ class Doors:
     @property
     def url(self) -> str:
         """The console's address."""
-        host, port = self.app.bound[0]
+        host, port = self.gateway.bound[0]
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
         return f"{'https' if self.tls else 'http'}://{shown}:{port}/"
 
@@ -97,12 +95,12 @@ class Doors:
         return {
             "version": installed_version(),
             "url": self.url,
-            "listening": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.app.bound],
+            "listening": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.gateway.bound],
             "addresses": list(self.engine.settings.addresses),
             "pid": os.getpid(),
             "uptime": self.engine.clock.wall() - self.engine.started_at,
             "fingerprint": self.tls.fingerprint if self.tls else None,
-        } | ({"doors": self.crew.pids} if self.crew else {})
+        } | ({"doors": self.workers.pids} if self.workers else {})
 
     def limits(self) -> ServerLimits:
         """HTTP manners as they are set now. Asked several times a request, so made anew only after a reload."""
@@ -124,8 +122,8 @@ class Doors:
         try:
             waiting = self.engine.reload(self._take_certificate)
             use_log_settings(self.engine.settings.log, people=sys.stderr.isatty())
-            if self.crew is not None:
-                await self.crew.configure()
+            if self.workers is not None:
+                await self.workers.configure()
         finally:
             self.systemd.ready(self.url)
         return waiting
@@ -138,8 +136,8 @@ class Doors:
     async def renew_certificate(self) -> None:
         """The certificate anew, and nothing else of the settings."""
         self._take_certificate(self.engine.settings)
-        if self.crew is not None:
-            await self.crew.configure()
+        if self.workers is not None:
+            await self.workers.configure()
 
 
 @asynccontextmanager
@@ -148,7 +146,7 @@ async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[
     async with open_engine(home, load) as engine:
         doors = Doors(engine)
         sockets = await open_sockets(engine.settings.host, engine.settings.port, both_loopbacks=True)
-        doors.app.bound = tuple(map(bound, sockets))
+        doors.gateway.bound = tuple(map(bound, sockets))
         if doors.warning is not None:
             log.warning("localhost_is_not_ours", why=doors.warning)
         async with trio.open_nursery() as nursery:

@@ -16,7 +16,7 @@ from hypercorn.utils import LifespanFailureError
 from api.transport.connection import Connection
 from api.transport.context import Context, ServerConfig, ServerLimits
 from api.transport.deadlines import sweep
-from api.transport.lane import Lane, LaneRequest
+from api.transport.lane import Lane
 from api.transport.listeners import ACCEPTED_AT_ONCE, Refusals, TlsContext, accept, bound, open_sockets
 from api.transport.lobby import Lobby
 from api.transport.pinned import check_hypercorn
@@ -24,7 +24,7 @@ from engine.clock import Clock, SystemClock
 from engine.errors import EngineUnavailable
 from engine.settings import Settings
 
-__all__ = ["Lane", "LaneRequest", "ServerLimits", "TlsContext", "limits_of", "open_sockets", "serve"]
+__all__ = ["Lane", "ServerLimits", "TlsContext", "limits_of", "open_sockets", "serve"]
 
 FAREWELL = 0.2
 """Seconds a cancelled answer has to clean up, before its connection is cut off."""

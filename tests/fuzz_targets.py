@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from api.http.addresses import Addresses
 from api.http.auth import PairFields, VerifyFields
 from api.http.bodies import read_fields, read_object
-from api.http.call import Call
-from api.http.door import bearer
+from api.http.endpoint import bearer
 from api.http.proxies import forwarded_for
+from api.http.request import Request
 from api.wire import ClientFault, LineReader, as_type, check_nonce, read_json, started, token_facts
 from engine.clock import SystemClock
 from engine.durations import lifetime
@@ -67,8 +67,7 @@ def token(data: bytes) -> None:
 
 
 def authorization(data: bytes) -> None:
-    call = Call("GET", "/", b"", ((b"authorization", data),), b"", "127.0.0.1", None, "1", {})
-    TOKENS.read(bearer(call))
+    TOKENS.read(bearer(Request("GET", "/", b"", ((b"authorization", data),), b"", ("127.0.0.1", 1), None)))
 
 
 def public_key(data: bytes) -> None:

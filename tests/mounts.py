@@ -6,19 +6,22 @@ import re
 import threading
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import trio
 
-from api.http.app import make_app
-from api.http.doors import DOORS as TABLE
-from api.http.front import Front
-from api.http.lane import HotDoors
+from api.http.app import LazyQuart, make_app
+from api.http.asgi import AsgiApp
+from api.http.backend import EngineBackend
+from api.http.gateway import Gateway
+from api.http.request import Request, Response
+from api.http.table import ENDPOINTS as TABLE
 from api.server import open_sockets, serve
-from api.transport.lane import LaneAnswer, LaneRequest
-from api.workers.crew import Crew
+from api.transport.lane import Lane
+from api.workers.pool import WorkerPool
 from engine.engine import Engine
 from tests.fakes import Browser, sign_in, virtual_engine
 from tests.hostile import Raw, exchange, request
@@ -28,16 +31,16 @@ DOORS = {CHALLENGE: "GET", VERIFY: "POST", INSPECT: "GET"}
 JSON = "Content-Type: application/json"
 
 
-def front_mount(engine: Engine) -> Front:
-    """The hot doors answered in front of Quart."""
+def front_mount(engine: Engine) -> AsgiApp:
+    """The plain endpoints answered in front of Quart."""
     return make_app(engine)
 
 
-def quart_mount(engine: Engine) -> Front:
-    """Every door answered by Quart: the same front, its hot table emptied."""
-    front = make_app(engine)
-    front._own.clear()
-    return front
+def quart_mount(engine: Engine) -> AsgiApp:
+    """Every endpoint answered by Quart: the same table, its two columns emptied."""
+    rows = tuple(replace(row, plain=False, held=False) for row in TABLE)
+    gateway = Gateway(EngineBackend(engine), rows)
+    return AsgiApp(gateway, LazyQuart(gateway))
 
 
 MOUNTS = (front_mount, quart_mount, front_mount, front_mount)
@@ -50,10 +53,10 @@ DOORS_OF = (0, 0, 0, 1)
 class Counted:
     """A lane that knows how many requests it has answered itself."""
 
-    def __init__(self, lane: HotDoors) -> None:
+    def __init__(self, lane: Lane) -> None:
         self._lane, self.answered = lane, 0
 
-    def __call__(self, request: LaneRequest) -> LaneAnswer | Awaitable[LaneAnswer] | None:
+    def __call__(self, request: Request) -> Response | Awaitable[Response] | None:
         answer = self._lane(request)
         self.answered += answer is not None
         return answer
@@ -79,12 +82,12 @@ def served(home: Path) -> Iterator[Mounts]:
         async with virtual_engine(home) as engine, trio.open_nursery() as nursery:
             for mount, with_lane, doors in zip(MOUNTS, LANES, DOORS_OF, strict=True):
                 app, sockets = mount(engine), await open_sockets("127.0.0.1", 0, both_loopbacks=True)
-                app.bound = tuple(listener.getsockname()[:2] for listener in sockets)
-                ports.append(app.bound[0][1])
-                lane = Counted(HotDoors(engine, app, TABLE)) if with_lane else None
+                app.gateway.bound = tuple(listener.getsockname()[:2] for listener in sockets)
+                ports.append(app.gateway.bound[0][1])
+                lane = Counted(app.gateway.handle) if with_lane else None
                 lanes.extend([lane] if lane and not doors else [])
                 if doors:
-                    await nursery.start(Crew(engine, app, HotDoors(engine, app, TABLE), doors).serve, sockets, over)
+                    await nursery.start(WorkerPool(engine, app, doors).serve, sockets, over)
                 else:
                     nursery.start_soon(_serve, app, sockets, over, lane)
             tokens.append((await sign_in(Browser(make_app(engine))))["token"])
@@ -102,7 +105,7 @@ def served(home: Path) -> Iterator[Mounts]:
         thread.join(20)
 
 
-async def _serve(app: Front, sockets: Any, over: trio.Event, lane: Counted | None) -> None:
+async def _serve(app: AsgiApp, sockets: Any, over: trio.Event, lane: Counted | None) -> None:
     await serve(app, sockets, shutdown=over, lane=lane)
 
 

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from api.http.doors import DOORS
 from api.http.openapi import record_schema
 from api.http.problems import STATUS
+from api.http.table import ENDPOINTS
 from engine.settings import TABLE, show
 from statecharts import instance, pairing, session
 from statecharts.render import table
@@ -26,7 +26,7 @@ def doors() -> str:
     """Method, path, who may, what."""
     rows = ["| method | path | for | what |", "|---|---|---|---|"]
     names = {"open": "anybody", "session": "any session"}
-    rows += [f"| {d.method} | `{d.path}` | {names.get(d.access, f'`{d.access}`')} | {d.summary} |" for d in DOORS]
+    rows += [f"| {d.method} | `{d.path}` | {names.get(d.access, f'`{d.access}`')} | {d.summary} |" for d in ENDPOINTS]
     return "\n".join(rows)
 
 

@@ -9,8 +9,8 @@ import quart
 import trio
 from quart_trio import QuartTrio
 
-from api.server import Lane, LaneRequest
-from api.transport.lane import LaneAnswer
+from api.http.request import Request, Response
+from api.server import Lane
 
 
 class Told:
@@ -132,17 +132,17 @@ async def _break(told: Told, scope: Any, receive: Any, send: Any) -> None:
 def lane_of(told: Told) -> Lane:
     """The doors of `bare_app` that a lane can answer: one at once, one after a while."""
 
-    def lane(request: LaneRequest) -> LaneAnswer | Awaitable[LaneAnswer] | None:
-        if request.target == b"/hello":
+    def lane(request: Request) -> Response | Awaitable[Response] | None:
+        if request.path == "/hello":
             told.words.append("hello")
             told.taken += 1
-            return LaneAnswer(200, (), b"hello")
-        return later(request) if request.target in (b"/peer", b"/echo", b"/wait") else None
+            return Response(200, b"hello", ())
+        return later(request) if request.path in ("/peer", "/echo", "/wait") else None
 
-    async def later(request: LaneRequest) -> LaneAnswer:
+    async def later(request: Request) -> Response:
         told.taken += 1
-        await trio.sleep(70 if request.target == b"/wait" else 0)
-        return LaneAnswer(200, (), request.body or repr(request.peer).encode())
+        await trio.sleep(70 if request.path == "/wait" else 0)
+        return Response(200, request.body or repr(request.client).encode(), ())
 
     return lane
 

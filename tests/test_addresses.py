@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.http.addresses import Addresses
-from api.http.call import Headers
 from api.http.problems import BadRequest, ForeignOrigin, MisdirectedRequest
 from api.http.proxies import forwarded_for, forwarded_scheme
+from api.http.request import Headers
 from engine.errors import Refusal
 from tests.hostile import refusal_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from api.http import bodies
 from api.http.bodies import DEEPEST, read_fields, read_object
-from api.http.problems import UnsupportedMediaType, problem_answer
+from api.http.problems import UnsupportedMediaType, problem_response
 from engine.errors import InvalidRequest, NotJson
 from tests.hostile import refusal_of
 
@@ -160,7 +160,7 @@ def test_every_object_is_read_as_it_is(value: dict[str, Any]) -> None:
 def test_no_bytes_break_the_reader(body: bytes) -> None:
     """An object or a refusal, and the refusal is a sendable answer."""
     refused = refusal_of(lambda: read_object(JSON, body))
-    assert refused is None or problem_answer(refused).status in (400, 415)
+    assert refused is None or problem_response(refused).status in (400, 415)
 
 
 @given(st.dictionaries(st.sampled_from(["name", "count", "words", "sure", "lifetime"]) | st.text(), JSON_VALUES))
@@ -171,7 +171,7 @@ def test_no_object_breaks_the_fields(value: dict[str, Any]) -> None:
         assert {"name"} <= set(value) <= {"name", "count", "words", "sure", "lifetime"}
     else:
         assert refused.errors
-        assert problem_answer(refused).status == 422
+        assert problem_response(refused).status == 422
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from api.http.problems import problem_answer
+from api.http.problems import problem_response
 from engine.errors import TooManyInstances
 from engine.settings import Limits
 from tests.containers import LONG, Gate, Place, listed, living, new_name, place
@@ -74,7 +74,7 @@ async def test_too_many(place: Place, settings: dict[str, Any], whose: str) -> N
         assert (reply.status, reply.json()["code"]) == (429, "too_many_instances")
         assert f"`{whose}`" in reply.json()["detail"]
         assert int(reply.headers["retry-after"]) > 0
-        assert problem_answer(TooManyInstances("no time known")).headers[-1][0] == b"retry-after"
+        assert problem_response(TooManyInstances("no time known")).headers[-1][0] == b"retry-after"
 
 
 async def test_every_field_that_a_host_can_honour(place: Place) -> None:

@@ -12,13 +12,14 @@ import msgspec
 import pytest
 import trio
 
-from api.http.call import JSON, NO_STORE, NOSNIFF
-from api.transport.lane import LaneAnswer, LaneRequest
-from api.workers import hot
-from api.workers.desk import Desk
-from api.workers.door import make_front
-from api.workers.hot import Hot
+from api.http.gateway import Gateway
+from api.http.request import NOSNIFF, Request, Response
+from api.http.table import ENDPOINTS
+from api.workers import response_cache
+from api.workers.backend import WorkerBackend
+from api.workers.engine_client import EngineClient
 from api.workers.messages import Configure, Told
+from api.workers.worker import make_app
 from engine import validity
 from engine.errors import SignatureRefused
 from engine.setting_sources import as_plain
@@ -29,7 +30,7 @@ from engine.trust.keys import PublicKey
 from engine.validity import Validity
 from tests.fakes import Hands, key, signed
 
-ANSWER = LaneAnswer(200, (JSON, NO_STORE, NOSNIFF), b'{"valid":true}')
+ANSWER = Response(200, b'{"valid":true}')
 
 
 @dataclass
@@ -44,19 +45,19 @@ class Asked:
     def __post_init__(self) -> None:
         self.keys = AuthorizedKeys(self.home / "authorized_keys")
         self.keys.register(key().public, ("SHELL",), "one")
-        self.desk = Desk(self.words, self.keys, self.asked.append)
-        self.desk.clock = cast(Any, self.clock)
+        self.client = EngineClient(self.words, self.keys, self.asked.append)
+        self.client.clock = cast(Any, self.clock)
         own = key("own").public.openssh()
         bound = (("127.0.0.1", 7420),)
-        self.desk.configure(Configure(bytes(self.home), as_plain(Settings()), bound, own, b"k" * 32))
-        self.hot, front = make_front(self.desk, self.home)
-        front.bound = bound
+        self.client.configure(Configure(bytes(self.home), as_plain(Settings()), bound, own, b"k" * 32))
+        self.gateway = make_app(self.client, self.home).gateway
+        self.gateway.bound = bound
 
     async def inspect(self, token: str, until: float = 2000.0) -> bool:
         """Inspect; whether the engine was asked."""
         before = len(self.asked)
         headers = ((b"host", b"127.0.0.1:7420"), (b"authorization", f"Bearer {token}".encode()))
-        reply = ask(self.hot, "/api/auth/inspect/", headers)
+        reply = ask(self.gateway, "/api/auth/inspect/", headers)
         if isinstance(reply, Awaitable):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._tell, token, until)
@@ -64,14 +65,27 @@ class Asked:
         assert reply == ANSWER
         return len(self.asked) > before
 
+    @property
+    def kept(self) -> dict[Any, Any]:
+        """What the cache holds."""
+        return cast(WorkerBackend, self.gateway.backend)._cache._kept
+
+    async def is_asked(self, waiting: Any) -> bool:
+        """Whether what waits for a response has asked the engine, which says nothing."""
+        before = len(self.asked)
+        assert isinstance(waiting, Awaitable)
+        with trio.move_on_after(0):
+            await waiting
+        return len(self.asked) > before
+
     async def _tell(self, token: str, until: float) -> None:
         await trio.testing.wait_all_tasks_blocked()
-        self.desk.hear(Told(self.asked[-1].number, ANSWER, self.words.mark(token), until))
+        self.client.hear(Told(self.asked[-1].number, ANSWER, self.words.mark(token), until))
 
 
-def ask(hot: Hot, target: str, headers: tuple[tuple[bytes, bytes], ...]) -> Any:
+def ask(gateway: Gateway, path: str, headers: tuple[tuple[bytes, bytes], ...]) -> Any:
     """One request at the lane."""
-    return hot(LaneRequest(b"GET", target.encode(), headers, b"", ("127.0.0.1", 5), ("127.0.0.1", 7420), False))
+    return gateway.handle(Request("GET", path, b"", headers, b"", ("127.0.0.1", 5), ("127.0.0.1", 7420)))
 
 
 @pytest.fixture
@@ -120,45 +134,59 @@ async def test_keys_that_are_refused_have_nothing_kept(door: Asked) -> None:
 
 async def test_little_is_kept(door: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood of tokens pushes the oldest out, and no more is held."""
-    monkeypatch.setattr(hot, "KEPT", 100)
+    monkeypatch.setattr(response_cache, "KEPT", 100)
     for number in range(110):
         await door.inspect(f"{number}")
-    assert len(door.hot._kept) == 100
+    assert len(door.kept) == 100
     assert await door.inspect("0")
     assert not await door.inspect("109")
 
 
 async def test_what_a_door_does_not_see_through_is_left_alone(door: Asked) -> None:
-    """Foreign hosts and other paths are the app's; two tokens and none are the engine's."""
+    """Other paths are the app's; two tokens and none are the engine's; a foreign host is refused here."""
     host = (b"host", b"127.0.0.1:7420")
-    assert ask(door.hot, "/api/auth/inspect/", ((b"host", b"evil.example"),)) is None
-    assert ask(door.hot, "/api/auth/sessions/", (host,)) is None
+    assert ask(door.gateway, "/api/auth/inspect/", ((b"host", b"evil.example"),)).status == 421
+    assert ask(door.gateway, "/api/auth/sessions/", (host,)) is None
     for tokens in ((), ((b"authorization", b"Bearer a"),) * 2):
-        waiting = ask(door.hot, "/api/auth/inspect/", (host, *tokens))
-        assert isinstance(waiting, Awaitable)
-        waiting.close()  # type: ignore[attr-defined]
+        assert await door.is_asked(ask(door.gateway, "/api/auth/inspect/", (host, *tokens)))
+
+
+async def test_without_the_plain_parser_answers_are_kept_too(door: Asked) -> None:
+    """The setting `lane` decides who reads a request, and not whether a worker may give a response again."""
+    await door.inspect("a")
+    own = key("own").public.openssh()
+    door.client.configure(Configure(bytes(door.home), as_plain(Settings(lane=False)), (), own, b""))
+    headers = ((b"host", b"127.0.0.1:7420"), (b"authorization", b"Bearer a"))
+    request = Request("GET", "/api/auth/inspect/", b"", headers, b"", ("127.0.0.1", 5), ("127.0.0.1", 7420))
+    assert door.gateway.handle(request) is None
+    route = door.gateway.find("GET", "/api/auth/inspect/")
+    assert route is not None
+    assert door.gateway.respond(route, request) == ANSWER
+
+
+def test_what_the_plain_parser_may_answer_holds_nothing() -> None:
+    """An endpoint of the table is plain or held, or neither: the parser can send no stream and waits for nobody."""
+    assert not [row.path for row in ENDPOINTS if row.plain and (row.held or "{" in row.path)]
 
 
 async def test_challenges_of_a_shared_store_are_the_engines(door: Asked) -> None:
     """Without a key for them a door asks; with it, the challenge is one that the key's holder knows."""
     host = ((b"host", b"127.0.0.1:7420"),)
-    made = msgspec.json.decode(ask(door.hot, "/api/auth/challenge/", host).body)
-    assert door.desk.challenges is not None
-    assert door.desk.challenges.read(made["nonce"]).identity == "any"
+    made = msgspec.json.decode(ask(door.gateway, "/api/auth/challenge/", host).body)
+    assert door.client.challenges is not None
+    assert door.client.challenges.read(made["nonce"]).identity == "any"
     own = key("own").public.openssh()
-    door.desk.configure(Configure(bytes(door.home), as_plain(Settings()), (), own, b""))
-    waiting = ask(door.hot, "/api/auth/challenge/", host)
-    assert isinstance(waiting, Awaitable)
-    waiting.close()  # type: ignore[attr-defined]
+    door.client.configure(Configure(bytes(door.home), as_plain(Settings()), (), own, b""))
+    assert await door.is_asked(ask(door.gateway, "/api/auth/challenge/", host))
 
 
 def verify(door: Asked, address: str) -> Any:
     """A wrong signature at the lane, sent from that address."""
-    assert door.desk.challenges is not None
-    body = msgspec.json.encode(signed(door.desk.challenges.issue("127.0.0.1:7420"), key("two")))
+    assert door.client.challenges is not None
+    body = msgspec.json.encode(signed(door.client.challenges.issue("127.0.0.1:7420"), key("two")))
     headers = ((b"host", b"127.0.0.1:7420"), (b"content-type", b"application/json"))
-    target = b"/api/auth/verify/"
-    return door.hot(LaneRequest(b"POST", target, headers, body, (address, 5), ("127.0.0.1", 7420), False))
+    path = "/api/auth/verify/"
+    return door.gateway.handle(Request("POST", path, b"", headers, body, (address, 5), ("127.0.0.1", 7420)))
 
 
 async def test_a_door_checks_nothing_for_an_address_past_its_limit(
@@ -172,9 +200,9 @@ async def test_a_door_checks_nothing_for_an_address_past_its_limit(
         raise SignatureRefused("wrong_signature")
 
     monkeypatch.setattr(signers, "verify", noted)
-    refused = LaneAnswer(429, ((b"retry-after", b"7"),), b"{}")
+    refused = Response(429, b"{}", ((b"retry-after", b"7"), NOSNIFF))
 
-    async def ask(address: str, answer: LaneAnswer) -> int:
+    async def ask(address: str, answer: Response) -> int:
         """Checks made for one verify."""
         before = len(checked)
         async with trio.open_nursery() as nursery:
@@ -182,11 +210,11 @@ async def test_a_door_checks_nothing_for_an_address_past_its_limit(
             assert await verify(door, address) == answer
         return len(checked) - before
 
-    async def tell(answer: LaneAnswer) -> None:
+    async def tell(answer: Response) -> None:
         await trio.testing.wait_all_tasks_blocked()
-        door.desk.hear(Told(door.asked[-1].number, answer, None, 0.0))
+        door.client.hear(Told(door.asked[-1].number, answer, None, 0.0))
 
     assert [await ask("192.0.2.1", refused) for _ in range(3)] == [1, 0, 0]
     assert await ask("192.0.2.2", refused) == 1
     door.clock.now += 7
-    assert await ask("192.0.2.1", LaneAnswer(401, (), b"{}")) == 1
+    assert await ask("192.0.2.1", Response(401, b"{}", (NOSNIFF,))) == 1

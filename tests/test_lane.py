@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 import time
 from functools import partial
+from urllib.parse import unquote
 
 import h11
 import pytest
 import trio
 from trio.testing import MockClock
 
-from api.server import Lane, LaneRequest, ServerLimits
+from api.http.request import Request, Response
+from api.server import Lane, ServerLimits
 from api.transport.h1 import origin_form, refusal
-from api.transport.lane import LaneAnswer, Plain, encode, recognise
+from api.transport.lane import encode, recognise
 from tests.fakes import effort
 from tests.promises import kept
 from tests.server_apps import Told, lane_of
@@ -21,6 +23,7 @@ from tests.wire import GET, serving
 
 LIMIT = 16 * 1024
 DATE = (b"date", b"Sat, 01 Jan 2000 00:00:00 GMT")
+ENDS = (("127.0.0.1", 5), ("127.0.0.1", 7420))
 
 INSPECT = GET % (b"/api/auth/inspect/", b"Authorization: Bearer abc\r\n")
 VERIFY = (
@@ -30,6 +33,7 @@ VERIFY = (
 TAKEN = [
     INSPECT,
     VERIFY,
+    GET % (b"/%2f%c3%a9%ff%", b""),
     GET % (b"/?a=b&c=%20", b"Accept: */*\r\nX-Empty:\r\nX-Spaces: \t a  b \t\r\nx-lower:1\r\n"),
     GET % (b"/", b"X-A: 1\r\n" * 39),
     GET % (b"/", b"Connection: Keep-Alive\r\n"),
@@ -81,19 +85,19 @@ LEFT = [
 def test_taken(data: bytes) -> None:
     """A whole plain request is taken, to its last byte and no further."""
     for behind in (b"", data, b"GE", b"\r\n"):
-        found = recognise(b"..." + data + behind, 3, LIMIT)
+        found = recognise(b"..." + data + behind, 3, LIMIT, ENDS)
         assert found is not None
-        assert found.end == 3 + len(data)
-        assert found._replace(end=len(data)) == by_h11(data + behind)
+        assert found[1] == 3 + len(data)
+        assert (found[0], len(data)) == by_h11(data + behind)
 
 
 @pytest.mark.parametrize("data", LEFT)
 def test_left(data: bytes) -> None:
     """Whatever is not whole, or not plain, is left to h11."""
-    assert recognise(data, 0, LIMIT) is None
+    assert recognise(data, 0, LIMIT, ENDS) is None
 
 
-def by_h11(data: bytes) -> Plain | None:
+def by_h11(data: bytes) -> tuple[Request, int] | None:
     """What the server reads through h11: the first request of `data`, or None where it refuses or waits."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=LIMIT)
     connection.receive_data(data)
@@ -114,7 +118,9 @@ def by_h11(data: bytes) -> Plain | None:
     waits = connection.they_are_waiting_for_100_continue or connection.their_state is not h11.DONE
     if refusal(request, headers, head, LIMIT) is not None or target is None or waits:
         return None
-    return Plain(request.method, target, tuple(headers), body, len(data) - len(connection.trailing_data[0]))
+    path, _, query = target.partition(b"?")
+    method, text = request.method.decode(), unquote(path.decode("ascii"))
+    return Request(method, text, query, tuple(headers), body, *ENDS), len(data) - len(connection.trailing_data[0])
 
 
 PIECES = [
@@ -186,7 +192,7 @@ def test_no_difference_from_h11() -> None:
     chance, taken, tries = random.Random(seed), 0, int(10_000 * effort())
     for _ in range(tries):
         data = mutant(chance)
-        found = recognise(data, 0, LIMIT)
+        found = recognise(data, 0, LIMIT, ENDS)
         if found is not None:
             taken += 1
             assert found == by_h11(data), (seed, data)
@@ -196,7 +202,7 @@ def test_no_difference_from_h11() -> None:
 def given_up(data: bytes) -> float:
     """Seconds of a core that it takes."""
     before = time.thread_time()
-    assert recognise(data, 0, LIMIT) is None
+    assert recognise(data, 0, LIMIT, ENDS) is None
     return time.thread_time() - before
 
 
@@ -209,7 +215,7 @@ def test_no_request_is_slow() -> None:
 
 def test_encode_as_h11() -> None:
     """The lane's answers look as h11 writes them."""
-    reply = LaneAnswer(401, ((b"content-type", b"application/json"), (b"WWW-Authenticate", b"Bearer")), b"{}")
+    reply = Response(401, b"{}", ((b"content-type", b"application/json"), (b"WWW-Authenticate", b"Bearer")))
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(INSPECT)
     connection.next_event()
@@ -223,7 +229,7 @@ def test_encode_as_h11() -> None:
 def test_no_split_answer(header: tuple[bytes, bytes]) -> None:
     """A header that holds a line end is an error, not two headers."""
     with pytest.raises(ValueError, match="line end"):
-        encode(LaneAnswer(200, (header,), b""), DATE, closing=False)
+        encode(Response(200, b"", (header,)), DATE, closing=False)
 
 
 async def test_taken_and_left(autojump_clock: MockClock) -> None:
@@ -260,8 +266,8 @@ async def test_an_answer_that_waits(autojump_clock: MockClock) -> None:
 async def test_a_lane_that_fails(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
     """A lane's mistake is a bare 500, the end of that connection and one line in the log."""
 
-    def broken(request: LaneRequest) -> LaneAnswer | None:
-        if request.target == b"/fail":
+    def broken(request: Request) -> Response | None:
+        if request.path == "/fail":
             raise ValueError("a door's mistake")
         return None
 
@@ -275,7 +281,7 @@ async def test_a_lane_that_fails(autojump_clock: MockClock, caplog: pytest.LogCa
         assert answer.startswith(b"HTTP/1.1 500 ")
         assert answer.count(b"HTTP/1.1") == 1
         assert (await (await served.connect()).get(b"/hello"))[0] == 200
-    assert [record.message for record in caplog.records] == ["the lane raised at b'/fail'"]
+    assert [record.message for record in caplog.records] == ["the lane raised at '/fail'"]
 
 
 async def test_the_same_again(autojump_clock: MockClock) -> None:

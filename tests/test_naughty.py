@@ -13,8 +13,8 @@ import httpx
 import msgspec
 import pytest
 
-from api.http.door import Door
-from api.http.doors import DOORS
+from api.http.endpoint import Endpoint
+from api.http.table import ENDPOINTS
 from tests.fakes import key
 from tests.hostile import naughty_strings
 from tests.pairs import desk
@@ -76,12 +76,12 @@ def check(answer: httpx.Response, text: str) -> None:
     json.loads(answer.content)
 
 
-BODIED = [door for door in DOORS if door.body is not None]
+BODIED = [door for door in ENDPOINTS if door.body is not None]
 FIELDS = [(door, field) for door in BODIED for field in msgspec.structs.fields(door.body or msgspec.Struct)]
 
 
 @pytest.mark.parametrize(("door", "field"), FIELDS, ids=lambda part: getattr(part, "name", getattr(part, "path", "")))
-def test_every_field(client: httpx.Client, door: Door, field: msgspec.structs.FieldInfo) -> None:
+def test_every_field(client: httpx.Client, door: Endpoint, field: msgspec.structs.FieldInfo) -> None:
     """Each text as the field's value, or in its list; the others as a sound request has them. None is ever taken."""
     sound = {"nonce": "a", "signature": "AAAA", "code": "00000000", "image": "absent.sif"}
     names = {known.name for known in msgspec.structs.fields(door.body or msgspec.Struct)}
@@ -106,9 +106,9 @@ def test_every_field_s_name(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "door", [door for door in DOORS if "{" in door.path], ids=lambda door: f"{door.method} {door.path}"
+    "door", [door for door in ENDPOINTS if "{" in door.path], ids=lambda door: f"{door.method} {door.path}"
 )
-def test_every_part_of_a_path(client: httpx.Client, door: Door) -> None:
+def test_every_part_of_a_path(client: httpx.Client, door: Endpoint) -> None:
     """Each text percent-encoded in a path: nothing is found, nothing outside is served."""
     begin, _, rest = door.path.partition("{")
     for text in texts():

@@ -17,11 +17,11 @@ import trio
 from jsonschema import Draft202012Validator
 
 from api.http.app import make_app
-from api.http.doors import DOORS
 from api.http.openapi import openapi
 from api.http.platform import _described
 from api.http.problems import STATUS
 from api.http.shapes import Instance
+from api.http.table import ENDPOINTS
 from engine.engine import Engine
 from engine.instances import Seen
 from engine.platform.lives import InstanceFacts
@@ -33,7 +33,7 @@ from tests.fakes import sign_in as sign_in_here
 from tests.processes import EngineProcess, running_engine, sign_in
 from tests.virtual_pairs import Host, claim
 
-DOCUMENT = json.loads(json.dumps(openapi(DOORS)))
+DOCUMENT = json.loads(json.dumps(openapi(ENDPOINTS)))
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -60,9 +60,9 @@ def references(value: Any) -> Iterator[str]:
 
 def test_every_door_is_described() -> None:
     """Each row of the table once: what it is for, what it asks, what it answers, how it refuses, who may."""
-    assert [(method, path) for method, path, _ in operations()].sort() == [(d.method, d.path) for d in DOORS].sort()
-    assert len({operation["operationId"] for *_, operation in operations()}) == len(DOORS)
-    for door in DOORS:
+    assert [(method, path) for method, path, _ in operations()].sort() == [(d.method, d.path) for d in ENDPOINTS].sort()
+    assert len({operation["operationId"] for *_, operation in operations()}) == len(ENDPOINTS)
+    for door in ENDPOINTS:
         operation = DOCUMENT["paths"][door.path][door.method.lower()]
         assert operation["summary"] == door.summary
         assert operation["description"]
@@ -77,7 +77,7 @@ def test_every_door_is_described() -> None:
 
 def test_every_refusal_is_told_under_its_status() -> None:
     """A door's codes stand where the table of statuses puts them; a token's doors tell 401, a permission's 403."""
-    for door in DOORS:
+    for door in ENDPOINTS:
         responses = DOCUMENT["paths"][door.path][door.method.lower()]["responses"]
         told = {
             code: int(status)
@@ -207,7 +207,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path, home: Path) -> None:
         assert counted, done.stdout
         assert counted[1] == counted[2]
         assert int(counted[1]) >= 2000
-        assert "21/21" in done.stdout or f"{len(DOORS)}/{len(DOORS)}" in done.stdout
+        assert "21/21" in done.stdout or f"{len(ENDPOINTS)}/{len(ENDPOINTS)}" in done.stdout
         log = engine.log()
     assert "door_failed" not in log
     assert "Traceback" not in log

@@ -11,8 +11,8 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from api.server import Lane, LaneRequest, ServerLimits
-from api.transport.lane import LaneAnswer
+from api.http.request import Request, Response
+from api.server import Lane, ServerLimits
 from api.transport.outbox import Outbox
 from tests.server_apps import Told
 from tests.wire import GET, Client, serving
@@ -78,9 +78,9 @@ async def test_answers_of_one_turn_are_sent_behind_it(autojump_clock: MockClock)
     clients: list[Client] = []
 
     def lane(told: Told) -> Lane:
-        def answer(request: LaneRequest) -> LaneAnswer:
+        def answer(request: Request) -> Response:
             readable.append(select.select([client.stream.socket.fileno() for client in clients], [], [], 0)[0])
-            return LaneAnswer(200, (), b"hello")
+            return Response(200, b"hello", ())
 
         return answer
 
@@ -97,12 +97,12 @@ async def test_answers_of_one_turn_are_sent_behind_it(autojump_clock: MockClock)
 def lane_of_sizes(told: Told) -> Lane:
     """`/N` is answered with N bytes; `/fail` fails, `/nowhere` is left to the app."""
 
-    def lane(request: LaneRequest) -> LaneAnswer | None:
+    def lane(request: Request) -> Response | None:
         told.taken += 1
-        size = request.target[1:]
-        if size == b"fail":
+        size = request.path[1:]
+        if size == "fail":
             raise ValueError("a door's mistake")
-        return LaneAnswer(200, (), bytes(int(size))) if size.isdigit() else None
+        return Response(200, bytes(int(size)), ()) if size.isdigit() else None
 
     return lane
 
@@ -112,11 +112,11 @@ async def test_the_next_request_comes_before_the_turn_ends(autojump_clock: MockC
     told_again = 300
 
     def lane(told: Told) -> Lane:
-        def answer(request: LaneRequest) -> LaneAnswer:
+        def answer(request: Request) -> Response:
             told.taken += 1
             if told.taken < told_again:
                 os.write(client.stream.socket.fileno(), GET % (b"/", b""))
-            return LaneAnswer(200, (), b"%d" % told.taken)
+            return Response(200, b"%d" % told.taken, ())
 
         return answer
 

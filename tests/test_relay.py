@@ -11,10 +11,11 @@ import pytest
 import structlog
 import trio
 
-from api.http.front import Message, Receive, Scope, Send
-from api.transport.apps import LEFT, Inbox
-from api.workers.behind import Behind
+from api.http.asgi import REQUEST, Message, Receive, Scope, Send
+from api.http.request import LEFT, Request
+from api.transport.apps import Inbox
 from api.workers.relay import Relay
+from api.workers.relay_server import RelayServer
 from engine.trust.authorized_keys import AuthorizedKeys
 
 
@@ -58,7 +59,7 @@ async def relayed(home: Path, answer: Callable[[Receive, Send], Awaitable[None]]
         seen.append("ended")
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(Behind(app, home, AuthorizedKeys(home / "authorized_keys")).serve)
+        await nursery.start(RelayServer(app, home, AuthorizedKeys(home / "authorized_keys")).serve)
         told: list[Message] = []
         inbox = Inbox()
 
@@ -66,7 +67,8 @@ async def relayed(home: Path, answer: Callable[[Receive, Send], Awaitable[None]]
             told.append(message)
 
         scope = dict.fromkeys(("method", "http_version", "path"), "x") | {"scheme": "https", "client": ("::1", 1)}
-        more: Scope = {"raw_path": b"/", "query_string": b"", "headers": [], "server": None, "hatchway.body": body}
+        request = Request("x", "x", b"", (), body, None, None)
+        more: Scope = {"raw_path": b"/", "query_string": b"", "headers": [], "server": None, REQUEST: request}
         done = trio.Event()
 
         async def talk() -> None:

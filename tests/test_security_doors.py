@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from api.http.door import Door
-from api.http.doors import DOORS
+from api.http.endpoint import Endpoint
+from api.http.table import ENDPOINTS
 from engine.trust.authorized_keys import AuthorizedKeys
 from engine.trust.permissions import FIVE, MASTER, READ, allows
 from tests.fakes import key
@@ -43,7 +43,7 @@ def tokens(engine: EngineProcess) -> dict[str, str]:
     return made | {f"pairing {name}": pair(engine, [name])["token"] for name in GRADES}
 
 
-def ask(engine: EngineProcess, door: Door, token: str | None, body: bytes = b"{}") -> Raw:
+def ask(engine: EngineProcess, door: Endpoint, token: str | None, body: bytes = b"{}") -> Raw:
     """The beginning of a door's answer; events are followed for ever, so only a foreign host's part is read of them."""
     path = door.path.format(session="none", identity="none", name="pairing", file="none.js")
     headers = ("Content-Type: application/json",) if door.body else ()
@@ -59,8 +59,8 @@ def ask(engine: EngineProcess, door: Door, token: str | None, body: bytes = b"{}
 ENDING = {"/api/auth/logout/", "/api/auth/renew/"}
 
 
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: f"{door.method} {door.path}")
-def test_each_permission_at_each_door(engine: EngineProcess, tokens: dict[str, str], door: Door) -> None:
+@pytest.mark.parametrize("door", ENDPOINTS, ids=lambda door: f"{door.method} {door.path}")
+def test_each_permission_at_each_door(engine: EngineProcess, tokens: dict[str, str], door: Endpoint) -> None:
     """D18: 401 without a token, 403 that names what is missing without the permission, and never 403 with it."""
     assert (ask(engine, door, None).status == 401) == (door.access != "open")
     assert (ask(engine, door, "a.b.c").status == 401) == (door.access != "open")
@@ -81,7 +81,7 @@ def test_each_permission_at_each_door(engine: EngineProcess, tokens: dict[str, s
 
 def test_permission_comes_before_the_body(engine: EngineProcess, tokens: dict[str, str]) -> None:
     """S1: without RUNTIME a body is not even read for its faults; a read-only RUNTIME is refused the start."""
-    start = next(door for door in DOORS if door.path.endswith("/instance/") and door.method == "POST")
+    start = next(door for door in ENDPOINTS if door.path.endswith("/instance/") and door.method == "POST")
     for body in (b"{}", b"[", b'{"image":"x.sif","permissions":["MASTER"]}'):
         assert ask(engine, start, tokens["key SHELL"], body).status == 403
         assert ask(engine, start, tokens["key RUNTIME:READ"], body).status == 403
@@ -102,7 +102,7 @@ def test_nobody_asks_for_more(engine: EngineProcess, more: dict[str, Any]) -> No
 
 def test_no_door_opens_to_other_pages(engine: EngineProcess) -> None:
     """D9, D10: every door, the console's files and a path that is none: no foreign Host, no foreign Origin, no CORS."""
-    targets = [(d.method, d.path.format(session="a", identity="a", name="a", file="home.js")) for d in DOORS]
+    targets = [(d.method, d.path.format(session="a", identity="a", name="a", file="home.js")) for d in ENDPOINTS]
     for method, target in [*targets, ("GET", "/nothing")]:
         for headers, host, status in (
             (("Origin: http://evil.test",), None, 403),
@@ -124,7 +124,7 @@ def test_the_console_is_bound(engine: EngineProcess) -> None:
     assert page.header("x-content-type-options") == "nosniff"
     assert page.header("referrer-policy") == "no-referrer"
     assert page.header("cross-origin-opener-policy") == "same-origin"
-    for door in DOORS:
+    for door in ENDPOINTS:
         answer = ask(engine, door, None)
         assert answer.header("set-cookie") is None
         if door.path.startswith("/api/"):

@@ -155,7 +155,7 @@ def measured(client: httpx.Client) -> dict[str, float]:
     found = parsed(text)
     counts = {
         dict(labels)["path"]: value
-        for labels, value in found["hatchway_request_duration_seconds_count"].items()
+        for labels, value in found.get("hatchway_request_duration_seconds_count", {}).items()
         if dict(labels)["status"] == "200"
     }
     signs = found.get("hatchway_sign_in_duration_seconds_count", {})
@@ -355,7 +355,7 @@ def test_a_door_without_its_engine_fails(tmp_path: Path) -> None:
     words = validity.create()
     with theirs, socket.create_server(("127.0.0.1", 0)) as listener:
         kept = (theirs.fileno(), words, listener.fileno())
-        code = "from api.workers.door import main; main()"
+        code = "from api.workers.worker import main; main()"
         process = subprocess.Popen([sys.executable, "-c", code, *map(str, kept)], cwd=ROOT, pass_fds=kept)
     os.close(words)
     ours.close()

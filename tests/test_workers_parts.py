@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.transport.lane import LaneRequest
-from api.workers.messages import Ask, Frames, ToEngine, frame
+from api.http.request import Request, Response
+from api.workers.messages import Ask, Frames, ToEngine, Told, ToWorker, frame
 from api.workers.tally import Tally
 from engine.setting_sources import as_plain, from_plain
 from engine.settings import Settings
@@ -33,11 +33,16 @@ def test_messages_come_out_as_they_went_in(sent: list[bytes], data: st.DataObjec
 
 def test_a_request_survives_the_channel() -> None:
     """What a door asks is what its client sent, byte for byte, whatever bytes it sent."""
-    request = LaneRequest(
-        b"GET", b"/\xff?a", ((b"host", b"\x80"),), b"\0\xff", ("::1%lo", 5), ("127.0.0.1", 7420), True
-    )
+    headers = ((b"host", b"\x80"),)
+    request = Request("GET", "/\xff\n", b"a=\xff", headers, b"\0\xff", ("::1%lo", 5), ("127.0.0.1", 7420))
     asked = msgspec.msgpack.Decoder(ToEngine).decode(frame(Ask(7, request))[4:])
     assert asked == Ask(7, request)
+
+
+def test_a_response_survives_the_channel() -> None:
+    """What the engine responds is what a worker sends."""
+    told = Told(7, Response(401, b"\0\xff", ((b"x", b"\x80"),)))
+    assert msgspec.msgpack.Decoder(ToWorker).decode(frame(told)[4:]) == told
 
 
 def test_settings_survive_the_channel() -> None:

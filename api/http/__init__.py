@@ -1,1 +1,1 @@
-"""The HTTP doors: one table of them, mounted twice, behind one layer of manners."""
+"""HTTP without a server: requests, the gateway, the one table of endpoints, problems, and the description of it all."""

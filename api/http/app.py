@@ -1,4 +1,4 @@
-"""The whole HTTP side of one engine: the front, and behind it Quart, which is not loaded before it is needed."""
+"""The whole HTTP side of one engine: the gateway, and behind it Quart, which is not loaded before it is needed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from importlib import import_module
 import structlog
 import trio
 
-from api.http.door import Fault
-from api.http.doors import DOORS
-from api.http.front import App, Front, Receive, Scope, Send, send_answer
-from api.http.problems import problem_answer
+from api.http.asgi import App, AsgiApp, Receive, Scope, Send, send_response
+from api.http.backend import EngineBackend, Fault
+from api.http.gateway import Gateway
+from api.http.problems import problem_response
+from api.http.table import ENDPOINTS
 from engine.engine import Engine
 
 MOUNT = "api.http.quart_mount"
@@ -19,19 +20,18 @@ MOUNT = "api.http.quart_mount"
 log = structlog.get_logger(__name__)
 
 
-def make_app(engine: Engine) -> Front:
-    """The whole HTTP side of one engine, as an ASGI app."""
-    front = Front(engine, DOORS)
-    front.rest = Rest(front)
-    return front
+def make_app(engine: Engine) -> AsgiApp:
+    """The whole HTTP side of one engine, as an ASGI app; its gateway is the parser's of plain requests too."""
+    gateway = Gateway(EngineBackend(engine), ENDPOINTS)
+    return AsgiApp(gateway, LazyQuart(gateway))
 
 
-class Rest:
-    """The doors that the front does not answer itself, on Quart: a quarter of a start's time and a sixth of its memory,
+class LazyQuart:
+    """Quart, loaded by the first request for it: a quarter of a start's time and a sixth of its memory,
     which an engine that nobody's browser comes to never pays."""
 
-    def __init__(self, front: Front) -> None:
-        self._front = front
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._app: App | None = None
         self._loading = trio.Lock()
 
@@ -42,7 +42,7 @@ class Rest:
                     self._app = self._app or await self._load()
             except Exception:  # an installation that was taken from under a running engine
                 log.exception("quart_not_loaded")
-                await send_answer(send, problem_answer(Fault("the engine can't load a part of itself: restart it")))
+                await send_response(send, problem_response(Fault("the engine can't load a part of itself: restart it")))
                 return
         await self._app(scope, receive, send)
 
@@ -50,5 +50,5 @@ class Rest:
         if MOUNT not in sys.modules:
             # In a thread, so that who signs in meanwhile waits for turns of 5 ms, and not for all of it.
             await trio.to_thread.run_sync(import_module, MOUNT)
-        app: App = sys.modules[MOUNT].mount(self._front, DOORS)
+        app: App = sys.modules[MOUNT].mount(self._gateway, ENDPOINTS)
         return app

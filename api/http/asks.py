@@ -1,4 +1,4 @@
-"""What doors ask for beside a body, and what they answer with beside one JSON object: columns of the table of doors."""
+"""What endpoints ask for beside a body, and what they answer with beside one JSON object: columns of the table."""
 
 from __future__ import annotations
 

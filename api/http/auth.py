@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 import structlog
 import trio
 
-from api.http.call import NO_STORE, NOSNIFF, Answer, Call, json_answer
-from api.http.door import Visit
+from api.http.endpoint import Invocation
 from api.http.problems import problem
+from api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
 from api.http.shapes import told
 from engine.durations import InvalidDuration, format_duration, lifetime
 from engine.errors import InvalidRequest, Refusal
@@ -55,13 +55,15 @@ class PairFields(msgspec.Struct, forbid_unknown_fields=True):
     code: Annotated[str, told(description="Case, spaces and hyphens don't matter.")]
 
 
-def challenge(visit: Visit) -> Answer:
+def challenge(invocation: Invocation) -> Response:
     """A fresh nonce to sign, for one identity or for any key (section 4.1)."""
-    call = visit.call
-    identity, nonce = visit.engine.sessions.challenge(
-        (call.header(b"host") or b"").decode().lower(), _identity(call.query)
-    )
-    return json_answer({"identity": identity, "nonce": nonce, "lifetime": _LIFETIME_SHOWN})
+    return make_challenge(invocation.engine.sessions.challenge, invocation.request)
+
+
+def make_challenge(issue: Callable[[str, str | None], tuple[str, str]], request: Request) -> Response:
+    """The same, by whatever issues challenges. Raises InvalidRequest."""
+    identity, nonce = issue((request.header(b"host") or b"").decode().lower(), _identity(request.query))
+    return json_response({"identity": identity, "nonce": nonce, "lifetime": _LIFETIME_SHOWN})
 
 
 def _identity(query: bytes) -> str | None:
@@ -88,9 +90,18 @@ def _identities(query: bytes) -> list[bytes]:
     return [value for name, _, value in (part.partition(b"=") for part in query.split(b"&")) if name == b"identity"]
 
 
-async def verify(visit: Visit) -> Answer:
-    """A session for the key that signed the nonce (section 4.2)."""
-    fields: VerifyFields = visit.fields
+class Proof(NamedTuple):
+    """What `verify` is asked, its fields found sound. `seconds` is the session's lifetime."""
+
+    nonce: str
+    signature: str
+    algorithm: str
+    seconds: int
+    identity: str | None
+
+
+def check_proof(fields: VerifyFields) -> Proof:
+    """All that can be said of the fields without a look at keys and challenges. Raises InvalidRequest."""
     if fields.algorithm not in ("RS256", "PS256"):
         raise InvalidRequest({"algorithm": "must be RS256 or PS256"})
     try:
@@ -99,60 +110,63 @@ async def verify(visit: Visit) -> Answer:
         raise InvalidRequest({"lifetime": refused.detail}) from None
     if fields.identity is not None and not _IDENTITY.fullmatch(fields.identity):
         raise InvalidRequest(_NO_IDENTITY)
-    signed_in = await visit.engine.sessions.verify(
-        fields.nonce, fields.signature, fields.algorithm, seconds, visit.call.origin, fields.identity
+    return Proof(fields.nonce, fields.signature, fields.algorithm, seconds, fields.identity)
+
+
+async def verify(invocation: Invocation) -> Response:
+    """A session for the key that signed the nonce (section 4.2)."""
+    nonce, signature, algorithm, seconds, identity = check_proof(invocation.fields)
+    signed_in = await invocation.engine.sessions.verify(
+        nonce, signature, algorithm, seconds, invocation.origin, identity
     )
-    return json_answer(signed_in._asdict())
+    return json_response(signed_in._asdict())
 
 
-def inspect(visit: Visit) -> Answer:
+def inspect(invocation: Invocation) -> Response:
     """Whether the session is still good, and what it may do now (section 4.3)."""
-    return json_answer({"valid": True, **visit.by._asdict()})
+    holder = invocation.principal
+    return json_response({"valid": True, **holder._asdict()}, about=holder)
 
 
-async def renew(visit: Visit) -> Answer:
+async def renew(invocation: Invocation) -> Response:
     """A new token of the same session, its lifetime counted from now (section 3.2)."""
-    return json_answer((await visit.engine.sessions.renew(visit.by, _origin(visit)))._asdict())
+    return json_response((await invocation.engine.sessions.renew(invocation.principal, invocation.origin))._asdict())
 
 
-async def logout(visit: Visit) -> Answer:
+async def logout(invocation: Invocation) -> Response:
     """The session ends, with every token of it (section 3.2)."""
-    await visit.engine.sessions.logout(visit.by, _origin(visit))
-    return Answer(204, b"", (NO_STORE,))
+    await invocation.engine.sessions.logout(invocation.principal, invocation.origin)
+    return Response(204, b"", (NO_STORE,))
 
 
-def _origin(visit: Visit) -> Any:
-    return visit.call.origin._replace(identity=visit.by.identity)
-
-
-def pair(visit: Visit) -> Awaitable[Answer]:
+def pair(invocation: Invocation) -> Awaitable[Response]:
     """Claim a code and wait for the operator (section 4.4): a stream of lines, or one answer where asked for."""
-    named = _media_types(visit.call)
-    return _claim(visit, b"application/json" not in named or bool(named & {b"application/x-ndjson", b"*/*"}))
+    named = _media_types(invocation.request)
+    return _claim(invocation, b"application/json" not in named or bool(named & {b"application/x-ndjson", b"*/*"}))
 
 
-def _media_types(call: Call) -> set[bytes]:
+def _media_types(request: Request) -> set[bytes]:
     """What the Accept headers name, whatever the weights (RFC 9110 section 12.5.1)."""
-    values = b",".join(value for name, value in call.headers if name == b"accept")
+    values = b",".join(value for name, value in request.headers if name == b"accept")
     return {part.partition(b";")[0].strip().lower() for part in values.split(b",")}
 
 
-async def _claim(visit: Visit, streamed: bool) -> Answer:
-    call = visit.call
-    claim = await visit.engine.pairings.claim(
-        visit.fields.code,
-        Claimant(call.peer, call.forwarded, call.header(b"user-agent") or b"", call.from_this_host),
-        call.origin,
+async def _claim(invocation: Invocation, streamed: bool) -> Response:
+    request = invocation.request
+    claim = await invocation.engine.pairings.claim(
+        invocation.fields.code,
+        Claimant(request.peer, invocation.forwarded, request.header(b"user-agent") or b"", request.from_this_host),
+        invocation.origin,
     )
     try:
         if not streamed:
-            return json_answer((await claim.wait_answer())._asdict())
-        if call.passed_on:
+            return json_response((await claim.wait_answer())._asdict())
+        if request.passed_on:
             await trio.sleep(FIRST_LINE_AFTER)
     except trio.Cancelled:
-        await _leave(visit, claim)
+        await _leave(invocation, claim)
         raise
-    return Answer(200, _Held(visit, claim), _STREAM_HEADERS)
+    return Response(200, b"", _STREAM_HEADERS, _Held(invocation, claim))
 
 
 _STREAM_HEADERS = (
@@ -166,8 +180,8 @@ _STREAM_HEADERS = (
 class _Held:
     """The lines of a held claim. Closed before its console was told the outcome, begun or not, it ends the claim."""
 
-    def __init__(self, visit: Visit, claim: Claim) -> None:
-        self._visit, self._claim, self._over = visit, claim, False
+    def __init__(self, invocation: Invocation, claim: Claim) -> None:
+        self._invocation, self._claim, self._over = invocation, claim, False
         self._lines = self._write()
 
     def __aiter__(self) -> _Held:
@@ -192,7 +206,7 @@ class _Held:
             await self._lines.aclose()
         if not self._over:
             self._over = True
-            await _leave(self._visit, self._claim)
+            await _leave(self._invocation, self._claim)
 
 
 async def _last_item(claim: Claim) -> dict[str, Any]:
@@ -202,13 +216,13 @@ async def _last_item(claim: Claim) -> dict[str, Any]:
         return problem(refused)
 
 
-async def _leave(visit: Visit, claim: Claim) -> None:
+async def _leave(invocation: Invocation, claim: Claim) -> None:
     """The console hung up: its code is void, and a session it can't have been told of ends at once."""
     with trio.CancelScope(shield=True):
         try:
-            await visit.engine.pairings.leave(claim)
+            await invocation.engine.pairings.leave(claim)
             if isinstance(claim.result, SignedIn):
-                await visit.engine.sessions.end(claim.result.token, "console_hung_up")
+                await invocation.engine.sessions.end(claim.result.token, "console_hung_up")
         except Refusal as refused:
             log.warning("claim_not_left", why=refused.detail)  # its window, or the session's lifetime, ends it
 

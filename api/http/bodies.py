@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from api.http.problems import UnsupportedMediaType
+from api.http.request import Request
 from engine.errors import InvalidRequest, NotJson
 from engine.words import counted
 
@@ -79,6 +80,11 @@ def _depth(value: Any) -> int:
         inner = [part.values() if isinstance(part, dict) else part for part in level]
         level = [item for items in inner for item in items if isinstance(item, (dict, list))]
     return deep
+
+
+def read_body(kind: type[S], request: Request, depth: int = DEEPEST) -> S:
+    """The fields of a request, from its JSON body. Raises UnsupportedMediaType, NotJson, InvalidRequest."""
+    return read_fields(kind, read_object(request.content_type, request.body, depth))
 
 
 def read_fields(kind: type[S], value: dict[str, Any]) -> S:

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 from functools import cache
 
-from api.http.call import Answer, json_answer
-from api.http.door import Visit
+from api.http.endpoint import Invocation
+from api.http.request import Response, json_response
 from engine.errors import NotFound
 from statecharts.catalogue import CHARTS
 
 
-def chart(visit: Visit) -> Answer:
+def chart(invocation: Invocation) -> Response:
     """One chart by its name. Raises NotFound."""
-    return _drawn(visit.call.params["name"])
+    return _drawn(invocation.params["name"])
 
 
 @cache
-def _drawn(name: str) -> Answer:
+def _drawn(name: str) -> Response:
     if name not in CHARTS:
         raise NotFound(f"no chart has that name; there are {', '.join(CHARTS)}")
     from statecharts.render import as_json  # here: only who looks at a chart needs it drawn
 
-    return json_answer(as_json(CHARTS[name]))
+    return json_response(as_json(CHARTS[name]))

@@ -7,8 +7,8 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
 
-from api.http.call import NOSNIFF, Answer
-from api.http.door import Visit
+from api.http.endpoint import Invocation
+from api.http.request import NOSNIFF, Response
 from engine.errors import NotFound
 
 PAGE = "index.html"
@@ -66,21 +66,21 @@ def console_files() -> dict[str, File]:
     }
 
 
-def page(visit: Visit) -> Answer:
+def page(invocation: Invocation) -> Response:
     """The console's one page (section 5, rule 7)."""
-    return _serve(visit, PAGE)
+    return _serve(invocation, PAGE)
 
 
-def asset(visit: Visit) -> Answer:
+def asset(invocation: Invocation) -> Response:
     """A script, style or picture of the page. Raises NotFound."""
-    return _serve(visit, visit.call.params["file"])
+    return _serve(invocation, invocation.params["file"])
 
 
-def _serve(visit: Visit, name: str) -> Answer:
+def _serve(invocation: Invocation, name: str) -> Response:
     file = console_files().get(name)
     if file is None:
         raise NotFound("no such file")
     headers = (*_BINDING, (b"etag", file.etag))
-    if file.etag in (visit.call.header(b"if-none-match") or b""):
-        return Answer(304, b"", headers)
-    return Answer(200, file.body, ((b"content-type", file.type), *headers))
+    if file.etag in (invocation.request.header(b"if-none-match") or b""):
+        return Response(304, b"", headers)
+    return Response(200, file.body, ((b"content-type", file.type), *headers))

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import lru_cache
 
-from api.http.call import Answer, Call
-from api.http.door import Visit, bearer
+from api.http.endpoint import Invocation, bearer
+from api.http.request import Request, Response
 from engine.engine import Engine
 from engine.errors import InvalidRequest, Refusal
 from engine.followers import FollowerDropped
@@ -28,13 +28,13 @@ _HEADERS = (
 )
 
 
-def events(visit: Visit) -> Answer:
+def events(invocation: Invocation) -> Response:
     """The stream: from now on, or from the record after `Last-Event-ID`. Raises InvalidRequest."""
-    return Answer(200, _frames(visit, _last_id(visit)), _HEADERS)
+    return Response(200, b"", _HEADERS, _frames(invocation, _last_id(invocation)))
 
 
-def _last_id(visit: Visit) -> int | None:
-    given = visit.call.header(b"last-event-id")
+def _last_id(invocation: Invocation) -> int | None:
+    given = invocation.request.header(b"last-event-id")
     if not given:
         return None
     if not given.isdigit() or len(given) > 18:
@@ -42,14 +42,14 @@ def _last_id(visit: Visit) -> int | None:
     return int(given)
 
 
-async def _frames(visit: Visit, last: int | None) -> AsyncIterator[bytes]:
-    journal = visit.engine.journal
+async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[bytes]:
+    journal = invocation.engine.journal
     yield b"retry: 2000\n\n"  # at once, so that the reader knows that it is heard
     after = journal.last_seq if last is None else last
     if after > journal.last_seq:  # an id of another log, or of one that was lost
         yield gap(after, journal.last_seq)
         after = journal.last_seq
-    reader = _Reader(visit.engine, visit.call)
+    reader = _Reader(invocation.engine, invocation.request)
     with suppress(FollowerDropped), journal.follow(after, reader.look) as follower:  # it may come back with its last id
         while not reader.over:
             lines = await follower.read()
@@ -66,10 +66,10 @@ async def _frames(visit: Visit, last: int | None) -> AsyncIterator[bytes]:
 class _Reader:
     """What decides whether a stream goes on, and when it is kept awake."""
 
-    __slots__ = ("_call", "_engine", "_since", "over")
+    __slots__ = ("_engine", "_request", "_since", "over")
 
-    def __init__(self, engine: Engine, call: Call) -> None:
-        self._engine, self._call = engine, call
+    def __init__(self, engine: Engine, request: Request) -> None:
+        self._engine, self._request = engine, request
         self.over = False
         self.spoke()
 
@@ -89,7 +89,7 @@ class _Reader:
 
     def _allowed(self) -> bool:
         try:
-            require(self._engine.sessions.holder(bearer(self._call)), MASTER)
+            require(self._engine.sessions.holder(bearer(self._request)), MASTER)
         except Refusal:
             return False
         return True

@@ -1,29 +1,30 @@
-"""Open doors for programs: is it alive, is it ready, which key signs its tokens."""
+"""Open endpoints for programs: is it alive, is it ready, which key signs its tokens."""
 
 from __future__ import annotations
 
-from api.http.call import Answer, json_answer
-from api.http.door import Visit
+from api.http.endpoint import Invocation
+from api.http.request import Response, json_response
 from engine.errors import StoreUnavailable
 
 
-def healthz(visit: Visit) -> Answer:
+def healthz(invocation: Invocation) -> Response:
     """The process answers."""
-    return json_answer({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
-def readyz(visit: Visit) -> Answer:
+def readyz(invocation: Invocation) -> Response:
     """The engine takes calls, is not stopping, its database takes changes, and in a fleet the store does, and it
     knows what the others did. Over TLS it tells the certificate's fingerprint, which the console shows."""
-    if visit.engine.stopping.is_set():
+    engine = invocation.engine
+    if engine.stopping.is_set():
         raise StoreUnavailable("the engine is stopping", retry_after=5)
-    visit.engine.own_store.check()
-    if visit.engine.fleet is not None:
-        visit.engine.fleet.check_fresh()
-        visit.engine.fleet.check_leased()
-    return json_answer({"status": "ready", "issuer": visit.engine.identity, "certificate": visit.engine.certificate})
+    engine.own_store.check()
+    if engine.fleet is not None:
+        engine.fleet.check_fresh()
+        engine.fleet.check_leased()
+    return json_response({"status": "ready", "issuer": engine.identity, "certificate": engine.certificate})
 
 
-def jwks(visit: Visit) -> Answer:
+def jwks(invocation: Invocation) -> Response:
     """The public keys of the session tokens (RFC 7517), for whoever verifies them without asking."""
-    return json_answer(visit.engine.tokens.jwks())
+    return json_response(invocation.engine.tokens.jwks())

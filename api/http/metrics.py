@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import trio
 
-from api.http.call import NO_STORE, Answer
-from api.http.door import Visit, bearer
+from api.http.endpoint import Invocation, bearer
+from api.http.request import NO_STORE, Response
 from engine.holders import require
 from engine.trust.permissions import MASTER
 
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
-async def metrics(visit: Visit) -> Answer:
+async def metrics(invocation: Invocation) -> Response:
     """Everything measured, in Prometheus's text format. Raises TokenRefused, PermissionDenied."""
-    here = visit.call.from_this_host and not visit.call.passed_on
-    if not (here or visit.engine.settings.metrics_open):
-        require(visit.engine.sessions.holder(bearer(visit.call)), MASTER)
+    here = invocation.request.from_this_host and not invocation.request.passed_on
+    if not (here or invocation.engine.settings.metrics_open):
+        require(invocation.engine.sessions.holder(bearer(invocation.request)), MASTER)
     # Some 10 ms with the interpreter's lock taken and given: not in the way of sign-ins.
-    text = await trio.to_thread.run_sync(visit.engine.metrics.text)
-    return Answer(200, text, (_TEXT, NO_STORE))
+    text = await trio.to_thread.run_sync(invocation.engine.metrics.text)
+    return Response(200, text, (_TEXT, NO_STORE))

@@ -1,4 +1,4 @@
-"""`/openapi.json`: the API described (OpenAPI 3.1) from the table of doors, so that it can't say anything else."""
+"""`/openapi.json`: the API described (OpenAPI 3.1) from the table of endpoints, so that it can't say anything else."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from api.http.call import Answer, json_answer
-from api.http.door import Door, NoFields, Visit
+from api.http.endpoint import Endpoint, Invocation, NoFields
 from api.http.problems import STATUS
+from api.http.request import Response, json_response
 from api.http.shapes import JSON, Media, Problem
 from api.version import installed_version
 from engine.records import Record
@@ -19,7 +19,7 @@ from engine.records import Record
 REF = "#/components/schemas/{name}"
 
 ALWAYS = ("bad_request", "request_timeout", "body_too_large", "misdirected_request", "foreign_origin", "internal_error")
-"""What any door may refuse with."""
+"""What any endpoint may refuse with."""
 
 ABOUT = """\
 Sign-in and sessions for an engine on a remote host.
@@ -28,33 +28,33 @@ Every error is a problem (RFC 9457) with a stable `code`. Every path answers wit
 Times are in seconds since the epoch. Nothing is versioned in the path; unknown fields of a body are refused."""
 
 
-def describing(doors: tuple[Door, ...]) -> Door:
-    """The door that describes these doors, and itself."""
+def describing(endpoints: tuple[Endpoint, ...]) -> Endpoint:
+    """The endpoint that describes these endpoints, and itself."""
 
     @cache
-    def document() -> Answer:
-        return json_answer(openapi((*doors, door)))
+    def document() -> Response:
+        return json_response(openapi((*endpoints, endpoint)))
 
-    def description(visit: Visit) -> Answer:
+    def description(invocation: Invocation) -> Response:
         """This description."""
         return document()
 
-    door = Door(
+    endpoint = Endpoint(
         "GET", "/openapi.json", description, "This description", answers={200: Media(JSON, "An OpenAPI 3.1 document.")}
     )
-    return door
+    return endpoint
 
 
-def openapi(doors: tuple[Door, ...]) -> dict[str, Any]:
+def openapi(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
     """The whole document."""
-    schemas, components = msgspec.json.schema_components(list(_types(doors)), ref_template=REF)
+    schemas, components = msgspec.json.schema_components(list(_types(endpoints)), ref_template=REF)
     for component in components.values():
         component["description"] = cleandoc(component.get("description", ""))
     components["Record"] = record_schema()
-    by_type = dict(zip(_types(doors), schemas, strict=True))
+    by_type = dict(zip(_types(endpoints), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for door in doors:
-        paths.setdefault(door.path, {})[door.method.lower()] = _operation(door, by_type)
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, by_type)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Hatchway", "version": installed_version(), "description": ABOUT, "license": _LICENSE},
@@ -85,13 +85,13 @@ _SESSION = {
 }
 
 
-def _types(doors: Iterable[Door]) -> dict[Any, None]:
+def _types(endpoints: Iterable[Endpoint]) -> dict[Any, None]:
     """Every type that stands in a body or an answer, once."""
     found: dict[Any, None] = {Problem: None}
-    for door in doors:
-        if door.body:
-            found[door.body] = None
-        for answer in door.answers.values():
+    for endpoint in endpoints:
+        if endpoint.body:
+            found[endpoint.body] = None
+        for answer in endpoint.answers.values():
             for shape in _variants(answer):
                 found.update(dict.fromkeys(shape.items if isinstance(shape, Media) else (shape,)))
     return found
@@ -106,28 +106,28 @@ def _variants(answer: Any) -> tuple[Any, ...]:
     return (answer,)
 
 
-def _operation(door: Door, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": door.serve.__name__,
-        "summary": door.summary,
-        "description": " ".join((door.serve.__doc__ or "").split()),
-        "tags": [door.serve.__module__.rpartition(".")[2]],
-        "parameters": _asked(door),
-        "responses": {**_answers(door, schemas), **_refusals(door)},
+        "operationId": endpoint.function.__name__,
+        "summary": endpoint.summary,
+        "description": " ".join((endpoint.function.__doc__ or "").split()),
+        "tags": [endpoint.function.__module__.rpartition(".")[2]],
+        "parameters": _asked(endpoint),
+        "responses": {**_answers(endpoint, schemas), **_refusals(endpoint)},
     }
-    if door.access != "open":
-        operation["security"] = [{"session": [] if door.access == "session" else [door.access]}]
-    elif "invalid_token" in door.refusals:
+    if endpoint.access != "open":
+        operation["security"] = [{"session": [] if endpoint.access == "session" else [endpoint.access]}]
+    elif "invalid_token" in endpoint.refusals:
         operation["security"] = [{}, {"session": ["MASTER"]}]
-    if door.body:
+    if endpoint.body:
         operation["requestBody"] = {
-            "required": door.body is not NoFields,
-            "content": {JSON: {"schema": schemas[door.body]}},
+            "required": endpoint.body is not NoFields,
+            "content": {JSON: {"schema": schemas[endpoint.body]}},
         }
     return operation
 
 
-def _asked(door: Door) -> list[dict[str, Any]]:
+def _asked(endpoint: Endpoint) -> list[dict[str, Any]]:
     return [
         {
             "name": param.name,
@@ -136,12 +136,12 @@ def _asked(door: Door) -> list[dict[str, Any]]:
             "schema": param.schema,
             "description": param.about,
         }
-        for param in door.asks
+        for param in endpoint.asks
     ]
 
 
-def _answers(door: Door, schemas: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(status): _answer(answer, schemas) for status, answer in door.answers.items()}
+def _answers(endpoint: Endpoint, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(status): _answer(answer, schemas) for status, answer in endpoint.answers.items()}
 
 
 def _answer(answer: Any, schemas: Mapping[Any, Any]) -> dict[str, Any]:
@@ -164,25 +164,25 @@ def _answer(answer: Any, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     return described | ({"content": content} if content else {})
 
 
-def _refusals(door: Door) -> dict[str, Any]:
-    """Every status that the door may refuse with, and the codes that it may have."""
+def _refusals(endpoint: Endpoint) -> dict[str, Any]:
+    """Every status that the endpoint may refuse with, and the codes that it may have."""
     by_status: dict[int, list[str]] = {}
-    for code in dict.fromkeys((*_implied(door), *door.refusals)):
+    for code in dict.fromkeys((*_implied(endpoint), *endpoint.refusals)):
         by_status.setdefault(STATUS[code], []).append(code)
     return {str(status): _refusal(status, codes) for status, codes in sorted(by_status.items())}
 
 
-def _implied(door: Door) -> Iterable[str]:
+def _implied(endpoint: Endpoint) -> Iterable[str]:
     yield from ALWAYS
-    if door.access != "open":
+    if endpoint.access != "open":
         yield "invalid_token"
-    if door.access not in ("open", "session"):
+    if endpoint.access not in ("open", "session"):
         yield "permission_denied"
-    if door.module:
+    if endpoint.module:
         yield "module_not_licensed"
-    if door.body:
+    if endpoint.body:
         yield from ("not_json", "unsupported_media_type", "invalid_request")
-    if "{" in door.path:
+    if "{" in endpoint.path:
         yield "not_found"
 
 

@@ -11,15 +11,14 @@ from urllib.parse import parse_qsl
 
 import structlog
 
-from api.http.call import Answer, BrokenOff, Headers, json_answer
-from api.http.door import Visit, bearer
+from api.http.endpoint import Invocation, bearer
 from api.http.pages import read_page
-from api.http.problems import problem_answer
+from api.http.problems import problem_response
+from api.http.request import BrokenOff, Headers, Response, json_response
 from engine.errors import InvalidRequest, Refusal
 from engine.holders import require
 from engine.instances import Seen
 from engine.platform.protocol import StartFailed, Stream
-from engine.records import Origin
 from engine.runtime import Actor
 
 log = structlog.get_logger(__name__)
@@ -31,15 +30,15 @@ _LOG_HEADERS: Headers = (
 )
 
 
-async def start_instance(visit: Visit) -> Answer:
+async def start_instance(invocation: Invocation) -> Response:
     """Start an instance; the answer is the three items of section 2.7, or a problem with the runtime's status item."""
     try:
-        actor = await visit.engine.instances.start(visit.fields, _origin(visit))
+        actor = await invocation.engine.instances.start(invocation.fields, invocation.origin)
     except StartFailed as failed:
         items = [_status(failed.exit_code, failed.refusal.detail)]
-        return problem_answer(failed.refusal, items=items)
+        return problem_response(failed.refusal, items=items)
     if actor.facts.started is None:
-        return _still_queued(actor, visit.engine.instances.progress(actor))
+        return _still_queued(actor, invocation.engine.instances.progress(actor))
     entry = actor.facts.started.entry
     shown = {name: getattr(entry, name) for name in ("img", "instance", "ip", "log_err_path", "log_out_path", "pid")}
     items = [
@@ -47,11 +46,11 @@ async def start_instance(visit: Visit) -> Answer:
         {"kind": "entity", "payload": entry.instance},
         {"kind": "entity", "payload": shown},
     ]
-    return json_answer(items, 201)
+    return json_response(items, 201)
 
 
-def _still_queued(actor: Actor, progress: str | None) -> Answer:
-    """202: the same three items of one that has no process yet. What becomes of it, its own door tells."""
+def _still_queued(actor: Actor, progress: str | None) -> Response:
+    """202: the same three items of one that has no process yet. What becomes of it, its own endpoint tells."""
     request = actor.facts.request
     nowhere = {"ip": "", "log_err_path": "", "log_out_path": "", "pid": 0}
     items = [
@@ -59,43 +58,45 @@ def _still_queued(actor: Actor, progress: str | None) -> Answer:
         {"kind": "entity", "payload": actor.id},
         {"kind": "entity", "payload": {"img": request.image.name, "instance": actor.id, **nowhere}},
     ]
-    return json_answer(items, 202)
+    return json_response(items, 202)
 
 
 def _status(code: int, message: str) -> dict[str, Any]:
     return {"kind": "status", "payload": {"code": code, "message": message}}
 
 
-async def list_instances(visit: Visit) -> Answer:
+async def list_instances(invocation: Invocation) -> Response:
     """The instances of this engine, and of all others of its fleet, live or ended lately; and which of Slurm's fields a
     start may have here. In pages, by name."""
-    page, instances = read_page(visit.call.query), visit.engine.instances
+    page, instances = read_page(invocation.request.query), invocation.engine.instances
     behind = [seen for seen in await instances.all() if seen.identity > page.after]
     found, more = page.take(nsmallest(page.limit + 1, behind, key=attrgetter("identity")))
     told = {"instances": [_described(seen) for seen in found], "may_ask": instances.may_ask}
-    return json_answer(told | ({"next": found[-1].identity} if more else {}))
+    return json_response(told | ({"next": found[-1].identity} if more else {}))
 
 
-async def show_instance(visit: Visit) -> Answer:
+async def show_instance(invocation: Invocation) -> Response:
     """One instance: its state, what was asked, what the runtime says, its command's exit code."""
-    return json_answer(_described(await visit.engine.instances.find(visit.call.params["identity"])))
+    return json_response(_described(await invocation.engine.instances.find(invocation.params["identity"])))
 
 
-async def stop_instance(visit: Visit) -> Answer:
+async def stop_instance(invocation: Invocation) -> Response:
     """Stop an instance, and wait until it has ended; 503 where Slurm is away: it ends once that is back."""
-    return json_answer(_described(await visit.engine.instances.end(visit.call.params["identity"], _origin(visit))))
+    return json_response(
+        _described(await invocation.engine.instances.end(invocation.params["identity"], invocation.origin))
+    )
 
 
-async def read_log(visit: Visit) -> Answer:
+async def read_log(invocation: Invocation) -> Response:
     """What the instance wrote, to its end or, followed, as it comes."""
-    stream, follow = _log_query(visit.call.query)
+    stream, follow = _log_query(invocation.request.query)
 
     def goes_on() -> bool:
-        return not visit.engine.stopping.is_set() and _still_allowed(visit)
+        return not invocation.engine.stopping.is_set() and _still_allowed(invocation)
 
-    name = visit.call.params["identity"]
-    pieces = await visit.engine.instances.read(name, stream, goes_on if follow else None)
-    return Answer(200, _whole_or_broken(name, pieces), _LOG_HEADERS)
+    name = invocation.params["identity"]
+    pieces = await invocation.engine.instances.read(name, stream, goes_on if follow else None)
+    return Response(200, b"", _LOG_HEADERS, _whole_or_broken(name, pieces))
 
 
 async def _whole_or_broken(name: str, pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
@@ -109,10 +110,10 @@ async def _whole_or_broken(name: str, pieces: AsyncGenerator[bytes, None]) -> As
             raise BrokenOff from None
 
 
-def _still_allowed(visit: Visit) -> bool:
+def _still_allowed(invocation: Invocation) -> bool:
     """A log that is followed ends with the session that asked for it."""
     try:
-        require(visit.engine.sessions.holder(bearer(visit.call)), "RUNTIME:READ")
+        require(invocation.engine.sessions.holder(bearer(invocation.request)), "RUNTIME:READ")
     except Refusal:
         return False
     return True
@@ -165,7 +166,3 @@ def _described(seen: Seen) -> Mapping[str, Any]:
         "log_out_path": entry.log_out_path if entry else None,
         "log_err_path": entry.log_err_path if entry else None,
     }
-
-
-def _origin(visit: Visit) -> Origin:
-    return visit.call.origin._replace(identity=visit.by.identity)

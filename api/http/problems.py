@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from api.http.call import NO_STORE, Answer, Headers
+from api.http.request import NO_STORE, NOSNIFF, Headers, Response
 from engine.errors import ModuleNotLicensed, PermissionDenied, Refusal, TokenRefused
 
 PROBLEM: tuple[bytes, bytes] = (b"content-type", b"application/problem+json")
@@ -42,7 +42,7 @@ STATUS = {
     "file_refused": 503,
     "internal_error": 500,
 }
-"""Every code that a door can answer with, and its status."""
+"""Every code that an endpoint can answer with, and its status."""
 
 
 class BadRequest(Refusal):
@@ -106,11 +106,11 @@ def problem(refused: Refusal, **more: Any) -> dict[str, Any]:
     return body | more
 
 
-def problem_answer(refused: Refusal, **more: Any) -> Answer:
-    """The whole answer, with the headers that the status wants."""
+def problem_response(refused: Refusal, **more: Any) -> Response:
+    """The whole response, with the headers that the status wants."""
     body = problem(refused, **more)
-    headers: Headers = (PROBLEM, NO_STORE, *_headers(refused, body["status"]))
-    return Answer(body["status"], msgspec.json.encode(body), headers)
+    headers: Headers = (PROBLEM, NO_STORE, NOSNIFF, *_headers(refused, body["status"]))
+    return Response(body["status"], msgspec.json.encode(body), headers)
 
 
 def _headers(refused: Refusal, status: int) -> Headers:

@@ -1,33 +1,36 @@
-"""Every door of the table mounted on a Quart-Trio app, its own errors as problems; the front stands before it."""
+"""Every endpoint of the table as a route of a Quart-Trio app, whose own errors become problems."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from quart import Response, request
+from quart import Response as QuartResponse
+from quart import request as quart_request
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from api.http import problems
-from api.http.call import Answer
-from api.http.door import Door
-from api.http.front import App, Front, spellings
-from api.http.problems import problem_answer
+from api.http.asgi import REQUEST, STREAM, App
+from api.http.endpoint import Endpoint, Route
+from api.http.gateway import Gateway
+from api.http.problems import problem_response
+from api.http.request import Request, Response
+from api.http.routes import spellings
 from engine.errors import NotFound
 
 
-def mount(front: Front, doors: tuple[Door, ...]) -> App:
-    """The Quart app behind this front."""
+def mount(gateway: Gateway, endpoints: tuple[Endpoint, ...]) -> App:
+    """The Quart app, for requests that this gateway has admitted."""
     quart = QuartTrio("hatchway", static_folder=None)
-    quart.url_map.merge_slashes = False  # the hot table knows no `//` either
-    for door, path in ((row, path) for row in doors for path in spellings(row.path)):
+    quart.url_map.merge_slashes = False  # the gateway's table knows no `//` either
+    for endpoint, path in ((row, path) for row in endpoints for path in spellings(row.path)):
         quart.add_url_rule(
             _rule(path),
-            endpoint=f"{door.method} {path}",
-            view_func=_view(front, door),
-            methods=[door.method],
+            endpoint=f"{endpoint.method} {path}",
+            view_func=_view(gateway, endpoint),
+            methods=[endpoint.method],
             provide_automatic_options=False,
             strict_slashes=True,  # both spellings are mounted, and a third is none
         )
@@ -40,38 +43,39 @@ def _rule(path: str) -> str:
     return path.replace("{", "<").replace("}", ">")
 
 
-def _view(front: Front, door: Door) -> Callable[..., Awaitable[Response]]:
-    async def view(**params: Any) -> Response:
-        scope: Any = request.scope
-        call = front.call(scope, scope["hatchway.body"], scope["hatchway.request_id"], params)
-        answer = front.respond(door, call)
-        if not isinstance(answer, Answer):
-            answer = await answer
-        if isinstance(answer.body, bytes):
-            return _response(answer)
-        scope["hatchway.stream"] = answer.body
-        if call.method != "HEAD":
-            return _response(answer)
-        response = _response(answer._replace(body=b""))  # a stream that nobody is sent would be held for nothing
-        del response.headers["content-length"]
-        return response
+def _view(gateway: Gateway, endpoint: Endpoint) -> Callable[..., Awaitable[QuartResponse]]:
+    async def view(**params: str) -> QuartResponse:
+        scope: Any = quart_request.scope
+        request: Request = scope[REQUEST]
+        response = gateway.respond(Route(endpoint, params), request)
+        if not isinstance(response, Response):
+            response = await response
+        if response.stream is None:
+            return _translated(response)
+        scope[STREAM] = response.stream
+        if request.method != "HEAD":
+            return _translated(response)
+        head = _translated(response._replace(stream=None))  # a stream that nobody is sent would be held for nothing
+        del head.headers["content-length"]
+        return head
 
     return view
 
 
-def _response(answer: Answer) -> Response:
-    headers = Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
-    response = Response(answer.body, answer.status, headers)
+def _translated(response: Response) -> QuartResponse:
+    headers = Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
+    body = response.body if response.stream is None else response.stream
+    translated = QuartResponse(body, response.status, headers)
     if all(name != "content-type" for name, _ in headers):
-        del response.headers["content-type"]  # Quart would call an empty answer HTML
-    if answer.status in (204, 304):
-        del response.headers["content-length"]  # a 304 would belie the length of the 200 (RFC 9110 section 8.6)
-    response.timeout = None  # a held stream ends when it ends
-    return response
+        del translated.headers["content-type"]  # Quart would call an empty response HTML
+    if response.status in (204, 304):
+        del translated.headers["content-length"]  # a 304 would belie the length of the 200 (RFC 9110 section 8.6)
+    translated.timeout = None  # a held stream ends when it ends
+    return translated
 
 
-async def _not_routed(error: HTTPException) -> Response:
+async def _not_routed(error: HTTPException) -> QuartResponse:
     if isinstance(error, MethodNotAllowed):
         allow = ", ".join(sorted(method for method in error.valid_methods or () if method != "OPTIONS"))
-        return _response(problem_answer(problems.MethodNotAllowed(allow)))
-    return _response(problem_answer(NotFound("there is nothing at this path")))
+        return _translated(problem_response(problems.MethodNotAllowed(allow)))
+    return _translated(problem_response(NotFound("there is nothing at this path")))

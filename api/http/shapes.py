@@ -1,4 +1,4 @@
-"""What doors ask for and answer with, as the description of the API tells it (`/openapi.json`)."""
+"""What endpoints ask for and answer with, as the description of the API tells it (`/openapi.json`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Param(NamedTuple):
 
 
 def told(**schema: Any) -> Meta:
-    """What the description says of a field that the door itself checks, in its own words."""
+    """What the description says of a field that the endpoint itself checks, in its own words."""
     return Meta(extra_json_schema=schema)
 
 

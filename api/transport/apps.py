@@ -9,15 +9,11 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.task_group import TaskGroup
 
-from api.http.call import BrokenOff
+from api.http.request import LEFT, BrokenOff
 from api.transport.deadlines import LOG
 
 INBOX_BYTES = 64 * 1024
 """Body bytes that may wait for an app; past them its client is not read on."""
-
-LEFT = "hatchway.left"
-"""Our ASGI extension: called with a function, it has that called at once when the client leaves. It saves whoever only
-waits for that a task."""
 
 Message = Any
 """An ASGI message; Hypercorn's types for them are unions of twenty."""

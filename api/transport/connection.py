@@ -10,15 +10,16 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from api.http.request import Request, Response
 from api.transport.apps import Apps
 from api.transport.context import Context
 from api.transport.deadlines import LOG, Kind
 from api.transport.h1 import H1, PENDING_BYTES
 from api.transport.h2 import H2
-from api.transport.lane import Lane, LaneAnswer, LaneRequest, Plain, encode, recognise
+from api.transport.lane import Lane, encode, recognise
 from api.transport.sockets import Socket
 
-FAILED = LaneAnswer(500, (), b"")
+FAILED = Response(500, b"", ())
 
 KNOWN_BYTES = 2048
 """A request up to this size is remembered beside its connection, in case the client sends the same again."""
@@ -57,7 +58,7 @@ class Connection(TCPServer):
         self._apps, self._reading = Apps(self.turn), trio.CancelScope()
         self._ended = False
         self._begun = False
-        self._known: tuple[bytes, Plain | None] = (b"", None)
+        self._known: tuple[bytes, tuple[Request, int] | None] = (b"", None)
         self._unsent = b""
         self._pause: trio.CancelScope | None = None
         self._quiet: trio.Event | None = None
@@ -142,13 +143,13 @@ class Connection(TCPServer):
             if answers:  # pipelined: the others want their turn
                 self._update(busy=True)
                 await trio.lowlevel.checkpoint()
-            plain = self._recognise(data, begin)
-            answer = None if plain is None else await self._answer(plain, lane)
-            if plain is None or answer is None:
+            found = self._recognise(data, begin)
+            answer = None if found is None else await self._answer(found[0], lane)
+            if found is None or answer is None:
                 self._known = (b"", None)
                 break
             answers.append(answer)
-            begin, size = plain.end, size + len(answer)
+            begin, size = found[1], size + len(answer)
             if size >= ANSWERS_AT_ONCE:
                 await self._write_before_more(b"".join(answers), len(data))
                 answers, size = [], 0
@@ -167,29 +168,28 @@ class Connection(TCPServer):
         finally:
             self.hold(-unread)
 
-    def _recognise(self, data: bytes, begin: int) -> Plain | None:
+    def _recognise(self, data: bytes, begin: int) -> tuple[Request, int] | None:
         """As `recognise`; a client that asks the same again and again (inspect, by a proxy) is read once."""
         if data == self._known[0] and begin == 0 and len(data) <= self.context.header_bytes:
             return self._known[1]
-        plain = recognise(data, begin, self.context.header_bytes)
-        if plain is not None and plain.method == b"GET" and plain.end == len(data) <= KNOWN_BYTES and begin == 0:
-            self._known = data, plain
-        return plain
+        found = recognise(data, begin, self.context.header_bytes, (self.protocol.client, self.protocol.server))
+        if found is not None and found[0].method == "GET" and found[1] == len(data) <= KNOWN_BYTES and begin == 0:
+            self._known = data, found
+        return found
 
-    async def _answer(self, plain: Plain, lane: Lane) -> bytes | None:
+    async def _answer(self, request: Request, lane: Lane) -> bytes | None:
         """The lane's answer as bytes, None if it leaves the request to the app. Its error is a 500 and the end."""
         date = self.config.response_headers("h11")[0]
         try:
-            peer, server = self.protocol.client, self.protocol.server
-            reply: Any = lane(
-                LaneRequest(plain.method, plain.target, plain.headers, plain.body, peer, server, self.secure)
-            )
-            if reply is not None and not hasattr(reply, "status"):
+            response = lane(request)
+            if response is None:
+                return None
+            if not isinstance(response, Response):
                 self._update(busy=True)
-                reply = await reply
-            return None if reply is None else encode(reply, date, closing=self.context.stopping)
+                response = await response
+            return encode(response, date, closing=self.context.stopping)
         except Exception:
-            LOG.exception("the lane raised at %s", plain.target)
+            LOG.exception("the lane raised at %r", request.path)
             self.end()
             return encode(FAILED, date, closing=True)
 

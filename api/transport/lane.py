@@ -1,13 +1,16 @@
-"""The lane: takes a request that stands whole and plain in the buffer, as h11 would read it, and leaves all others."""
+"""The parser of plain requests: takes one that stands whole in the buffer, as h11 would read it, and leaves all others.
+
+The setting `lane` switches it on and off, hence the name of this module.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from urllib.parse import unquote
 
-Headers = tuple[tuple[bytes, bytes], ...]
+from api.http.request import Headers, Request, Response
 
 # Possessive throughout: no byte is looked at twice, however a request is made up. What h11 allows besides (other
 # methods and versions, empty lines, bytes past ASCII, forty headers and more) is h11's.
@@ -17,6 +20,8 @@ PLAIN = re.compile(
 )
 
 LENGTH = re.compile(rb"[0-9]{1,7}")
+
+METHODS = {b"GET": "GET", b"POST": "POST"}
 
 NEVER = frozenset({b"transfer-encoding", b"upgrade", b"expect"})
 """What changes how a connection goes on, or how a body is read."""
@@ -28,57 +33,17 @@ SINGLE = (b"host", b"authorization", b"content-length", b"content-type", b"conne
 """What must not be there twice."""
 
 
-class LaneRequest(NamedTuple):
-    """A whole request. Header names are in lower case, values without the space around them."""
+Ends = tuple[tuple[str, int] | None, tuple[str, int] | None]
+"""A connection's two ends: the client's, which a Unix socket has none of, and ours."""
 
-    method: bytes
-    target: bytes
-    """Path and query, as sent."""
-    headers: Headers
-    body: bytes
-    peer: tuple[str, int] | None
-    """The socket's peer; none on a Unix socket."""
-    server: tuple[str, int] | None
-    secure: bool
-    """Whether it came by TLS."""
+Lane = Callable[[Request], Response | Awaitable[Response] | None]
+"""Answers a request, at once or awaited, or leaves it (None) to the app; never by a stream. It may await only what ends
+by itself: nothing is read meanwhile, so a hang-up is not seen."""
 
 
-class Reply(Protocol):
-    """An answer. `content-length` and `date` are added; a stream can't be one."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> tuple[tuple[bytes, bytes], ...]: ...
-    @property
-    def body(self) -> bytes: ...
-
-
-class LaneAnswer(NamedTuple):
-    """The plainest reply."""
-
-    status: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    body: bytes
-
-
-Lane = Callable[[LaneRequest], Reply | Awaitable[Reply | None] | None]
-"""Answers a request, at once or awaited, or leaves it (None) to the app. It may await only what ends by itself: nothing
-is read meanwhile, so a hang-up is not seen."""
-
-
-class Plain(NamedTuple):
-    """What the recogniser read, and where the request ends."""
-
-    method: bytes
-    target: bytes
-    headers: Headers
-    body: bytes
-    end: int
-
-
-def recognise(data: bytes, begin: int, header_bytes: int) -> Plain | None:
-    """The plain request that stands whole in `data` from `begin`; None for anything else, whatever is the matter."""
+def recognise(data: bytes, begin: int, header_bytes: int, ends: Ends) -> tuple[Request, int] | None:
+    """The plain request that stands whole in `data` from `begin`, and where it ends there; None for anything else,
+    whatever is the matter. `ends` are the connection's."""
     match = PLAIN.match(data, begin)
     if match is None or match.end() - begin > header_bytes:
         return None
@@ -90,7 +55,14 @@ def recognise(data: bytes, begin: int, header_bytes: int) -> Plain | None:
     begin, end = match.end(), match.end() + (length or 0)
     if (length is None) != (method == b"GET") or len(data) < end:
         return None
-    return Plain(method, target, headers, data[begin:end], end)
+    path, _, query = target.partition(b"?")
+    return Request(METHODS[method], decode_path(path), query, headers, data[begin:end], *ends), end
+
+
+def decode_path(path: bytes) -> str:
+    """A path without its escapes, as ASGI has it."""
+    text = path.decode("ascii")
+    return unquote(text) if "%" in text else text
 
 
 @lru_cache(maxsize=128)
@@ -121,7 +93,7 @@ def _doubled(headers: Sequence[tuple[bytes, bytes]]) -> bool:
 
 @lru_cache(maxsize=256)
 def _head(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    """Status line and headers; the hot doors have few, and always the same."""
+    """Status line and headers; plain endpoints have few, and always the same."""
     head = b"HTTP/1.1 %d \r\n" % status + b"".join(b"%b: %b\r\n" % header for header in headers)
     ends = len(headers) + 1
     if (head.count(b"\r"), head.count(b"\n")) != (ends, ends):
@@ -129,8 +101,8 @@ def _head(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
     return head
 
 
-def encode(reply: Reply, date: tuple[bytes, bytes], *, closing: bool) -> bytes:
+def encode(response: Response, date: tuple[bytes, bytes], *, closing: bool) -> bytes:
     """The answer as h11 writes it. Raises ValueError where a header would end early."""
-    head, body = _head(reply.status, reply.headers), reply.body
+    head, body = _head(response.status, response.headers), response.body
     close = b"connection: close\r\n" if closing else b""
     return b"%bcontent-length: %d\r\n%b: %b\r\n%b\r\n%b" % (head, len(body), *date, close, body)

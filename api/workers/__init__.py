@@ -1,1 +1,26 @@
-"""`--workers`: door processes that share the engine's port and answer what they can; the one engine stays the judge."""
+"""Worker processes, which share an engine's port and take its load; the one engine stays the judge of everything.
+
+Who speaks. The engine's `WorkerPool` starts each `Worker` with one end of a socket pair (`Channel`) and the listening
+sockets. A worker has the engine's own `Gateway`, over a `WorkerBackend`, which asks the engine by an `EngineClient`.
+At the engine a `WorkerHandle` answers.
+
+The messages in order (`messages`). The engine says `Configure`, the worker `Ready` once it serves by that; the same
+again after each reload. Then, at any time and many at once, told apart by their numbers: `Ask` (a whole request,
+already screened) is answered by `Told`; `Enter` (a head whose body has not been read) by `Told`, with what refuses
+it, if anything does; `Admit` (a signature that the worker has found good) by `Admitted`, with the new session or
+nothing. `Counts` tells every second what the worker has answered; nobody answers that. `Stop` has the worker accept
+nobody and end what it is doing.
+
+What is held open or has a path of its own (streams, instances, the console) doesn't fit the channel: `Relay` hands
+such a request to the engine's app at a Unix socket, one connection each, and passes the parts of the response on.
+
+What each side may assume. The engine believes a worker about its clients, and that a request was screened: both run
+as the same user, and only that user can reach channel and socket. A worker believes what the engine answers. It may
+give a response again while the version counters in shared memory (`engine.validity`) stand where the response's mark
+says, the keys' file is the same, and the response's time is not over; the engine moves a counter before it answers
+whoever caused the change.
+
+When one dies. A worker whose channel closes ends at once, with its connections: nobody could answer for sessions. The
+engine starts a worker that died again, after a pause that doubles; what that worker was asked ends with its
+connections, and what it counted last, up to a second, is lost.
+"""

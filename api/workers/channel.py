@@ -1,4 +1,4 @@
-"""The socket pair between the engine and one door process: messages both ways, posted without waiting."""
+"""The socket pair between the engine and one worker: messages both ways, posted without waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What engine and door processes say to each other: msgpack, each message after its length."""
+"""What engine and worker processes say to each other: msgpack, each message after its length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from api.transport.lane import Headers, LaneAnswer, LaneRequest
+from api.http.request import Headers, Request, Response
 from engine.records import Origin
 from engine.setting_sources import Plain
 from engine.trust.challenges import Challenge
@@ -17,8 +17,8 @@ LENGTH = 4
 
 
 class Configure(msgspec.Struct, array_like=True, tag=1):
-    """What a door goes by from now on, in place of what it had. `own_key` is the engine's, in OpenSSH's form; `mac_key`
-    makes and recognises challenges, and is empty where the door leaves them to the engine."""
+    """What a worker goes by from now on, in place of what it had. `own_key` is the engine's, in OpenSSH's form;
+    `mac_key` makes and recognises challenges, and is empty where the worker leaves them to the engine."""
 
     home: bytes
     settings: Plain
@@ -32,13 +32,14 @@ class Stop(msgspec.Struct, array_like=True, tag=2):
 
 
 class Told(msgspec.Struct, array_like=True, tag=3):
-    """The engine's answer to the `Ask` of that number; None where it belongs to the app.
+    """The engine's response to the `Ask` of that number, or what refuses the `Enter` (None: nothing does).
 
-    While `mark` holds, and until `until` (epoch seconds), the same question has the same answer.
+    While the version counters of `mark` stand still, and until `until` (epoch seconds), the same request has the same
+    response. Without a mark it is not to be given again.
     """
 
     number: int
-    answer: LaneAnswer | None
+    response: Response | None
     mark: Mark | None = None
     until: float = 0.0
 
@@ -50,7 +51,7 @@ class Admitted(msgspec.Struct, array_like=True, tag=4):
     body: bytes | None
 
 
-ToDoor = Configure | Stop | Told | Admitted
+ToWorker = Configure | Stop | Told | Admitted
 
 
 class Ready(msgspec.Struct, array_like=True, tag=1):
@@ -58,10 +59,10 @@ class Ready(msgspec.Struct, array_like=True, tag=1):
 
 
 class Ask(msgspec.Struct, array_like=True, tag=2):
-    """A request at a hot door, for the engine to answer."""
+    """A screened request at a plain endpoint, for the engine to answer."""
 
     number: int
-    request: LaneRequest
+    request: Request
 
 
 class Admit(msgspec.Struct, array_like=True, tag=3):
@@ -75,7 +76,7 @@ class Admit(msgspec.Struct, array_like=True, tag=3):
 
 
 class Tallied(msgspec.Struct, array_like=True, tag=4):
-    """Requests of one kind that the door answered alone since it last told: how many in each of the finest buckets."""
+    """Requests of one kind that the worker answered since it last told: how many in each of the finest buckets."""
 
     method: str
     path: str
@@ -91,17 +92,17 @@ class Counts(msgspec.Struct, array_like=True, tag=5):
 
 
 class Enter(msgspec.Struct, array_like=True, tag=6):
-    """A request whose body has not been read: may it come? Answered by a `Told`, whose answer, if any, refuses it."""
+    """A request whose body has not been read: may it come? Answered by a `Told`, whose response, if any, refuses it."""
 
     number: int
-    request: LaneRequest
+    request: Request
 
 
 ToEngine = Ready | Ask | Admit | Counts | Enter
 
 
 class Head(msgspec.Struct, array_like=True):
-    """A whole request that the door leaves to the engine's app, and who made it: the fields of an ASGI scope."""
+    """A whole request that the worker leaves to the engine's app, and who made it: the fields of an ASGI scope."""
 
     method: str
     scheme: str

@@ -1,4 +1,4 @@
-"""A door's app: what the door does not answer goes to the engine's app, and its answer comes back part by part."""
+"""What a worker does not answer goes to the engine's app, whose response comes back part by part."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 import msgspec
 import trio
 
-from api.http.front import Receive, Scope, Send, send_answer
-from api.http.problems import problem_answer
-from api.transport.apps import LEFT
+from api.http.asgi import REQUEST, Receive, Scope, Send, send_response
+from api.http.problems import problem_response
+from api.http.request import LEFT
 from api.unix_sockets import socket_address
 from api.workers.messages import BROKEN, Frames, Head, Part, frame
 from engine.errors import StoreUnavailable
 
 NAME = "doors.sock"
-"""In the engine's folder: where its app listens for its own doors."""
+"""In the engine's folder: where its app listens for its own workers."""
 
 PASSING = 2.0
-"""Seconds in which a door has long ended whose engine has."""
+"""Seconds after which a worker has long ended, if its engine has."""
 
 _decode = msgspec.msgpack.Decoder(Part).decode
 
 
 class Relay:
-    """An ASGI app behind a `Front`, which has read the body. Each request has a connection of its own: a client that
+    """An ASGI app behind an `AsgiApp`, which has read the body. Each request has a connection of its own: a client that
     is slow to read holds up nobody else, and its hang-up is the connection's."""
 
     def __init__(self, home: Path) -> None:
@@ -36,7 +36,7 @@ class Relay:
         try:
             stream = await trio.open_unix_socket(self._address)
         except OSError:
-            await send_answer(send, problem_answer(StoreUnavailable("the engine is not there", retry_after=5)))
+            await send_response(send, problem_response(StoreUnavailable("the engine is not there", retry_after=5)))
             return
         async with stream:
             with trio.CancelScope() as talking:
@@ -79,5 +79,5 @@ def _head(scope: Scope) -> Head:
         tuple(scope["headers"]),
         scope.get("client"),
         scope.get("server"),
-        scope["hatchway.body"],
+        scope[REQUEST].body,
     )

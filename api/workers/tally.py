@@ -1,4 +1,4 @@
-"""What a door counts of the requests it answers alone, until it tells the engine, which counts for all."""
+"""What a worker counts of the requests it answers, until it tells the engine, which counts for all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Tally:
         self._rows: dict[tuple[str, str, int], Tallied] = {}
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """The door has answered; `path` as the table of doors has it."""
+        """The worker has answered; `path` as the table of endpoints has it."""
         row = self._rows.get((method, path, status))
         if row is None:
             row = self._rows[method, path, status] = Tallied(method, path, status, [0] * (len(FINEST) + 1), 0.0)

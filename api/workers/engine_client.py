@@ -1,4 +1,4 @@
-"""What a door knows of its engine, and how it asks: the part of an engine that the layers before the doors go by."""
+"""What a worker knows of its engine, and how it asks over the channel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from api.transport.lane import LaneAnswer, LaneRequest
+from api.http.request import Request, Response
 from api.workers.messages import Admit, Admitted, Ask, Configure, Enter, Told
 from api.workers.tally import Tally
 from engine.clock import SystemClock
@@ -21,8 +21,8 @@ from engine.trust.keys import PublicKey, parse_openssh
 from engine.validity import Validity
 
 
-class Desk:
-    """One for each door process. `challenges` is None where they are left to the engine."""
+class EngineClient:
+    """One for each worker process. `challenges` is None where they are left to the engine."""
 
     settings: Settings
     own_key: PublicKey
@@ -32,7 +32,6 @@ class Desk:
         self.validity, self.keys = validity, keys
         self.clock = SystemClock()
         self.metrics = Tally()
-        self.sessions = self  # the challenge's door asks an engine's sessions
         self._post = post
         self._numbers = itertools.count(1)
         self._waiting: dict[int, _Waiting] = {}
@@ -42,22 +41,22 @@ class Desk:
         self.settings, self.own_key = from_plain(told.settings), parse_openssh(told.own_key)
         self.challenges = Challenges(self.clock, told.mac_key) if told.mac_key else None
 
-    def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
-        """As the engine's sessions have it."""
+    def issue_challenge(self, host: str, identity: str | None) -> tuple[str, str]:
+        """As the engine's sessions do."""
         assert self.challenges is not None
         return identity or self.own_key.identity, self.challenges.issue(host, identity or ANY)
 
-    async def ask(self, request: LaneRequest) -> Told:
-        """The engine's answer to a request at a hot door."""
+    async def ask(self, request: Request) -> Told:
+        """The engine's response to a screened request at a plain endpoint."""
         told = await self._wait(lambda number: Ask(number, request))
         assert isinstance(told, Told)
         return told
 
-    async def enter(self, request: LaneRequest) -> LaneAnswer | None:
+    async def refuse(self, request: Request) -> Response | None:
         """What refuses a request, by the engine's word, before its body is read."""
         told = await self._wait(lambda number: Enter(number, request))
         assert isinstance(told, Told)
-        return told.answer
+        return told.response
 
     async def admit(self, challenge: Challenge, identity: str, lifetime: int, origin: Origin) -> bytes | None:
         """The new session of the key that signed the challenge, as the answer's body; None if the engine refuses it."""

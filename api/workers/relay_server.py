@@ -1,4 +1,4 @@
-"""The engine's app behind its doors: it serves the requests that they leave to it, as if their clients were its own."""
+"""The engine's app behind its workers: it serves the requests that they relay, as if their clients were its own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 import structlog
 import trio
 
-from api.http.call import BrokenOff
-from api.http.front import App, Message, Scope
-from api.transport.apps import LEFT, ClientGone
+from api.http.asgi import App, Message, Scope
+from api.http.request import LEFT, BrokenOff
+from api.transport.apps import ClientGone
 from api.unix_sockets import listen_private, may_operate
 from api.workers.messages import BROKEN, Frames, Head, Part, frame
 from api.workers.relay import NAME
@@ -25,7 +25,7 @@ BACKLOG = 4096
 _decode = msgspec.msgpack.Decoder(Head).decode
 
 
-class Behind:
+class RelayServer:
     """Listens in the engine's folder, which only its own user can enter: who comes is believed about its client."""
 
     def __init__(self, app: App, home: Path, keys: AuthorizedKeys) -> None:
@@ -92,7 +92,7 @@ class _Exchange:
         self._leaving: Callable[[], None] | None = None
 
     async def watch(self) -> None:
-        """The door says nothing after its request: when it closes, the client has left."""
+        """A worker says nothing after its request: when it closes, the client has left."""
         try:
             while await self._stream.receive_some():
                 pass

@@ -1,4 +1,4 @@
-"""The engine's side of its door processes: it starts them, keeps them, answers what they ask, and ends them."""
+"""The engine's side of its worker processes: it starts them, starts them again where one dies, and ends them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from pathlib import Path
 import structlog
 import trio
 
-from api.http.front import Front
-from api.http.lane import HotDoors
+from api.http.asgi import AsgiApp
 from api.transport.listeners import bound, room_for
-from api.workers.behind import Behind
-from api.workers.colleague import Colleague
+from api.workers.handle import WorkerHandle
 from api.workers.messages import Configure, Stop
+from api.workers.relay_server import RelayServer
 from engine import validity
 from engine.engine import Engine
 from engine.errors import EngineUnavailable
@@ -26,23 +25,23 @@ from engine.setting_sources import as_plain
 log = structlog.get_logger(__name__)
 
 ENDING = 7.0
-"""Seconds that doors have for the last answers of a stopping engine: theirs, and a little more."""
+"""Seconds that workers have for the last responses of a stopping engine: a server's own, and a little more."""
 
 TAKING_UP = 2.0
-"""Seconds that doors have to take up a reload, before whoever asked for it goes on."""
+"""Seconds that workers have to take up a reload, before whoever asked for it goes on."""
 
 PAUSE, LONGEST_PAUSE, STEADY = 0.1, 5.0, 30.0
-"""Seconds before a door that died is started again, doubled each time; anew once one has lived so long."""
+"""Seconds before a worker that died is started again, doubled each time; anew once one has lived so long."""
 
 _ROOT = str(Path(__file__).parents[2])
-_PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from api.workers.door import main; main()"
+_PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from api.workers.worker import main; main()"
 
 
-class Crew:
-    """`count` door processes in front of one engine, whose app and lane answer what they can't."""
+class WorkerPool:
+    """`count` worker processes in front of one engine, whose app answers what they can't."""
 
-    def __init__(self, engine: Engine, front: Front, lane: HotDoors, count: int) -> None:
-        self._engine, self._front, self._lane, self._count = engine, front, lane, count
+    def __init__(self, engine: Engine, app: AsgiApp, count: int) -> None:
+        self._engine, self._app, self._gateway, self._count = engine, app, app.gateway, count
         self._words = validity.create()
         self.validity = validity.Validity(self._words, write=True)
         if engine.fleet is None:
@@ -52,13 +51,13 @@ class Crew:
             engine.runtime.subscribe_moves(lambda chart, actor, *states: self.validity.take_moved(chart, actor))
         engine.records.sinks.append(self.validity.take)
         engine.key_watch.on_token_keys.append(self.validity.moved_all)
-        self._colleagues: list[Colleague] = []
+        self._workers: list[WorkerHandle] = []
         self._up = self._stopping = False
 
     @property
     def pids(self) -> list[int]:
-        """Of the doors that run now."""
-        return [colleague.pid for colleague in self._colleagues]
+        """Of the workers that run now."""
+        return [worker.pid for worker in self._workers]
 
     async def serve(
         self,
@@ -67,47 +66,47 @@ class Crew:
         *,
         task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """As `api.server.serve`, by door processes. Raises EngineUnavailable where one does not come up at first."""
-        self._front.bound = tuple(map(bound, sockets))
+        """As `api.server.serve`, by worker processes. Raises EngineUnavailable where one does not come up at first."""
+        self._gateway.bound = tuple(map(bound, sockets))
         room_for(self._count * self._engine.settings.max_connections)  # what they hold may all be held here too
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(Behind(self._front, self._engine.home, self._engine.keys).serve)
+                await nursery.start(RelayServer(self._app.for_admitted(), self._engine.home, self._engine.keys).serve)
                 async with trio.open_nursery() as keeping:
                     async with trio.open_nursery() as starting:
                         for _ in range(self._count):
                             starting.start_soon(keeping.start, self._keep, sockets, shutdown)
                     self._up = True
-                    task_status.started(list(self._front.bound))
+                    task_status.started(list(self._gateway.bound))
                     await shutdown.wait()
                     self._stopping = True
                     _close(sockets)  # nobody waits in a queue that nobody looks at
-                    for colleague in self._colleagues:
-                        colleague.channel.post(Stop())
+                    for worker in self._workers:
+                        worker.channel.post(Stop())
                     keeping.cancel_scope.deadline = trio.current_time() + ENDING
                 nursery.cancel_scope.cancel()
         finally:
             _close(sockets)
 
     async def configure(self) -> None:
-        """Settings or keys were read anew: the doors go by them when this returns."""
+        """Settings or keys were read anew: the workers go by them when this returns."""
         self.validity.moved_all()
-        told = [colleague.configure(self._configuration()) for colleague in self._colleagues]
+        told = [worker.configure(self._configuration()) for worker in self._workers]
         with trio.move_on_after(TAKING_UP):
             for taken_up in told:
                 await taken_up.wait()
 
     def _configuration(self) -> Configure:
         engine = self._engine
-        # The key for challenges of a shared store may change at any time: its doors leave challenges to the engine.
+        # The key for challenges of a shared store may change at any time: its workers leave challenges to the engine.
         key = b"" if engine.store.shared else engine.sessions.challenge_key
         own = engine.own_key.openssh()
-        return Configure(bytes(engine.home), as_plain(engine.settings), self._front.bound, own, key)
+        return Configure(bytes(engine.home), as_plain(engine.settings), self._gateway.bound, own, key)
 
     async def _keep(
         self, sockets: Sequence[socket.socket], shutdown: trio.Event, task_status: trio.TaskStatus[None]
     ) -> None:
-        """One door, again and again, until the end."""
+        """One worker, again and again, until the end."""
         pause, ready = PAUSE, trio.Event()
         while not shutdown.is_set():
             began = trio.current_time()
@@ -127,20 +126,20 @@ class Crew:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _run_one(self, sockets: Sequence[socket.socket], taken_up: trio.Event) -> str:
-        """A door from start to end; how it ended."""
+        """A worker from start to end; how it ended."""
         try:
-            colleague = await self._start_one(sockets)
+            worker = await self._start_one(sockets)
         except OSError as error:  # the host has no more processes or memory to give now
             return f"not started: {error.strerror}"
-        self._colleagues.append(colleague)
+        self._workers.append(worker)
         if self._stopping:  # the others have been told
-            colleague.channel.post(Stop())
+            worker.channel.post(Stop())
         try:
-            return f"exit code {await colleague.live(self._configuration(), taken_up)}"
+            return f"exit code {await worker.live(self._configuration(), taken_up)}"
         finally:
-            self._colleagues.remove(colleague)
+            self._workers.remove(worker)
 
-    async def _start_one(self, sockets: Sequence[socket.socket]) -> Colleague:
+    async def _start_one(self, sockets: Sequence[socket.socket]) -> WorkerHandle:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -148,7 +147,7 @@ class Crew:
             except BaseException:
                 ours.close()
                 raise
-        return Colleague(self._engine, self._lane, self.validity, process, ours)
+        return WorkerHandle(self._engine, self._gateway, self.validity, process, ours)
 
     async def _spawn(self, channel: socket.socket, sockets: Sequence[socket.socket]) -> trio.Process:
         words = validity.readable(self._words)

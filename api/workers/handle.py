@@ -1,4 +1,4 @@
-"""One door process as its engine knows it: what it asks is answered, what it counts is counted."""
+"""One worker process as its engine knows it: what it asks is answered, what it counts is counted."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ from typing import Any
 import structlog
 import trio
 
-from api.http.call import json_answer
-from api.http.lane import HotDoors
-from api.transport.lane import LaneAnswer, LaneRequest
+from api.http.endpoint import Route
+from api.http.gateway import Gateway
+from api.http.request import Request, Response, json_response
 from api.workers.channel import Channel
-from api.workers.hot import INSPECT
 from api.workers.messages import Admit, Admitted, Ask, Configure, Counts, Enter, Ready, ToEngine, Told
 from engine.engine import Engine
 from engine.errors import Refusal
-from engine.validity import Mark, Validity
+from engine.validity import Validity
 
 log = structlog.get_logger(__name__)
 
 LETTING_GO = 2.0
-"""Seconds a door that has closed its channel has to end."""
+"""Seconds that a worker has to end, once its channel is closed."""
 
 
-class Colleague:
-    """`channel` leads to it."""
+class WorkerHandle:
+    """The engine's side of one worker process; `channel` leads to that process."""
 
     def __init__(
-        self, engine: Engine, lane: HotDoors, validity: Validity, process: trio.Process, sock: socket.socket
+        self, engine: Engine, gateway: Gateway, validity: Validity, process: trio.Process, sock: socket.socket
     ) -> None:
-        self._engine, self._lane, self._validity, self._process = engine, lane, validity, process
+        self._engine, self._gateway, self._validity, self._process = engine, gateway, validity, process
         self.channel: Channel[ToEngine] = Channel(sock, ToEngine, self._hear)
         self.pid = process.pid
         self._taken_up: list[trio.Event] = []
@@ -70,9 +69,9 @@ class Colleague:
         self._engine.keys.look_anew()
         match message:
             case Ask():
-                self._answer(message)
+                self._respond(message)
             case Enter():
-                self._nursery.start_soon(self._enter, message)
+                self._nursery.start_soon(self._refuse, message)
             case Admit():
                 self._nursery.start_soon(self._admit, message)
             case Counts(rows):
@@ -82,55 +81,34 @@ class Colleague:
                 if self._taken_up:
                     self._taken_up.pop(0).set()
 
-    def _answer(self, ask: Ask) -> None:
-        reply: Any = None  # what fails here is the app's to answer
-        try:
-            reply = self._lane(ask.request)
-        except Exception:
-            log.exception("lane_failed")
-        if isinstance(reply, Awaitable):
-            self._nursery.start_soon(self._answer_later, ask, reply)
-        elif reply is None or reply.status != 200:
-            self._tell(ask, reply)
+    def _respond(self, ask: Ask) -> None:
+        response = self._gateway.backend.respond(self._route(ask.request), ask.request)
+        if not isinstance(response, Response):
+            self._nursery.start_soon(self._respond_later, ask, response)
+        elif response.about is None:
+            self.channel.post(Told(ask.number, response))
         else:
-            self._tell(ask, reply, *self._kept_by(ask.request))
+            # Nothing has happened since the response was made: nobody waited.
+            mark, until = self._validity.mark(response.about.session), self._engine.sessions.keep(response.about)
+            self.channel.post(Told(ask.number, response._replace(about=None), mark, until))
 
-    async def _answer_later(self, ask: Ask, waiting: Awaitable[Any]) -> None:
-        reply: Any = None
-        try:
-            reply = await waiting
-        except Exception:
-            log.exception("lane_failed")
-        self._tell(ask, reply)
+    async def _respond_later(self, ask: Ask, waiting: Awaitable[Response]) -> None:
+        self.channel.post(Told(ask.number, (await waiting)._replace(about=None)))
 
-    def _tell(self, ask: Ask, reply: Any, mark: Mark | None = None, until: float = 0.0) -> None:
-        answer = None if reply is None else LaneAnswer(reply.status, reply.headers, reply.body)
-        self.channel.post(Told(ask.number, answer, mark, until))
+    async def _refuse(self, asked: Enter) -> None:
+        response = await self._gateway.backend.refuse(self._route(asked.request), asked.request)
+        self.channel.post(Told(asked.number, response))
 
-    def _kept_by(self, request: LaneRequest) -> tuple[Mark | None, float]:
-        """How long the door may give this answer again. Nothing has happened since it was made: nobody waited."""
-        if not request.target.startswith(INSPECT.rstrip("/").encode()):
-            return None, 0.0
-        value = next((value for name, value in request.headers if name == b"authorization"), b"")
-        try:
-            holder = self._engine.sessions.holder(value.partition(b" ")[2].decode("ascii"))
-        except (Refusal, UnicodeDecodeError):
-            return None, 0.0
-        return self._validity.mark(holder.session), self._engine.sessions.keep(holder)
-
-    async def _enter(self, asked: Enter) -> None:
-        answer = None
-        try:
-            answer = await self._lane.refused(asked.request)
-        except Exception:
-            log.exception("entry_failed")  # the whole request follows, and is refused as it should be
-        self.channel.post(Told(asked.number, answer))
+    def _route(self, request: Request) -> Route:
+        route = self._gateway.find(request.method, request.path)
+        assert route is not None, "engine and workers have the same table"
+        return route
 
     async def _admit(self, asked: Admit) -> None:
         body: Any = None
         try:
             signed_in = await self._engine.sessions.admit(asked.challenge, asked.identity, asked.lifetime, asked.origin)
-            body = json_answer(signed_in._asdict()).body
+            body = json_response(signed_in._asdict()).body
         except Refusal:
             pass  # the whole request follows, and is refused as it should be
         except Exception:

@@ -1,4 +1,4 @@
-"""A door process: our server on the engine's listening sockets. It lives no longer than the engine."""
+"""A worker process: our server on the engine's listening sockets. It lives no longer than the engine."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from pathlib import Path
 import structlog
 import trio
 
-from api.http.call import Answer
-from api.http.door import Door
-from api.http.doors import DOORS
-from api.http.front import Front, Receive, Scope, Send, send_answer
+from api.http.asgi import AsgiApp
+from api.http.gateway import Gateway
+from api.http.table import ENDPOINTS as TABLE
 from api.server import ServerLimits, limits_of, serve
 from api.tls import Tls, wanted
-from api.transport.lane import LaneRequest
+from api.workers.backend import WorkerBackend
 from api.workers.channel import Channel
-from api.workers.desk import Desk
-from api.workers.hot import Hot
-from api.workers.messages import Configure, Counts, Ready, Stop, ToDoor
+from api.workers.engine_client import EngineClient
+from api.workers.messages import Configure, Counts, Ready, Stop, ToWorker
 from api.workers.relay import Relay
 from engine.clock import counted_turns
 from engine.errors import Refusal
@@ -38,21 +36,21 @@ COUNTED = 1.0
 """Seconds between two tellings of what was answered here."""
 
 ENGINE_GONE = 70
-"""Exit code of a door whose engine is gone (EX_SOFTWARE, sysexits.h)."""
+"""Exit code of a worker whose engine is gone (EX_SOFTWARE, sysexits.h)."""
 
-PASSED_ON = tuple(replace(row, hot=False, held=False) for row in DOORS)
-"""The front of a door knows of the rows what they take; what they answer comes from the engine."""
+ENDPOINTS = tuple(replace(row, held=False) for row in TABLE)
+"""A worker holds nothing itself: streams and long waits are relayed from the engine."""
 
 
-class DoorProcess:
-    """The channel's other end is the engine's; the sockets are listened on by other doors too."""
+class Worker:
+    """The channel's other end is the engine's; the sockets are listened on by other workers too."""
 
     limits: ServerLimits
 
     def __init__(self, channel: socket.socket, validity: Validity, sockets: list[socket.socket]) -> None:
-        self._channel: Channel[ToDoor] = Channel(channel, ToDoor, self._hear)
+        self._channel: Channel[ToWorker] = Channel(channel, ToWorker, self._hear)
         self._validity, self._sockets = validity, sockets
-        self._desk: Desk | None = None
+        self._client: EngineClient | None = None
         self._configured, self._stopping = trio.Event(), trio.Event()
 
     async def run(self) -> None:
@@ -73,39 +71,39 @@ class DoorProcess:
             self._count()
             self._channel.finish()
 
-    def _hear(self, message: ToDoor) -> None:
+    def _hear(self, message: ToWorker) -> None:
         if isinstance(message, Configure):
             self._configure(message)
         elif isinstance(message, Stop):
             self._stopping.set()
-        elif self._desk is not None:
-            self._desk.hear(message)
+        elif self._client is not None:
+            self._client.hear(message)
 
     def _configure(self, told: Configure) -> None:
         home = Path(os.fsdecode(told.home))
-        if self._desk is None:
+        if self._client is None:
             keys = AuthorizedKeys(keys_folder(home, from_plain(told.settings)) / "authorized_keys")
             keys.turns = self._turns
-            self._desk = Desk(self._validity, keys, self._channel.post)
-            self._desk.configure(told)
-            settings = self._desk.settings
+            self._client = EngineClient(self._validity, keys, self._channel.post)
+            self._client.configure(told)
+            settings = self._client.settings
             set_up_logs(settings.log)
             self._tls = Tls(home, settings) if wanted(settings) else None
-            self._hot, self._front = make_front(self._desk, home)
+            self._app = make_app(self._client, home)
             self._configured.set()
         else:
-            self._desk.configure(told)
+            self._client.configure(told)
             self._reload()
             self._channel.post(Ready())
-        self.limits = limits_of(self._desk.settings)
-        self._front.bound = told.bound
+        self.limits = limits_of(self._client.settings)
+        self._app.gateway.bound = told.bound
 
     def _reload(self) -> None:
-        assert self._desk is not None
-        use_log_settings(self._desk.settings.log, people=sys.stderr.isatty())
+        assert self._client is not None
+        use_log_settings(self._client.settings.log, people=sys.stderr.isatty())
         try:
             if self._tls is not None:
-                self._tls.reload(self._desk.settings)
+                self._tls.reload(self._client.settings)
         except Refusal as refused:
             log.warning("door_reload_refused", why=refused.detail)
 
@@ -117,12 +115,12 @@ class DoorProcess:
 
     async def _serve(self, scope: trio.CancelScope, task_status: trio.TaskStatus[list[tuple[str, int]]]) -> None:
         await serve(
-            self._front,
+            self._app,
             self._sockets,
             shutdown=self._stopping,
             limits=lambda: self.limits,
             tls=self._tls,
-            lane=self._hot,
+            lane=self._app.gateway.handle,
             shared=True,
             task_status=task_status,
         )
@@ -139,50 +137,22 @@ class DoorProcess:
             self._count()
 
     def _count(self) -> None:
-        assert self._desk is not None
-        rows = self._desk.metrics.take()
+        assert self._client is not None
+        rows = self._client.metrics.take()
         if rows:
             self._channel.post(Counts(rows))
 
 
-def make_front(desk: Desk, home: Path) -> tuple[Hot, Front]:
-    """The lane of a door, and its app: the layer that every request passes, then the lane again, then the engine."""
-    relay = Relay(home)
-
-    async def rest(scope: Scope, receive: Receive, send: Send) -> None:
-        # HTTP/2, and what the lane does not read, may be at a hot door all the same.
-        answer = hot(_lane_request(scope, scope["hatchway.body"]))
-        if answer is not None and not isinstance(answer, tuple):
-            answer = await answer
-        if answer is None:
-            await relay(scope, receive, send)
-        else:
-            await send_answer(send, Answer(answer.status, answer.body, answer.headers))
-
-    async def admit(door: Door, scope: Scope) -> Answer | None:
-        refusal = await desk.enter(_lane_request(scope, b""))
-        return None if refusal is None else Answer(refusal.status, refusal.body, refusal.headers)
-
-    front = Front(desk, PASSED_ON)  # type: ignore[arg-type]
-    front.rest, front.admit = rest, admit
-    hot = Hot(desk, front)
-    return hot, front
-
-
-def _lane_request(scope: Scope, body: bytes) -> LaneRequest:
-    target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-    headers = tuple(scope["headers"])
-    secure = scope["scheme"] == "https"
-    return LaneRequest(
-        scope["method"].encode(), target, headers, body, scope.get("client"), scope.get("server"), secure
-    )
+def make_app(client: EngineClient, home: Path) -> AsgiApp:
+    """What a worker serves: a gateway over the channel to the engine, and the relay for what does not fit it."""
+    return AsgiApp(Gateway(WorkerBackend(client), ENDPOINTS), Relay(home))
 
 
 def main() -> None:
-    """`door CHANNEL VALIDITY SOCKET...`: descriptors that the engine has left open for it."""
+    """`worker CHANNEL VALIDITY SOCKET...`: descriptors that the engine has left open for it."""
     for number in (signal.SIGINT, signal.SIGHUP):  # a terminal tells the whole group: it is the engine's to obey
         signal.signal(number, signal.SIG_IGN)
     channel, validity, *sockets = map(int, sys.argv[1:])
     listeners = [socket.socket(fileno=fd) for fd in sockets]
     os.umask(0o077)
-    trio.run(DoorProcess(socket.socket(fileno=channel), Validity(validity), listeners).run)
+    trio.run(Worker(socket.socket(fileno=channel), Validity(validity), listeners).run)

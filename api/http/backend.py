@@ -1,0 +1,159 @@
+"""What a gateway asks of an engine, and the engine of this process, which answers by calling an endpoint's function."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Awaitable
+from typing import Protocol
+
+import structlog
+
+from api.http.endpoint import Invocation, Route, bearer
+from api.http.problems import problem_response
+from api.http.request import Request, Response
+from engine.engine import Engine
+from engine.errors import FileRefused, Refusal, TokenRefused
+from engine.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+class Backend(Protocol):
+    """What a gateway asks of an engine: in process, or over a worker's channel."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those of now: a reload replaces them."""
+
+    def measured(self, route: Route, response: Response, seconds: float) -> None:
+        """The gateway has this response, after so many seconds."""
+
+    def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
+        """The response to a request that was screened, at once where nothing has to be waited for. Raises nothing."""
+
+    async def refuse(self, route: Route, request: Request) -> Response | None:
+        """What refuses a request whose body has not been read; None where the body may come. Raises nothing."""
+
+
+class RequestIds:
+    """A name for each request, in logs and records: no two of one process, or of two runs, are alike."""
+
+    def __init__(self) -> None:
+        self._run, self._count = secrets.token_hex(3), itertools.count(1)
+
+    def __call__(self) -> str:
+        return f"{self._run}-{next(self._count)}"
+
+
+STALE = frozenset({"stale", "ended", "expired"})
+"""Why a token may be refused that is good: this engine has not heard yet what another one did."""
+
+
+class EngineBackend:
+    """The backend over an engine of this process. Every refusal becomes a problem here."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._request_id = engine, RequestIds()
+
+    @property
+    def settings(self) -> Settings:
+        """The engine's."""
+        return self._engine.settings
+
+    def measured(self, route: Route, response: Response, seconds: float) -> None:
+        """Count the response."""
+        endpoint = route.endpoint
+        self._engine.metrics.answered(endpoint.method, endpoint.path, response.status, seconds)
+
+    def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
+        """The endpoint's response: the one place where an endpoint's function is called."""
+        invocation = Invocation(self._engine, route, request, self._request_id())
+        try:
+            result = _call(invocation)
+        except Refusal as refused:
+            if self._may_be_stale(route, refused):
+                return _finish(invocation, _look_again(invocation))
+            return _refuse(invocation, refused)
+        except Exception:
+            return _fault(invocation)
+        return result if isinstance(result, Response) else _finish(invocation, result)
+
+    async def refuse(self, route: Route, request: Request) -> Response | None:
+        """Token, permission and license, looked at before the body is read."""
+        invocation = Invocation(self._engine, route, request, self._request_id())
+        try:
+            try:
+                invocation.authorize()
+            except Refusal as refused:
+                if not self._may_be_stale(route, refused):
+                    raise
+                await self._engine.sessions.look_again(bearer(request))
+                invocation.authorize()
+        except Refusal as refused:
+            response = _refuse(invocation, refused)
+            return response if isinstance(response, Response) else await response
+        except Exception:
+            return _fault(invocation)
+        return None
+
+    def _may_be_stale(self, route: Route, refused: Refusal) -> bool:
+        return self._engine.fleet is not None and route.endpoint.access != "open" and refused.cause in STALE
+
+
+def _call(invocation: Invocation) -> Response | Awaitable[Response]:
+    invocation.authorize()
+    invocation.read_fields()
+    return invocation.endpoint.function(invocation)
+
+
+async def _look_again(invocation: Invocation) -> Response:
+    await invocation.engine.sessions.look_again(bearer(invocation.request))
+    result = _call(invocation)
+    return result if isinstance(result, Response) else await result
+
+
+async def _finish(invocation: Invocation, waiting: Awaitable[Response]) -> Response:
+    try:
+        return await waiting
+    except Refusal as refused:
+        response = _refuse(invocation, refused)
+        return response if isinstance(response, Response) else await response
+    except Exception:
+        return _fault(invocation)
+
+
+def _refuse(invocation: Invocation, refused: Refusal) -> Response | Awaitable[Response]:
+    if isinstance(refused, TokenRefused) and refused.cause in ("expired", "key_unregistered"):
+        return _settle(invocation, refused)
+    return _problem(invocation, refused)
+
+
+async def _settle(invocation: Invocation, refused: TokenRefused) -> Response:
+    try:
+        await invocation.engine.sessions.settle(bearer(invocation.request))
+    except Refusal as unsettled:
+        log.warning("session_not_settled", why=unsettled.detail)
+    return _problem(invocation, refused)
+
+
+def _problem(invocation: Invocation, refused: Refusal) -> Response:
+    if isinstance(refused, FileRefused):  # its words hold paths of the host, which are the operator's
+        log.error("file_refused", why=refused.detail, request_id=invocation.request_id)
+        refused = FileRefused("a file of the engine is not as it must be: its log names it, and what mends it")
+    # Inspect's promise: a program may look at `valid` alone (section 4.3).
+    path = invocation.request.path
+    more = {"valid": False} if refused.code == "invalid_token" and path.startswith("/api/auth/inspect") else {}
+    return problem_response(refused, **more)
+
+
+class Fault(Refusal):
+    """Not the client's fault; the log says more."""
+
+    code = "internal_error"
+
+
+def _fault(invocation: Invocation) -> Response:
+    request_id = invocation.request_id
+    log.exception("door_failed", path=invocation.request.path, request_id=request_id)
+    return problem_response(Fault(f"something went wrong in the engine; its log has it under {request_id}"))

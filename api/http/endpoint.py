@@ -1,0 +1,120 @@
+"""An endpoint is a row of the table; an invocation is one request at it: who asks, may they, what do they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from api.http.bodies import read_body
+from api.http.problems import BadRequest
+from api.http.proxies import forwarded_for
+from api.http.request import Request, Response
+from api.http.shapes import Param
+from engine.engine import Engine
+from engine.errors import TokenRefused
+from engine.holders import Holder, require
+from engine.records import Origin
+
+
+class NoFields(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing is asked: no body, or an empty object. What is brought all the same is refused, never passed over."""
+
+
+class Invocation:
+    """One request at one endpoint, and what an endpoint's function is given: the engine, the request, the parameters of
+    its path, who asks (once that is known), and the fields of its body (once they are read)."""
+
+    __slots__ = ("endpoint", "engine", "fields", "holder", "params", "request", "request_id")
+
+    def __init__(self, engine: Engine, route: Route, request: Request, request_id: str) -> None:
+        self.engine, self.request, self.request_id = engine, request, request_id
+        self.endpoint, self.params = route
+        self.holder: Holder | None = None
+        self.fields: Any = None
+
+    @property
+    def principal(self) -> Holder:
+        """Who asks, at an endpoint that needs a token."""
+        assert self.holder is not None
+        return self.holder
+
+    @property
+    def forwarded(self) -> str | None:
+        """The client's address, where a trusted proxy tells it."""
+        request = self.request
+        return forwarded_for(request.headers, request.peer, self.engine.settings.trusted_proxies)
+
+    @property
+    def origin(self) -> Origin:
+        """Who asks, for the records and the limits; by name, once somebody is signed in."""
+        identity = None if self.holder is None else self.holder.identity
+        return Origin(identity, self.forwarded or self.request.peer, self.request_id)
+
+    def authorize(self) -> None:
+        """Token, permission and license, which come before the body is looked at. Raises a Refusal."""
+        endpoint = self.endpoint
+        if endpoint.access != "open":
+            self.holder = self.engine.sessions.holder(bearer(self.request))
+            if endpoint.access != "session":
+                require(self.holder, endpoint.access)
+        if endpoint.module is not None:
+            self.engine.license.require(endpoint.module)
+
+    def read_fields(self) -> None:
+        """The body's fields, where the endpoint asks for any. Raises UnsupportedMediaType, NotJson, InvalidRequest."""
+        kind, request = self.endpoint.body, self.request
+        if kind is not None and (request.body or kind is not NoFields):
+            self.fields = read_body(kind, request, self.engine.settings.limits.json_depth)
+
+
+Function = Callable[[Invocation], Response | Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One row: method, path, what it wants, what it does.
+
+    `access` is `open` (nobody is asked), `session` (any good token), or the permission needed. `body` is the type
+    of a JSON body's fields. The parser of plain requests may answer a `plain` endpoint. A `held` one may take long, or
+    be a stream: neither kind is taken through Quart. `asks`, `answers`, `refusals` describe it.
+    """
+
+    method: str
+    path: str
+    function: Function
+    summary: str
+    access: str = "open"
+    module: str | None = None
+    body: type[msgspec.Struct] | None = None
+    large: bool = False
+    plain: bool = False
+    held: bool = False
+    asks: tuple[Param, ...] = ()
+    answers: Mapping[int, Any] = field(default_factory=dict)
+    refusals: tuple[str, ...] = ()
+
+
+class Route(NamedTuple):
+    """What a path leads to: an endpoint, and the parameters in the path."""
+
+    endpoint: Endpoint
+    params: Mapping[str, str]
+
+
+def bearer(request: Request) -> str:
+    """The token in the one `Authorization: Bearer` header (RFC 6750 section 2.1). Raises TokenRefused, BadRequest."""
+    values = [value for name, value in request.headers if name == b"authorization"]
+    if not values:
+        raise TokenRefused("missing", sent=False)
+    if len(values) > 1:
+        raise BadRequest("send one Authorization header")
+    scheme, _, token = values[0].partition(b" ")
+    if scheme.lower() != b"bearer":
+        raise TokenRefused("missing", sent=False)
+    try:
+        return token.decode("ascii")
+    except UnicodeDecodeError:
+        raise TokenRefused("malformed") from None

@@ -1,0 +1,120 @@
+"""The gateway: every request passes here, whichever server read it, on its way to an endpoint of the one table.
+
+A server, or the adapter of a framework, makes a `Request` and sends the `Response`. In between the gateway screens the
+request (target, Host, Origin, size), finds its endpoint, has the backend respond, and measures. The backend is the
+engine of this process, or a worker's client of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+
+from api.http.addresses import Addresses
+from api.http.backend import Backend
+from api.http.endpoint import Endpoint, Route
+from api.http.problems import BadRequest, BodyTooLarge, problem_response
+from api.http.proxies import forwarded_scheme
+from api.http.request import NOSNIFF, Request, Response
+from api.http.routes import Routes
+from engine.errors import Refusal
+from engine.loopback import LOOPBACKS, loopbacks_here
+from engine.settings import Settings
+
+
+class Gateway:
+    """`bound` is set once the listeners are open: the loopback names of those ports are ours."""
+
+    def __init__(self, backend: Backend, endpoints: tuple[Endpoint, ...]) -> None:
+        self.backend = backend
+        self._routes = Routes(endpoints)
+        self.find = self._routes.find
+        self._addresses: tuple[object, Addresses] = (None, Addresses((), ()))
+        self.bound: tuple[tuple[str, int], ...] = tuple((address, self.settings.port) for address in LOOPBACKS)
+
+    @property
+    def settings(self) -> Settings:
+        """Those of now: a reload replaces them."""
+        return self.backend.settings
+
+    @property
+    def addresses(self) -> Addresses:
+        """What is ours now; the setting may have been reloaded."""
+        now = (self.bound, self.settings.addresses)
+        if self._addresses[0] != now:
+            self._addresses = now, Addresses(*now, loopbacks_here())
+        return self._addresses[1]
+
+    def handle(self, request: Request) -> Response | Awaitable[Response] | None:
+        """The response to a whole request that the parser of plain requests has read, at once where nothing has to be
+        waited for. None leaves the request to h11 and `admit`: the endpoint's column says so, or the setting `lane`."""
+        route, settings = self._routes.exact.get((request.method, request.path)), self.backend.settings
+        if route is None or not route.endpoint.plain or not settings.lane:
+            return None
+        try:
+            self._screen(request)
+            _check_size(len(request.body), route, settings)
+        except Refusal as refused:
+            return problem_response(refused)
+        return self.respond(route, request)
+
+    async def admit(self, head: Request, route: Route | None, length: int, *, has_body: bool) -> Response | None:
+        """What refuses a request before its body is read, whose length the client has told; None where it may come.
+        After this, and with its body, the request is for `respond`."""
+        try:
+            self._screen(head)
+            _check_size(length, route, self.settings)
+        except Refusal as refused:
+            return problem_response(refused)
+        if not has_body or route is None or route.endpoint.access == "open":
+            return None
+        began = time.perf_counter()
+        response = await self.backend.refuse(route, head)
+        return None if response is None else self._finish(route, response, began)
+
+    def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
+        """The response to a request that was screened, its time measured."""
+        began = time.perf_counter()
+        response = self.backend.respond(route, request)
+        if isinstance(response, Response):
+            return self._finish(route, response, began)
+        return self._finish_later(route, response, began)
+
+    async def _finish_later(self, route: Route, waiting: Awaitable[Response], began: float) -> Response:
+        return self._finish(route, await waiting, began)
+
+    def _finish(self, route: Route, response: Response, began: float) -> Response:
+        self.backend.measured(route, response, time.perf_counter() - began)
+        if NOSNIFF in response.headers:
+            return response
+        return response._replace(headers=(*response.headers, NOSNIFF))
+
+    def _screen(self, request: Request) -> None:
+        """What every request must keep. Raises BadRequest, MisdirectedRequest, ForeignOrigin."""
+        path, server = request.path, request.server
+        if not path.startswith("/") or path.startswith("//"):
+            raise BadRequest("the request target must be a path that begins with one /")
+        host, origins = None, []
+        for name, value in request.headers:
+            if name == b"host":
+                host = value if host is None else b""
+            elif name == b"origin":
+                origins.append(value)
+        local, trusted = server[0] if server else None, self.settings.trusted_proxies
+        scheme = forwarded_scheme(request.headers, request.peer, trusted) if trusted else None
+        addresses = self.addresses
+        addresses.check_host((host or b"").decode("latin-1"), scheme, local)
+        for origin in origins:
+            addresses.check_origin(origin.decode("latin-1"), local)
+
+
+def most_bytes(route: Route | None, settings: Settings) -> int:
+    """How long the body of a request may be."""
+    limits = settings.limits
+    return limits.instance_body_bytes if route is not None and route.endpoint.large else limits.body_bytes
+
+
+def _check_size(length: int, route: Route | None, settings: Settings) -> None:
+    most = most_bytes(route, settings)
+    if length > most:
+        raise BodyTooLarge(f"the body is larger than {most} bytes")

@@ -1,0 +1,97 @@
+"""The two types between a server and an endpoint: plain values that know neither Quart nor ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from engine.holders import Holder
+from engine.loopback import is_loopback_address, is_loopback_name
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+JSON: tuple[bytes, bytes] = (b"content-type", b"application/json")
+NO_STORE: tuple[bytes, bytes] = (b"cache-control", b"no-store")
+NOSNIFF: tuple[bytes, bytes] = (b"x-content-type-options", b"nosniff")
+
+_JSON_HEADERS: Headers = (JSON, NO_STORE, NOSNIFF)
+
+_FORWARDED = frozenset(
+    {b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip", b"via"}
+)
+
+LEFT = "hatchway.left"
+"""Our ASGI extension: called with a function, it has that called at once when the client leaves. It saves whoever only
+waits for that a task."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Request(NamedTuple):
+    """A whole request, as a server read it. The path has its escapes decoded, the query has not. Header names are in
+    lower case, values without the space around them. `client` and `server` are the connection's two ends."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: Headers
+    body: bytes
+    client: tuple[str, int] | None
+    """None on a Unix socket."""
+    server: tuple[str, int] | None
+
+    @property
+    def peer(self) -> str:
+        """The address at the connection's other end, which may be a proxy's; empty on a Unix socket."""
+        return self.client[0] if self.client else ""
+
+    def header(self, name: bytes) -> bytes | None:
+        """The value of the first header of that (lower-case) name."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+    @property
+    def from_this_host(self) -> bool:
+        """Whether somebody on this host asks, or a tunnel that ends here. The peer alone doesn't say: a proxy that runs
+        here speaks for the whole world, and shows by the name that was dialled (where it hands the Host on)."""
+        if not is_loopback_address(self.peer):
+            return False
+        host = (self.header(b"host") or b"").decode("latin-1").lower()
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        return is_loopback_name(name)
+
+    @property
+    def passed_on(self) -> bool:
+        """Whether a header says that a proxy stands in between. Anybody may send one, so it can only take away."""
+        return any(key in _FORWARDED for key, _ in self.headers)
+
+    @property
+    def content_type(self) -> bytes | None:
+        """The body's type. Sent twice it is one value with a comma, so none that is known (RFC 9110 section 5.3)."""
+        values = [value for name, value in self.headers if name == b"content-type"]
+        return b", ".join(values) if values else None
+
+
+class Response(NamedTuple):
+    """What is sent back: a body, which gets its length, or a stream, whose items are flushed one by one."""
+
+    status: int
+    body: bytes = b""
+    headers: Headers = _JSON_HEADERS
+    stream: AsyncIterator[bytes] | None = None
+    about: Holder | None = None
+    """The session that the response tells of, where it depends on that session alone: until the session changes, the
+    same request has the same response."""
+
+
+class BrokenOff(Exception):
+    """A stream that can't be brought to its end: the connection breaks, so that nobody takes it for whole."""
+
+
+def json_response(value: Any, status: int = 200, about: Holder | None = None) -> Response:
+    """A JSON response that nobody may keep."""
+    return Response(status, _encode(value), _JSON_HEADERS, None, about)

@@ -1,0 +1,65 @@
+"""Responses of the engine that a worker may give again, while version counters say that nothing has changed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from api.http.request import Request, Response
+from api.workers.engine_client import EngineClient
+from api.workers.messages import Told
+from engine.validity import Mark
+
+KEPT = 8192
+"""Responses kept: a kilobyte each, 8 MiB together."""
+
+Key = tuple[str, bytes]
+"""A path, and the exact Authorization header."""
+
+
+def key_of(request: Request) -> Key | None:
+    """Under what the response to a request may be kept; None for one without a token, or with two."""
+    if request.method != "GET":
+        return None
+    tokens = [value for name, value in request.headers if name == b"authorization"]
+    return (request.path, tokens[0]) if len(tokens) == 1 else None
+
+
+class Kept(NamedTuple):
+    """What the engine answered: good while its mark holds, the keys' file is the same, and until `until` (epoch)."""
+
+    response: Response
+    mark: Mark
+    keys: int
+    until: float
+
+
+class ResponseCache:
+    """The oldest response makes room for a new one."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self._kept: dict[Key, Kept] = {}
+
+    def get(self, key: Key) -> Response | None:
+        """The response, if it holds still."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        client = self._client
+        if (
+            kept.until > client.clock.wall()
+            and client.validity.holds(kept.mark, client.clock.elapsed())
+            and kept.keys == client.keys.version()
+        ):
+            return kept.response
+        del self._kept[key]
+        return None
+
+    def put(self, key: Key, told: Told, keys: int) -> None:
+        """Keep what the engine told, if it may be given again. `keys` is the version of the keys' file from before the
+        engine looked, so that a later change shows."""
+        if told.response is None or told.mark is None or keys < 0:
+            return
+        if len(self._kept) >= KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = Kept(told.response, told.mark, keys, told.until)
