@@ -132,16 +132,16 @@ class Settings(msgspec.Struct, frozen=True):
     session_max_age: SessionMaxAge = SessionMaxAge()
     limits: Limits = Limits()
     max_connections: Annotated[int, _r(kinds.integer(1, 1_000_000), "connections at once")] = 4096
-    workers: Annotated[int, _s(kinds.integer(1, 256), "door processes; 1 is none beside the engine's own")] = 1
+    workers: Annotated[int, _s(kinds.integer(1, 256), "worker processes; 1 is none beside the engine's own")] = 1
     max_instances: Annotated[int, _r(kinds.integer(0, 100_000), "live instances")] = 64
     image_folders: Annotated[tuple[str, ...], _r(kinds.folders(), "where .sif images may lie")] = _own_images()
     registries: Annotated[tuple[str, ...], _r(kinds.several(kinds.registry), "registries images may come from")] = ()
     volume_roots: Annotated[tuple[str, ...], _r(kinds.folders(), "folders volumes may lie under")] = ()
     allow_fakeroot: Annotated[bool, _r(kinds.boolean(), "whether `fakeroot` may be asked for")] = False
     allow_root_instances: Annotated[bool, _r(kinds.boolean(), "instances of an engine that runs as root")] = False
-    lane: Annotated[bool, _r(kinds.boolean(), "plain requests at sign-in's doors answered before the HTTP parser")] = (
-        True
-    )
+    lane: Annotated[
+        bool, _r(kinds.boolean(), "plain requests at sign-in's endpoints answered before the HTTP parser")
+    ] = True
     metrics_open: Annotated[bool, _r(kinds.boolean(), "/metrics without a token from anywhere")] = False
     vendor_key: Annotated[str | None, _s(kinds.pem_or_path(), "the license vendor's public key, PEM or its path")] = (
         None
