@@ -19,7 +19,7 @@ def test_every_topic_is_listed_on_a_line() -> None:
     """`hatchway help` has a line for each chapter: the sentence below its title, which fits a terminal's line."""
     lines = run("help").output.splitlines()
     assert [line.split()[0] for line in lines] == TOPICS
-    assert all(len(line) <= 90 and line.endswith(".") for line in lines), lines
+    assert all(len(line) <= 80 and line.endswith(".") for line in lines), lines
     assert {"permissions", "fleet", "troubleshooting"} <= set(TOPICS)
 
 

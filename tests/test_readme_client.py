@@ -17,7 +17,7 @@ from tests.readme import CHAPTERS, README
 
 @pytest.mark.process
 def test_the_five_lines(home: Path, tmp_path: Path) -> None:
-    """Run as they stand, in README and handbook alike, against an engine without that image: signed in, then the engine's own refusal."""
+    """Run as they stand, in README and handbook alike; without that image: signed in, then the engine's own refusal."""
     (block,) = re.findall(r"^```python client\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
     assert f"```python client\n{block}```" in CHAPTERS["client"].read_text()
     key_file(tmp_path / "alice.pem")
