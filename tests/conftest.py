@@ -34,7 +34,9 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "apptainer": lambda: shutil.which("apptainer") is not None,
     "browser": lambda: shutil.which("chromium") is not None,
     "caddy": lambda: shutil.which("caddy") is not None,
-    "lighttpd": lambda: shutil.which("lighttpd", path=SYSTEM_PATH) is not None,
+    "lighttpd": lambda: (
+        shutil.which("lighttpd", path=SYSTEM_PATH) is not None and Path("/usr/lib/lighttpd/mod_openssl.so").exists()
+    ),
     "man": lambda: shutil.which("man") is not None,
     "nginx": lambda: shutil.which("nginx", path=SYSTEM_PATH) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,

@@ -1,4 +1,4 @@
-"""Real proxies that end TLS at https://gate.example, configured as the README shows."""
+"""Real proxies that end TLS at https://gate.example, configured as the handbook shows."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.fakes import ROOT
 from tests.nginx import listens
+from tests.readme import CHAPTERS
 from tests.waits import until
 
 NAME = "gate.example"
-_TEXT = (ROOT / "README.md").read_text()
+_TEXT = CHAPTERS["proxies"].read_text()
 
 
-def readme_block(language: str) -> str:
-    """The README's lines for one of the proxies."""
+def handbook_block(language: str) -> str:
+    """The handbook's lines for one of the proxies."""
     (block,) = re.findall(rf"^```{language}\n(.*?)^```$", _TEXT, re.DOTALL | re.MULTILINE)
     assert isinstance(block, str)
     return block
@@ -49,7 +49,7 @@ http {{
   access_log off; {temporary}
   server {{
     listen 443 ssl; listen [::]:443 ssl; ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem;
-    {readme_block("nginx")}
+    {handbook_block("nginx")}
   }}
 }}
 """
@@ -57,7 +57,7 @@ http {{
 
 
 def _caddy(folder: Path) -> tuple[str, list[str]]:
-    site = readme_block("caddy").replace(f"{NAME} {{", f"{NAME} {{\n    tls {folder}/cert.pem {folder}/key.pem")
+    site = handbook_block("caddy").replace(f"{NAME} {{", f"{NAME} {{\n    tls {folder}/cert.pem {folder}/key.pem")
     text = f"{{\n    admin off\n    storage file_system {folder}/store\n    auto_https disable_redirects\n}}\n{site}"
     return text, ["caddy", "run", "--config", str(folder / "conf"), "--adapter", "caddyfile"]
 
@@ -79,13 +79,27 @@ Listen 443
 SSLEngine on
 SSLCertificateFile {folder}/cert.pem
 SSLCertificateKeyFile {folder}/key.pem
-{readme_block("apache")}
+{handbook_block("apache")}
 </VirtualHost>
 """
     return text, ["apache2", "-X", "-f", str(folder / "conf")]
 
 
-KINDS = {"nginx": _nginx, "caddy": _caddy, "apache": _apache}
+def _lighttpd(folder: Path) -> tuple[str, list[str]]:
+    text = f"""
+server.modules = ("mod_openssl", "mod_proxy")
+server.document-root = "{folder}"
+server.errorlog = "{folder}/error.log"
+server.port = 443
+ssl.engine = "enable"
+ssl.pemfile = "{folder}/cert.pem"
+ssl.privkey = "{folder}/key.pem"
+{handbook_block("lighttpd")}
+"""
+    return text, ["lighttpd", "-D", "-f", str(folder / "conf")]
+
+
+KINDS = {"nginx": _nginx, "caddy": _caddy, "apache": _apache, "lighttpd": _lighttpd}
 """What makes a configuration and the program's arguments."""
 
 

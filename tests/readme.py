@@ -1,4 +1,4 @@
-"""`python -m tests.readme`: draws the README's tables from the tables that the engine runs."""
+"""`python -m tests.readme`: draws the tables of README and handbook from the tables that the engine runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from statecharts.render import table
 from tests.fakes import ROOT
 
 README = ROOT / "README.md"
+CHAPTERS = {page.stem: page for page in sorted((ROOT / "api/handbook").glob("*.md"))}
+PAGES = (README, *CHAPTERS.values())
+
+
+def manual() -> str:
+    """The README, and after it every chapter of the handbook."""
+    return "\n".join(page.read_text() for page in PAGES)
 
 
 def charts() -> str:
@@ -22,7 +29,7 @@ def charts() -> str:
     return "\n\n".join(f"### {m.CHART.name.title()}\n\n{table(m.CHART).strip()}" for m in (pairing, session, instance))
 
 
-def doors() -> str:
+def endpoints() -> str:
     """Method, path, who may, what."""
     rows = ["| method | path | for | what |", "|---|---|---|---|"]
     names = {"open": "anybody", "session": "any session"}
@@ -51,8 +58,8 @@ def record() -> str:
 
 
 def drawn(text: str) -> str:
-    """The README's text with each drawn part as it is now."""
-    for part in (charts, doors, problems, record, settings):
+    """A page's text with each drawn part as it is now."""
+    for part in (charts, endpoints, problems, record, settings):
         name = part.__name__
         between = f"<!-- {name} -->\n\n{part()}\n\n<!-- /{name} -->"
         text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _: between, text, flags=re.DOTALL)  # noqa: B023
@@ -60,4 +67,5 @@ def drawn(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(drawn(README.read_text()))
+    for page in PAGES:
+        page.write_text(drawn(page.read_text()))

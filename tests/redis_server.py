@@ -1,4 +1,4 @@
-"""A real Redis on a free port of loopback, durable as the README asks: started, stopped, killed, held."""
+"""A real Redis on a free port of loopback, durable as the handbook asks: started, stopped, killed, held."""
 
 from __future__ import annotations
 

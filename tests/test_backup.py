@@ -1,4 +1,4 @@
-"""A backup that was taken as the README says makes an engine that knows its keys and sessions."""
+"""A backup that was taken as the handbook says makes an engine that knows its keys and sessions."""
 
 from __future__ import annotations
 

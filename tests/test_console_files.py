@@ -82,6 +82,12 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
             assert imported.removeprefix("./") in SCRIPTS, f"{name} imports {imported}"
 
 
+def test_below_a_path_the_page_says_what_is_wrong() -> None:
+    """Where a proxy serves the page under a path, its files aren't found: only what our style sheet hides is shown."""
+    assert re.search(r'<p class="misplaced">[^<]*can\'t be served under a path', PAGE)
+    assert ".misplaced { display: none }" in console_files()["base.css"].body.decode()
+
+
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_no_script_parses_text_as_markup_or_keeps_anything(name: str) -> None:
     """Text is set as text, nothing is evaluated, and only the vault opens a database."""

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.process, pytest.mark.tools]
 VERSIONS = ("3.11", "3.12", "3.13")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CONSOLE = sorted(path.name for path in (ROOT / "api/console").iterdir() if path.is_file())
+CHAPTERS = sorted(path.stem for path in (ROOT / "api/handbook").glob("*.md"))
 
 
 def is_python(program: str, version: str) -> bool:
@@ -106,17 +107,18 @@ def test_the_sdist_is_whole(sdist: Path) -> None:
 
 
 def test_what_the_wheel_holds(wheel: Path) -> None:
-    """The three packages, typed, with the console and the dashboard; no tests, nothing beside them."""
+    """The three packages, typed, with the console, the handbook and the dashboard; no tests, nothing beside them."""
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"statecharts", "engine", "api"}
     assert {f"{package}/py.typed" for package in ("statecharts", "engine", "api")} <= names
     assert {f"api/console/{name}" for name in CONSOLE} <= names
+    assert {f"api/handbook/{topic}.md" for topic in CHAPTERS} <= names
     assert "api/dashboards/hatchway.json" in names
 
 
 @pytest.mark.parametrize("version", PYTHONS)
 def test_it_runs(version: str, installed: dict[str, Future[Path]], tmp_path: Path) -> None:
-    """Outside the checkout: help, an engine, every file of its console, a sign-in, an end; and no warning."""
+    """Outside the checkout: help, the handbook, an engine, all files of its console, a sign-in, an end; no warning."""
     bin_folder, port = installed[version].result(), free_port()
     env = environment() | {"HATCHWAY_HOME": str(tmp_path / "home"), "HATCHWAY_PORT": str(port)}
 
@@ -128,6 +130,8 @@ def test_it_runs(version: str, installed: dict[str, Future[Path]], tmp_path: Pat
         return done.stdout
 
     assert "hatchway engine pair" in hatchway("--help")
+    assert [line.split()[0] for line in hatchway("help").splitlines()] == CHAPTERS
+    assert hatchway("help", CHAPTERS[0]).startswith("# ")
     log = tmp_path / "engine.log"
     with log.open("wb") as file:
         engine = subprocess.Popen(

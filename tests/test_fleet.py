@@ -126,7 +126,7 @@ def test_another_token_key_is_refused_at_start(three: Three, tmp_path: Path) -> 
 
 
 def test_the_settings_of_a_fleet(tmp_path: Path) -> None:
-    """Set as the README shows; a password is kept, and not shown."""
+    """Set as the handbook shows; a password is kept, and not shown."""
     engine = EngineProcess(tmp_path / "home")
     prepare(engine.home)
     engine.command("config", "set", "store", "redis://me:secret@redis.example:6379/0")

@@ -12,11 +12,11 @@ import pytest
 
 from tests.authority import Authority
 from tests.command import process
-from tests.fakes import ROOT
 from tests.fleet import client, fleet, insist, member, post, settled, signed_in
 from tests.pairs import Console, desk
 from tests.ports import free_port
 from tests.processes import EngineProcess
+from tests.readme import CHAPTERS
 from tests.redis_server import SERVER, RedisServer, speak
 from tests.waits import until
 
@@ -150,8 +150,8 @@ class Watcher(RedisServer):
 
 
 def listed_user() -> str:
-    """The README's line that makes the user."""
-    found = re.search(r"^    (ACL SETUSER engine (?:[^\n\\]|\\\n)+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    """The handbook's line that makes the user."""
+    found = re.search(r"^    (ACL SETUSER engine (?:[^\n\\]|\\\n)+)$", CHAPTERS["fleet"].read_text(), re.MULTILINE)
     assert found is not None
     return found[1].replace("\\\n", " ")
 
@@ -163,7 +163,7 @@ def used(redis: RedisServer) -> set[str]:
 
 
 def test_a_user_of_the_store(tmp_path: Path) -> None:
-    """A fleet works with the very user that the README makes: nothing is denied to it, and nothing granted idly."""
+    """A fleet works with the very user that the handbook makes: nothing is denied to it, and nothing granted idly."""
     redis = RedisServer(tmp_path / "redis").start()
     try:
         words = listed_user().split()

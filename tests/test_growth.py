@@ -1,4 +1,4 @@
-"""The README's arithmetic follows from the measured costs, and a session's row weighs what is reckoned with."""
+"""The handbook's arithmetic follows from the measured costs, and a session's row weighs what is reckoned with."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from engine.holders import SessionFacts
 from engine.store.protocol import Change, Stored
 from engine.trust.permissions import FIVE
 from tests.bench.sizing import ABSORB_CPU, BUSY, ROW_BYTES, grow, most_sessions, rows
-from tests.fakes import ROOT
+from tests.readme import CHAPTERS
 from tests.redis_server import RedisServer, redis_store, speak
 
-README = (ROOT / "README.md").read_text()
+SIZING = CHAPTERS["sizing"].read_text()
 
 
-def test_the_readmes_numbers_follow() -> None:
+def test_the_handbooks_numbers_follow() -> None:
     """Each row of its table, and where Redis gives out."""
     for row in rows():
-        assert row in README
-    assert f"{most_sessions():,} sessions" in README
+        assert row in SIZING
+    assert f"{most_sessions():,} sessions" in SIZING
 
 
 def test_more_engines_help_only_so_far() -> None:

@@ -1,4 +1,4 @@
-"""The README keeps its word: its drawn parts are current, and every command in it runs."""
+"""README and handbook keep their word: their drawn parts are current, and every command in them runs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,32 @@ from tests.checkout import copy_project
 from tests.fakes import ROOT, key_file
 from tests.ports import free_port
 from tests.processes import START_SECONDS
-from tests.readme import README, drawn
+from tests.readme import CHAPTERS, PAGES, README, drawn, manual
 
-TEXT = README.read_text()
+TEXT = manual()
 BLOCKS = re.findall(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 
 
-def test_the_drawn_parts_are_current() -> None:
-    """Charts, doors, problems and settings in the README are those that the engine runs."""
-    assert drawn(TEXT) == TEXT, "draw them anew: python -m tests.readme"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_drawn_parts_are_current(page: Path) -> None:
+    """Charts, endpoints, problems, records and settings are those that the engine runs."""
+    text = page.read_text()
+    assert drawn(text) == text, "draw them anew: python -m tests.readme"
+
+
+def test_each_part_is_drawn() -> None:
+    """No table that is drawn has fallen out of the pages; none stands in them twice, but for the endpoints."""
+    marks = re.findall(r"^<!-- (\w+) -->$", TEXT, re.MULTILINE)
+    assert sorted(marks) == ["charts", "endpoints", "endpoints", "problems", "record", "settings"]
+
+
+def test_the_readme_is_one_page() -> None:
+    """At most 300 lines; it leads to every chapter, and each link in README and handbook leads to a file."""
+    assert len(README.read_text().splitlines()) <= 300
+    assert set(re.findall(r"\(api/handbook/([a-z-]+)\.md\)", README.read_text())) == set(CHAPTERS)
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^):]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), (page.name, target)
 
 
 def test_the_gate_sets_up_as_the_readme_says() -> None:
@@ -74,7 +91,7 @@ def wait_ready(engine: subprocess.Popen[bytes], port: int, seconds: float) -> No
 
 @pytest.fixture
 def setting(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What is set besides: nothing, door processes, or the fleet's store."""
+    """What is set besides: nothing, worker processes, or the fleet's store."""
     if request.param == "redis":
         return {"HATCHWAY_STORE": request.getfixturevalue("redis").url}
     return {"HATCHWAY_WORKERS": str(request.param)}
@@ -109,11 +126,11 @@ def key_with_plus_and_slash() -> bytes:
 @pytest.mark.parametrize(
     ("awkward", "setting"),
     [(False, 1), (True, 2), pytest.param(False, "redis", marks=pytest.mark.redis)],
-    ids=["openssl's key", "+ and / in the fingerprint, two doors", "Redis"],
+    ids=["openssl's key", "+ and / in the fingerprint, two workers", "Redis"],
     indirect=["setting"],
 )
 def test_every_block_runs(port: int, environ: dict[str, str], tmp_path: Path, awkward: bool) -> None:
-    """The transcripts, in the README's order, in one shell: keys made by us and by openssl, both algorithms, logout."""
+    """All transcripts, in the pages' order, in one shell: keys made by us and by openssl, both algorithms, logout."""
     work = tmp_path / "work"
     work.mkdir()
     script = "\n".join(block for kind, name, block in BLOCKS if kind == "sh" and not name).replace("7420", str(port))

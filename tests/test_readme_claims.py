@@ -1,4 +1,4 @@
-"""What the README claims is what the code says: tests by name, messages word for word, limits to the figure."""
+"""What README and handbook claim is what the code says: tests by name, messages word for word, limits to the figure."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from engine.settings import Limits, SessionMaxAge, Settings
 from engine.trust.codes import ALPHABET, LENGTH
 from statecharts import pairing, session
 from tests.fakes import ROOT
-from tests.readme import README
+from tests.readme import CHAPTERS, README
 
-TEXT = README.read_text()
-SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
+SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", README.read_text(), re.DOTALL | re.MULTILINE))
+CHAPTER = {topic: page.read_text() for topic, page in CHAPTERS.items()}
+CLAIMS = {title: text for title, text in SECTIONS.items() if title not in ("Where to read on", "License")} | CHAPTER
+TESTS = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
 NAMED = re.compile(r"`(test_\w+\.py)`")
 KIB = 1024
 
 
-@pytest.mark.parametrize("title", [title for title in SECTIONS if title != "License"])
+@pytest.mark.parametrize("title", CLAIMS)
 def test_every_claim_names_its_test(title: str) -> None:
-    """Each section says which tests hold it to its word, and they are there."""
-    named = NAMED.findall(SECTIONS[title])
+    """Each section of the README and each chapter says which tests hold it to its word, and they are there."""
+    named = set(NAMED.findall(CLAIMS[title]))
     assert named
-    for name in named:
-        assert (ROOT / "tests" / name).exists(), name
+    assert named <= TESTS
 
 
 def test_every_promise_of_security_names_its_test() -> None:
-    """There a section's tests are not enough: each line has its own."""
-    promises = re.findall(r"^- .*$", SECTIONS["Security"], re.MULTILINE)
+    """There a chapter's tests are not enough: each line has its own."""
+    promises = re.findall(r"^- .*$", CHAPTER["security"], re.MULTILINE)
     assert len(promises) >= 8
     assert all(NAMED.search(promise) for promise in promises)
 
@@ -47,8 +48,8 @@ def texts() -> list[str]:
 
 
 def test_messages_are_the_programs() -> None:
-    """Each message under Troubleshooting is said by the code, but for what stands for an address, path or number."""
-    messages = re.findall(r"^\| `([^`]+)`", SECTIONS["Troubleshooting, by message"], re.MULTILINE)
+    """Each message under troubleshooting is said by the code, but for what stands for an address, path or number."""
+    messages = re.findall(r"^\| `([^`]+)`", CHAPTER["troubleshooting"], re.MULTILINE)
     assert len(messages) >= 7
     said = texts()
     for message in messages:
@@ -74,7 +75,7 @@ def test_limits_are_the_programs() -> None:
         "headers, body": f"{limits.header_bytes // KIB} KiB in {limits.header_seconds} s; "
         f"{limits.body_bytes // KIB} KiB (instances {limits.instance_body_bytes // KIB} KiB) "
         f"in {limits.body_seconds} s",
-        "connections": f"{settings.max_connections:,} at each door process, as many again on sockets of this host; "
+        "connections": f"{settings.max_connections:,} at each worker process, as many again on sockets of this host; "
         f"idle ones end after {limits.idle_seconds} s, stuck ones after {limits.write_seconds} s",
         "when places are short": "the address that holds the most gives way: who never asked anything, "
         f"then who is idle; at most a {({4: 'quarter'})[places.SILENT_SHARE]} are silent",
@@ -82,7 +83,7 @@ def test_limits_are_the_programs() -> None:
         f"{places.HELD_BYTES // KIB**2} MiB in all; "
         f"who takes less than {LEAST_RATE} bytes a second of an answer is stuck",
     }
-    assert dict(re.findall(r"^\| ([a-z ,]+) \| (.*) \|$", SECTIONS["Limits"], re.MULTILINE)) == {
+    assert dict(re.findall(r"^\| ([a-z ,]+) \| (.*) \|$", CHAPTER["limits"], re.MULTILINE)) == {
         "limit": "value",
         **rows,
     }

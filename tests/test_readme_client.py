@@ -12,13 +12,14 @@ import pytest
 
 from tests.fakes import key, key_file
 from tests.processes import running_engine
-from tests.readme import README
+from tests.readme import CHAPTERS, README
 
 
 @pytest.mark.process
 def test_the_five_lines(home: Path, tmp_path: Path) -> None:
-    """Run as they stand against an engine without that image: signed in, then the engine's own refusal."""
+    """Run as they stand, in README and handbook alike; without that image: signed in, then the engine's own refusal."""
     (block,) = re.findall(r"^```python client\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+    assert f"```python client\n{block}```" in CHAPTERS["client"].read_text()
     key_file(tmp_path / "alice.pem")
     with running_engine(home, HATCHWAY_IMAGE_FOLDERS=str(tmp_path)) as engine:
         script = block.replace("http://127.0.0.1:7420", engine.url).replace("alice.pem", str(tmp_path / "alice.pem"))

@@ -232,7 +232,7 @@ async def test_away_and_forgotten(hosts: Hosts, redis: RedisServer) -> None:
 
 
 async def test_a_name_freed_by_hand(hosts: Hosts, redis: RedisServer) -> None:
-    """As the README has it: of a host that is gone for good a name is free at once; a living engine tells again."""
+    """As the handbook has it: of a host that is gone for good a name is free at once; a living engine tells again."""
     async with hosts[1].engine() as b:
         async with hosts[0].engine() as a:
             await a.start()

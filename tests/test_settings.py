@@ -39,7 +39,7 @@ def write_config(home: Path, text: str) -> Path:
 
 
 def test_defaults_are_the_decided_figures(home: Path) -> None:
-    """Without any source the settings are those of the README's table."""
+    """Without any source the settings are those of the handbook's table."""
     settings = load_settings(home, {}, {})
     assert settings == Settings()
     assert (settings.host, settings.port, settings.max_connections, settings.max_instances) == (

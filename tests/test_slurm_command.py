@@ -1,4 +1,4 @@
-"""The command and the client at an engine on a real Slurm, by the README's own lines."""
+"""The command and the client at an engine on a real Slurm, by the handbook's own lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cluster import Cluster
 from tests.containers import Place, new_name, place
 from tests.fakes import key_file
 from tests.live import command, live_engine
-from tests.readme import README
+from tests.readme import CHAPTERS
 from tests.slurm_doors import at_cluster, cluster
 
 __all__ = ["at_cluster", "cluster", "place"]
@@ -25,22 +25,22 @@ pytest_plugins = ["tests.ordinary"]
 pytestmark = [pytest.mark.slurm, pytest.mark.apptainer, pytest.mark.process]
 
 
-def readme_lines() -> tuple[list[list[str]], list[str], str]:
-    """What the section's transcript sets, starts, and is told."""
-    block = README.read_text().partition("### On a Slurm cluster")[2].partition("```console\n")[2].partition("```")[0]
+def handbook_lines() -> tuple[list[list[str]], list[str], str]:
+    """What the chapter's transcript sets, starts, and is told."""
+    block = CHAPTERS["slurm"].read_text().partition("```console\n")[2].partition("```")[0]
     typed = [shlex.split(line)[2:] for line in block.splitlines() if line.startswith("$ hatchway")]
     settings = [words for words in typed if words[0] == "config"]
     (start,) = (words for words in typed if words[0] == "instance")
     return settings, start, block.splitlines()[-1]
 
 
-async def test_the_readmes_lines(
+async def test_the_handbooks_lines(
     place: Place, at_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settings and start as they stand: the job is as asked, the answer as printed; the client may ask the same."""
     monkeypatch.setattr(lives, "QUEUE_HELD", 3.0)
     at_cluster.drain()
-    settings, start, printed = readme_lines()
+    settings, start, printed = handbook_lines()
     for words in settings:
         await command(place.home, *words)
     known = load_settings(place.home, {}, {})

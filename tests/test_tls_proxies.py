@@ -1,4 +1,4 @@
-"""Behind TLS on port 443 of a real nginx, Caddy and Apache, set up by the README: all that people do there."""
+"""Behind TLS on port 443 of nginx, Caddy, Apache and lighttpd, set up by the handbook: all that people do there."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_what_to_add(tmp_path: Path, kind: str, trusted: str) -> None:
 
 @pytest.mark.parametrize("kind", PROXIES)
 def test_a_client_chooses_no_address(tmp_path: Path, kind: str) -> None:
-    """With the README's lines, an X-Forwarded-For of the client's own evades no limit: five guesses, then 429."""
+    """With the handbook's lines, an X-Forwarded-For of the client's own evades no limit: five guesses, then 429."""
     with behind(kind, tmp_path) as at:
         tried = [try_code(at, f"0000{n:04d}", f"X-Forwarded-For: 198.51.100.{n}").status for n in range(7)]
         assert tried == [401] * 5 + [429] * 2

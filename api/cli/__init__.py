@@ -32,6 +32,7 @@ COMMANDS = {
     "events": "api.cli.events:events",
     "completion": "api.cli.completion:completion",
     "man": "api.cli.man:man",
+    "help": "api.cli.handbook:help_command",
 }
 """Command name to `module:object`, in the order of the help."""
 
@@ -57,6 +58,7 @@ Examples:
   hatchway engine pair                       let a browser in by a code
   hatchway login --url http://127.0.0.1:7420 sign in with a private key
   hatchway session list                      who is signed in
+  hatchway help                              the handbook's topics
 
 The engine's folder is ~/.hatchway, or what HATCHWAY_HOME names.""",
 )

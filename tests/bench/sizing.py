@@ -1,4 +1,4 @@
-"""What a number of sessions costs, from measured costs: `python -m tests.bench.sizing` prints the README's rows.
+"""What a number of sessions costs, from measured costs: `python -m tests.bench.sizing` prints the handbook's rows.
 
 The costs were measured on two shared cores and are good to about 20 %; what follows from them is arithmetic.
 """
@@ -83,7 +83,7 @@ def most_sessions() -> int:
 
 
 def rows() -> list[str]:
-    """The README's table."""
+    """The handbook's table."""
     shown = []
     for sessions in (1_000, 100_000, 1_000_000, 10_000_000):
         told, offline = grow(sessions), grow(sessions, offline=True)
