@@ -246,7 +246,7 @@ class Fleet:
 
     async def _handle(self) -> None:
         async for message in self._inbox:
-            kind = message["kind"].decode()
+            kind = message.get("kind", b"").decode(errors="replace")
             try:
                 if kind in self._handlers:
                     await self._handlers[kind](message)

@@ -38,6 +38,9 @@ _REFUSALS: dict[str, type[Refusal]] = {
 
 _encode = msgspec.msgpack.encode
 
+Deliver = Callable[[str], Awaitable[str]]
+"""Takes the ticket of a call, sends the call to an engine of its choice, and returns that one's run."""
+
 
 class NoReply(Exception):
     """The called engine is dead, or did not reply in time."""
@@ -63,6 +66,10 @@ class RemoteCall:
         self._progress: bytes | None = None
         self._heard, self._over = trio.Event(), trio.Event()
         self._ended: Exception | None = None
+
+    async def send(self, deliver: Deliver) -> None:
+        """Have the call delivered. Raises what `deliver` raises."""
+        self.run = await deliver(self.ticket)
 
     async def progress(self, within: float) -> bytes:
         """What the method reports before it returns; raises as `reply` does where nothing came within the seconds."""
@@ -92,21 +99,17 @@ class RemoteCall:
         """Wait no longer: who waits for the reply gets `why`."""
         if not self.replied:
             self._ended = why
-            self._stop_waiting()
+            self._heard.set()
+            self._over.set()
 
-    def take_progress(self, progress: bytes) -> None:
-        """The called engine reported."""
-        self._progress = progress
+    def take(self, message: Message) -> None:
+        """What the called engine sent: its progress, or that its reply can be taken."""
+        if message["kind"] == b"progress":
+            self._progress = message["body"]
+        else:
+            self.replied = True
+            self._over.set()
         self._heard.set()
-
-    def take_reply(self) -> None:
-        """The called engine replied."""
-        self.replied = True
-        self._stop_waiting()
-
-    def _stop_waiting(self) -> None:
-        self._heard.set()
-        self._over.set()
 
 
 class Caller:
@@ -126,9 +129,6 @@ class Caller:
 Method = Callable[[bytes, Caller], Awaitable[bytes]]
 """Takes the body of a call and its caller, returns the reply's body. It must bear to be called twice for one call."""
 
-Deliver = Callable[[str], Awaitable[str]]
-"""Takes the ticket of a call, sends the call to an engine of its choice, and returns that one's run."""
-
 
 class RemoteCalls:
     """Both sides of the remote calls of one engine."""
@@ -140,8 +140,8 @@ class RemoteCalls:
         self._served: dict[str, Caller] = {}
         fleet.subscribe("call", self._take_call)
         fleet.subscribe("cancel", self._take_cancel)
-        fleet.subscribe("progress", self._take_progress)
-        fleet.subscribe("reply", self._take_reply)
+        fleet.subscribe("progress", self._take_response)
+        fleet.subscribe("reply", self._take_response)
 
     # The caller's side
 
@@ -162,7 +162,7 @@ class RemoteCalls:
         call = RemoteCall(self._fleet)
         self._made[call.ticket] = call
         try:
-            call.run = await deliver(call.ticket)
+            await call.send(deliver)
             with self._fleet.lease.watch(call.run, partial(call.end, NoReply())):
                 yield call
         finally:
@@ -170,15 +170,10 @@ class RemoteCalls:
             if call.run and not call.replied:
                 call.cancel()
 
-    async def _take_progress(self, message: Message) -> None:
+    async def _take_response(self, message: Message) -> None:
         call = self._made.get(message["ticket"].decode())
         if call is not None:
-            call.take_progress(message["body"])
-
-    async def _take_reply(self, message: Message) -> None:
-        call = self._made.get(message["ticket"].decode())
-        if call is not None:
-            call.take_reply()
+            call.take(message)
 
     # The called engine's side
 

@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 
 class StopRequest(msgspec.Struct, array_like=True):
-    """Who stops what; the door where they asked has looked at what they may."""
+    """Which instance to stop, and for whom. The engine that makes the call has checked that they may."""
 
     name: str
     origin: Origin
 
 
 class ReadRequest(msgspec.Struct, array_like=True):
-    """A piece of a log from `position`, of the instance of that life; `follow` waits for one."""
+    """The piece of a log at `position`, of the instance of that life; `follow` waits until there is one."""
 
     name: str
     life: str
@@ -105,12 +105,11 @@ class RemoteInstances:
         return await self._call(seen, "read", ask, Piece, READ_WITHIN)
 
     async def _call(self, seen: Seen, method: str, request: msgspec.Struct, reply: type[T], within: float) -> T:
-        if not seen.answers:
-            raise _no_reply(seen.host)
         try:
             body = await self._calls.call(seen.run, method, _encode(request), within)
         except NoReply:
-            raise _no_reply(seen.host) from None
+            words = f"the engine on {seen.host}, which runs the instance, does not answer; try again once it does"
+            raise HostUnavailable(words, retry_after=RETRY_AFTER) from None
         return msgspec.msgpack.decode(body, type=reply)
 
 
@@ -142,11 +141,6 @@ class InstanceServer:
                     return _encode(Piece(data, output.size(path) - begin, last and not data))
                 await trio.sleep(output.LOOK)
         return _encode(Piece(b"", output.size(path) - begin, over=False))
-
-
-def _no_reply(host: str) -> HostUnavailable:
-    words = f"the engine on {host}, which runs the instance, does not answer; try again once it does"
-    return HostUnavailable(words, retry_after=RETRY_AFTER)
 
 
 def _seen(row: Row) -> Seen:
