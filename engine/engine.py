@@ -39,7 +39,10 @@ from engine.trust.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, ma
 from engine.trust.tokens import Tokens
 
 if TYPE_CHECKING:
+    from engine.fleet.codes import RemoteCodes
     from engine.fleet.membership import Membership
+    from engine.fleet.remote_instances import RemoteInstances
+    from engine.fleet.shared_instances import SharedInstances
 
 log = structlog.get_logger(__name__)
 
@@ -85,16 +88,12 @@ class Engine:
             home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
         )
         self.sessions = self._sessions()
-        start, end = self.sessions.start, self.sessions.end
-        self.pairings = Pairings(self.runtime, codes, lambda: self.settings, start, end, fleet)
-        self.instances = self._instances(store)
+        self.pairings = self._pairings(codes)
+        self.instances, self._shared_instances = self._instances(store)
         self.certificate: str | None = None
         """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
-        if membership is not None:
-            membership.join_keys(self.key_watch.follow)
-            membership.join_pairings(self.pairings, self.sessions, lambda: self.settings.limits.wrong_codes_total)
 
     def _sessions(self) -> Sessions:
         return Sessions(
@@ -108,12 +107,21 @@ class Engine:
             self.fleet,
         )
 
-    def _instances(self, own: Store) -> Instances:
-        def make(store: Store) -> Instances:
-            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home)
+    def _pairings(self, store: Store) -> Pairings:
+        def make(elsewhere: RemoteCodes | None) -> Pairings:
+            start, end = self.sessions.start, self.sessions.end
+            return Pairings(self.runtime, store, lambda: self.settings, start, end, self.fleet, elsewhere)
 
         if self._membership is None:
-            return make(own)
+            return make(None)
+        return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
+
+    def _instances(self, own: Store) -> tuple[Instances, SharedInstances | None]:
+        def make(store: Store, elsewhere: RemoteInstances | None) -> Instances:
+            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home, elsewhere)
+
+        if self._membership is None:
+            return make(own, None), None
         return self._membership.join_instances(own, self.runtime, make, lambda: self.stopping.is_set())
 
     def _platform(self) -> Platform:
@@ -158,8 +166,8 @@ class Engine:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fire the delays, mind the instances and watch authorized_keys, for ever."""
         async with trio.open_nursery() as nursery:
-            if self.fleet is not None:
-                nursery.start_soon(self.fleet.run, self.runtime)
+            if self._membership is not None:
+                nursery.start_soon(self._membership.run, self.runtime, self.key_watch.follow)
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self.records.run)
             nursery.start_soon(self.journal.run)
@@ -167,8 +175,8 @@ class Engine:
             nursery.start_soon(self._end_pairings)
             nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
-            for run in self._membership.also if self._membership else ():
-                await nursery.start(run)
+            if self._shared_instances is not None:
+                await nursery.start(self._shared_instances.run)
             self.metrics.count(self.runtime)
             task_status.started()
 

@@ -67,11 +67,17 @@ class Instances:
     """
 
     def __init__(
-        self, runtime: Runtime, store: Store, platform: Platform, settings: Callable[[], Settings], home: Path
+        self,
+        runtime: Runtime,
+        store: Store,
+        platform: Platform,
+        settings: Callable[[], Settings],
+        home: Path,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._runtime, self._store, self._platform = runtime, store, platform
         self._settings, self._home = settings, home
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere = elsewhere
         self._host = socket.gethostname()
         self._lives = Lives(runtime, platform)
         self.tails = tails.Tails()

@@ -77,8 +77,9 @@ class Pairings:
         start_session: Start,
         end_session: End,
         shared: Shared | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere = elsewhere
         self._runtime, self._settings = runtime, settings
         self._start_session, self._end_session = start_session, end_session
         self._clock = runtime.clock

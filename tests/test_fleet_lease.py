@@ -68,9 +68,8 @@ async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: St
     clock = SystemClock()
     async with open_fleet(server.url, clock, "ash", "home") as fleet, trio.open_nursery() as nursery:
         runtime = Runtime(clock, Records(clock, lambda record: None))
-        fleet.mirrors["keys"] = follow
         with patch.object(follower, "CHARTS", ()):
-            nursery.start_soon(fleet.run, runtime)
+            nursery.start_soon(fleet.run, runtime, {"keys": follow})
             told = ""
             with trio.fail_after(20):
                 while words not in told:
@@ -156,26 +155,32 @@ async def test_all_read_one_clock(link: RedisLink) -> None:
     assert old.renewed_at == 5_000_000.0
 
 
-async def test_what_a_renewal_says_and_is_told(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lasts three seconds; the answer's time, to the millionth, was the store's half way through the exchange."""
-    clock = Hands(5.0)
-    one, asked = engine(link, clock), []
-    one.watch("other")
+async def test_what_a_renewal_leaves_in_the_store(link: RedisLink, server: RedisServer) -> None:
+    """The engine's name for three seconds, its place among the engines, and its run and host under its home."""
+    one = engine(link)
+    await one.refresh()
+    assert 2000 < int(speak(server.port, "PTTL", f"hatchway:engine:{one.run}")[1:]) <= 3000
+    for key, value in (("engine:" + one.run, "host"), ("home:home", f"{one.run}|host")):
+        assert speak(server.port, "GET", f"hatchway:{key}").split(b"\r\n")[1] == value.encode()
+    assert speak(server.port, "HGET", "hatchway:engines", one.run).split(b"\r\n")[1] == b"host"
 
-    async def script(script: Any, keys: Any, args: Any, **how: Any) -> list[Any]:
-        asked.append((args, how))
+
+async def test_what_a_renewal_is_told(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer's time, to the millionth, was the store's half way through the exchange, which waits for a replica."""
+    clock = Hands(5.0)
+    one, durable = engine(link, clock), []
+
+    async def script(*_: Any, **how: Any) -> list[Any]:
+        durable.append(how)
         clock.now += 3.0
-        return [b"100", b"500000", b"7", b"", b"now", b"next", b"SHA256:fleet", 0]
+        return [b"100", b"500000", b"7", b"", b"now", b"next", b"SHA256:fleet"]
 
     monkeypatch.setattr(link, "script", script)
     assert (one.renewed_at, one.identity) == (-inf, None), "nobody has heard of it yet"
     await one.refresh()
-    (args, how), *_ = asked
-    assert (*args[:4], *args[6:]) == (one.run, "host", 3000, 3600, 7 * 24 * 3600 * 1000, "other")
-    assert how == {"durable": True}
+    assert durable == [{"durable": True}]
     assert (one.now(), one.renewed_at) == (102.0, 5.0)
     assert one.identity == "SHA256:fleet"
-    assert one.dead == {"other"}
     assert [one.mac_key(hours * EPOCH) for hours in (6, 7, 8)] == [None, b"now", b"next"]
 
 
@@ -232,7 +237,7 @@ async def test_an_engines_home_is_remembered_for_a_week(link: RedisLink, server:
 async def test_who_is_heard_of_no_more_is_dead(
     link: RedisLink, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that something here waits for, and no others: after their lease, or at once where they say so."""
+    """Whoever waits for it is told, and nobody else: after its lease, or at once where it says so."""
     here, stops, lives = engine(link), engine(link), engine(link)
     monkeypatch.setattr(lease, "SECONDS", 0.3)
     silent = engine(link)
@@ -240,22 +245,27 @@ async def test_who_is_heard_of_no_more_is_dead(
     monkeypatch.setattr(lease, "SECONDS", 60)
     for each in (stops, lives):
         await each.refresh()
-    for each in (stops, silent, lives, stops):
-        here.watch(each.run)
-    assert here.dead == frozenset(), "nothing is known yet"
-    assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run) == b":1\r\n"
-    await stops.give_up()
-    assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run) == b":0\r\n"
-    await trio.sleep(0.4)
-    await here.refresh()
-    assert here.dead == {stops.run, silent.run}
-    here.unwatch(stops.run)
-    here.unwatch(silent.run)
-    await here.refresh()
-    assert here.dead == {stops.run}
-    here.unwatch(stops.run)
-    await here.refresh()
-    assert here.dead == frozenset()
+    died: list[str] = []
+
+    async def told() -> list[str]:
+        died.clear()
+        await here.refresh()
+        return sorted(died)
+
+    with here.watch(stops.run, lambda: died.append("stops")):
+        with (
+            here.watch(stops.run, lambda: died.append("stops too")),
+            here.watch(silent.run, lambda: died.append("silent")),
+            here.watch(lives.run, lambda: died.append("lives")),
+        ):
+            assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run) == b":1\r\n"
+            await stops.give_up()
+            assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run) == b":0\r\n"
+            await trio.sleep(0.4)
+            assert died == [], "a renewal tells"
+            assert await told() == ["silent", "stops", "stops too"]
+        assert await told() == ["stops"]
+    assert await told() == []
     assert len({each.run for each in (here, stops, lives, silent)}) == 4
 
 

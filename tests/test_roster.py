@@ -16,19 +16,19 @@ from structlog.testing import capture_logs
 from engine.clock import SystemClock
 from engine.engine import open_engine
 from engine.errors import HostUnavailable, InstanceExists, InstanceNotFound, Refusal, StoreUnavailable, TooManyRequests
-from engine.fleet import follower, neighbours, shared_instances
+from engine.fleet import follower, remote_instances, shared_instances
 from engine.fleet.fleet import Fleet, open_fleet
-from engine.fleet.neighbours import Neighbours
-from engine.fleet.questions import Questions
-from engine.fleet.roster import Roster, life_of
-from engine.fleet.shared_instances import SharedInstances
+from engine.fleet.membership import Membership
+from engine.fleet.remote_calls import Caller
+from engine.fleet.remote_instances import RemoteInstances
+from engine.fleet.roster import life_of
 from engine.instances import Instances
 from engine.platform.request import InstanceFields
 from engine.records import Record, Records
 from engine.runtime import Runtime
 from engine.settings import Settings, SlurmSettings
 from engine.store.memory import MemoryStore
-from engine.store.protocol import Change
+from engine.store.protocol import Change, Store
 from tests.fakes import effort
 from tests.platform import ORIGIN, TestPlatform
 from tests.redis_server import RedisServer, speak
@@ -44,13 +44,13 @@ class Member:
     def __init__(self, fleet: Fleet, own: MemoryStore, platform: TestPlatform) -> None:
         self.records: list[Record] = []
         self.runtime = Runtime(SystemClock(), Records(SystemClock(), self.records.append))
-        self.fleet, self.roster, self.questions = fleet, Roster(fleet), Questions(fleet)
-        self.shared = SharedInstances(own, self.roster, self.runtime)
-        known = Settings(registries=("docker.io",))
-        self.instances = Instances(self.runtime, self.shared, platform, lambda: known, Path("/engine"))
-        self.neighbours = Neighbours(self.roster, self.questions, self.instances, lambda: False)
-        self.instances.elsewhere = self.neighbours
-        self.shared.progress = self.instances.progress_in
+        self.place, known = Membership(fleet, "", None), Settings(registries=("docker.io",))
+        self.fleet, self.roster, self.calls = fleet, self.place.roster, self.place.calls
+
+        def make(store: Store, elsewhere: RemoteInstances) -> Instances:
+            return Instances(self.runtime, store, platform, lambda: known, Path("/engine"), elsewhere)
+
+        self.instances, self.shared = self.place.join_instances(own, self.runtime, make, lambda: False)
 
     async def start(self, name: str = "one") -> str:
         """The state it is in then, or the code of the refusal."""
@@ -84,10 +84,9 @@ class Host:
             place = open_fleet(self.url, SystemClock(), self.name, await self.store.identity())
             async with place as fleet, trio.open_nursery() as nursery:
                 member = Member(fleet, self.store, self.platform)
-                nursery.start_soon(fleet.run, member.runtime)
+                nursery.start_soon(member.place.run, member.runtime, trio.lowlevel.checkpoint)
                 nursery.start_soon(member.runtime.run)
                 await nursery.start(member.instances.run)
-                await nursery.start(member.questions.run)
                 await nursery.start(member.shared.run)
                 yield member
                 nursery.cancel_scope.cancel()
@@ -270,8 +269,8 @@ async def test_a_store_that_forgot(hosts: Hosts, redis: RedisServer) -> None:
 
 async def test_logs_read_at_once(hosts: Hosts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Beyond the most that an engine hands on at once one is refused; a reader that leaves makes room."""
-    monkeypatch.setattr(neighbours, "READ_AT_ONCE", 1)
-    monkeypatch.setattr(neighbours, "HELD", 0.1)
+    monkeypatch.setattr(remote_instances, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(remote_instances, "HELD", 0.1)
     log = tmp_path / "log"
     log.write_bytes(b"said\n")
     hosts[0].platform.log = lambda started, stream: (log, 0)  # type: ignore[method-assign]
@@ -326,44 +325,46 @@ async def test_a_start_that_is_left(hosts: Hosts) -> None:
 
 async def test_an_engine_that_hangs(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alive by its lease, it answers nothing: who asks waits so long, and no longer."""
-    monkeypatch.setattr(neighbours, "STOPPED_WITHIN", 0.5)
+    monkeypatch.setattr(remote_instances, "STOPPED_WITHIN", 0.5)
     async with hosts[0].engine() as a, hosts[1].engine() as b:
         await a.start()
-        with patch.object(a.questions, "_answer", _never), pytest.raises(HostUnavailable, match="on ash"):
+        with patch.dict(a.calls.methods, {"stop": _never}), pytest.raises(HostUnavailable, match="on ash"):
             await b.instances.end("one", ORIGIN)
 
 
-async def _never(*question: object) -> None:
+async def _never(body: bytes, caller: Caller) -> bytes:
     await trio.sleep_forever()
 
 
-async def test_an_answer_to_who_seems_gone(hosts: Hosts, redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the store was away leases are renewed one by one: an answer waits for the one of who asked."""
-    monkeypatch.setattr(neighbours, "STOPPED_WITHIN", 10)
+async def test_a_reply_to_a_caller_that_seems_gone(
+    hosts: Hosts, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the store was away leases are renewed one by one: a reply does not wait for its caller's."""
+    monkeypatch.setattr(remote_instances, "STOPPED_WITHIN", 10)
     async with hosts[0].engine() as a, hosts[1].engine() as b:
         await a.start()
-        stop = a.questions.answerers["stop"]
+        stop = a.calls.methods["stop"]
 
-        async def stop_and_lapse(body: bytes) -> bytes:
-            answer = await stop(body)
+        async def stop_and_lapse(body: bytes, caller: Caller) -> bytes:
+            answer = await stop(body, caller)
             speak(redis.port, "DEL", f"hatchway:engine:{b.fleet.lease.run}")
             return answer
 
-        with patch.dict(a.questions.answerers, {"stop": stop_and_lapse}):
+        with patch.dict(a.calls.methods, {"stop": stop_and_lapse}):
             assert (await b.instances.end("one", ORIGIN)).state == "stopped"
 
 
 async def test_a_fault_of_the_other_engine(hosts: Hosts) -> None:
-    """It is told as such, and the questions after it are answered."""
+    """It is told as such, and the calls after it are answered."""
     async with hosts[0].engine() as a, hosts[1].engine() as b:
         await a.start()
         fault = partial(_raise, ValueError("a fault of ours"))
-        with patch.dict(a.questions.answerers, {"stop": fault}), pytest.raises(HostUnavailable, match="log has why"):
+        with patch.dict(a.calls.methods, {"stop": fault}), pytest.raises(HostUnavailable, match="log has why"):
             await b.instances.end("one", ORIGIN)
         assert (await b.instances.end("one", ORIGIN)).state == "stopped"
 
 
-async def _raise(error: Exception, body: bytes) -> bytes:
+async def _raise(error: Exception, body: bytes, caller: Caller) -> bytes:
     raise error
 
 

@@ -47,7 +47,7 @@ class WorkerPool:
         if engine.fleet is None:
             self.validity.hold_until()
         else:
-            engine.fleet.hold_until = self.validity.hold_until
+            engine.fleet.subscribe_freshness(self.validity.hold_until)
             engine.runtime.subscribe_moves(lambda chart, actor, *states: self.validity.take_moved(chart, actor))
         engine.records.sinks.append(self.validity.take)
         engine.key_watch.on_token_keys.append(self.validity.moved_all)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import Any
@@ -13,7 +13,7 @@ import trio
 from engine.clock import Clock
 from engine.errors import EngineUnavailable, Refusal, StoreUnavailable
 from engine.fleet.follower import Follow, Follower
-from engine.fleet.lease import SECONDS, Lease, inbox
+from engine.fleet.lease import SECONDS, Lease, inbox, lease_of
 from engine.fleet.limits import FleetLimit
 from engine.runtime import Runtime
 from engine.store.redis import PREFIX, RedisStore
@@ -36,15 +36,16 @@ PATIENCE = 1.0
 CONNECTING = 5.0
 """Seconds that a start waits for the store."""
 
-SENDING = 3.0
-"""Seconds in which a message is sent again; after that its engine counts as gone anyhow."""
+SENDING = 15.0
+"""Seconds in which a message is sent again: a caller whose store was away and is back still waits for its reply."""
 
 RENEWED, RENEWED_REPLICATED = 1.0, 0.25
 """Seconds between two renewals of the lease; with a Sentinel each proves that a replica still follows this primary."""
 
-Handler = Callable[[str, bytes], Awaitable[None]]
-"""Takes the message's pairing and body."""
+Message = Mapping[str, bytes]
+"""The fields of a message; `kind` says which others there are."""
 
+Handler = Callable[[Message], Awaitable[None]]
 
 Task = Callable[[], Awaitable[Any]]
 
@@ -55,32 +56,31 @@ LEAVING = 1.0
 class Fleet:
     """One engine's side of the fleet. Use `open_fleet`."""
 
-    def __init__(self, link: RedisLink, clock: Clock, name: str, home: str) -> None:
-        self.link, self.store, self._clock = link, RedisStore(link), clock
-        self.lease = Lease(link, clock, name, home)
-        self.handlers: dict[str, Handler] = {}
-        self.on_tick: list[Callable[[], None]] = []
-        """Called after each renewal of the lease."""
+    def __init__(self, link: RedisLink, clock: Clock, lease: Lease, tasks: trio.Nursery) -> None:
+        self.link, self.store, self._clock, self.lease = link, RedisStore(link), clock, lease
+        self.tasks = tasks
+        """Where tasks of the fleet run that outlast the function which starts them."""
+        self._handlers: dict[str, Handler] = {}
+        self._subscribers: list[Callable[[float], None]] = []
         self.not_durable: str | None = None
         """What is wrong with the store's durability, in words; None if nothing is."""
-        self.hold_until: Callable[[float], None] = lambda elapsed: None
-        """Told until when an answer from memory may be given again, whenever that is later than before."""
-        self.mirrors: dict[str, Follow] = {}
-        """What else is kept whole, by the chart under which its changes are told."""
         self._not_renewed = "the fleet's store has not taken this engine's lease; try again"
         self._follower: Follower | None = None
-        self._read, self._inbox = trio.open_memory_channel[tuple[str, str, bytes]](inf)
+        self._read, self._inbox = trio.open_memory_channel[Message](inf)
         self._queued, self._queue = trio.open_memory_channel[Task](inf)
 
-    async def run(self, runtime: Runtime) -> None:
-        """Keep lease and mirror, read and send messages, for ever."""
+    async def run(self, runtime: Runtime, mirrors: Mapping[str, Follow]) -> None:
+        """Keep lease and mirror, read and send messages, for ever.
+
+        `mirrors` are what else is kept whole, by the chart under which its changes are told.
+        """
         own = inbox(self.lease.run)
-        follower = Follower(self.link, self.store, self._clock, runtime, own, self._take, self.mirrors)
+        follower = Follower(self.link, self.store, self._clock, runtime, own, self._take, mirrors)
         self._follower = follower
-        follower.on_confirmed = self._tell_fresh
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew)
             nursery.start_soon(follower.run)
+            nursery.start_soon(self._tell_fresh, follower)
             nursery.start_soon(self._handle)
             nursery.start_soon(self._send)
 
@@ -131,7 +131,7 @@ class Fleet:
         return [run for run in others if await self._is_alive(run)]
 
     async def _is_alive(self, run: str) -> bool:
-        return bool(await self.link.call(lambda client: client.exists([f"{PREFIX}engine:{run}"])))
+        return bool(await self.link.call(lambda client: client.exists([lease_of(run)])))
 
     # Freshness
 
@@ -167,8 +167,15 @@ class Fleet:
         # The log has the host's paths too.
         return "this engine can't keep the fleet's keys; its log has why" if lost.cause == "mirror" else lost.detail
 
-    def _tell_fresh(self) -> None:
-        self.hold_until(self.confirmed_at + FRESH)
+    def subscribe_freshness(self, subscriber: Callable[[float], None]) -> None:
+        """Have `subscriber` called with the elapsed time until which the mirror is fresh, whenever that is later."""
+        self._subscribers.append(subscriber)
+
+    async def _tell_fresh(self, follower: Follower) -> None:
+        while True:
+            await follower.wait_confirmed()
+            for subscriber in self._subscribers:
+                subscriber(self.confirmed_at + FRESH)
 
     async def wait_fresh(self) -> None:
         """Until the mirror is fresh; StoreUnavailable if it is not soon."""
@@ -196,15 +203,18 @@ class Fleet:
                 log.warning("lease_not_renewed", why=lost.detail)
             except Exception:
                 log.exception("lease_not_renewed")
-            for tick in self.on_tick:
-                tick()
             await trio.sleep(pause)
 
     # Messages
 
-    def post(self, run: str, kind: str, pairing: str, body: bytes = b"") -> None:
+    def subscribe(self, kind: str, handler: Handler) -> None:
+        """Have `handler` called with every message of that kind, one message after the other."""
+        self._handlers[kind] = handler
+
+    def post(self, run: str, **fields: str | bytes) -> None:
         """Send a message to another engine, in order, and as soon as can be."""
-        self.later(lambda: self.link.script(SEND, [inbox(run)], [kind, pairing, body]))
+        flat = [part for field in fields.items() for part in field]
+        self.later(lambda: self.link.script(SEND, [inbox(run)], flat))
 
     def later(self, task: Task) -> None:
         """Have the store told something, after what it is to be told already."""
@@ -239,14 +249,15 @@ class Fleet:
                     await self._insist(self._queue.receive_nowait(), 0)
             await self.lease.give_up()
 
-    def _take(self, kind: str, pairing: str, body: bytes) -> None:
-        self._read.send_nowait((kind, pairing, body))
+    def _take(self, message: Message) -> None:
+        self._read.send_nowait(message)
 
     async def _handle(self) -> None:
-        async for kind, pairing, body in self._inbox:
+        async for message in self._inbox:
+            kind = message.get("kind", b"").decode(errors="replace")
             try:
-                if kind in self.handlers:
-                    await self.handlers[kind](pairing, body)
+                if kind in self._handlers:
+                    await self._handlers[kind](message)
             except Refusal as refused:
                 log.warning("message_refused", kind=kind, why=refused.detail)
             except Exception:
@@ -262,7 +273,7 @@ async def open_fleet(url: str, clock: Clock, name: str, home: str) -> AsyncItera
     address = read_address(url)
     link = RedisLink(address)
     async with trio.open_nursery() as nursery:
-        fleet = Fleet(link, clock, name, home)
+        fleet = Fleet(link, clock, Lease(link, clock, name, home), nursery)
         nursery.start_soon(link.run)
         connected = await _connect(fleet)
         if connected:

@@ -27,8 +27,8 @@ BLOCK_MS = 200
 COUNT = 500
 BATCH = 200
 
-Deliver = Callable[[str, str, bytes], None]
-"""Takes one message of the inbox: kind, pairing, body. Must not wait."""
+Deliver = Callable[[dict[str, bytes]], None]
+"""Takes the fields of one message of the inbox. Must not wait."""
 
 Follow = Callable[[], Awaitable[None]]
 """Has a mirror of something else read the stored value anew."""
@@ -56,7 +56,6 @@ class Follower:
         self.confirmed_at = -inf
         self.lost: StoreUnavailable | None = None
         """Why the mirror is not followed; None while it is."""
-        self.on_confirmed: Callable[[], None] = lambda: None
         self._confirmed = trio.Event()
 
     async def run(self) -> None:
@@ -124,12 +123,11 @@ class Follower:
                 await self._mirrors[chart]()
         for message, entry in read.get(self._inbox.encode(), ()):
             fields, self._inbox_at = _fields(entry), message
-            self._deliver(fields[b"kind"].decode(), fields[b"pairing"].decode(), fields[b"body"])
+            self._deliver({name.decode(): value for name, value in fields.items()})
         if len(changes) < COUNT:
             self.confirmed_at = sent
             confirmed, self._confirmed = self._confirmed, trio.Event()
             confirmed.set()
-            self.on_confirmed()
         return changes[-1][0] if changes else at, number
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from math import inf
 
 from engine.clock import Clock
@@ -36,37 +36,41 @@ class Lease:
         self._mac_keys: dict[int, bytes] = {}
         self.renewed_at = -inf
         """When the last renewal that was answered was sent, in elapsed seconds."""
-        self._watched: Counter[str] = Counter()
-        self.dead: frozenset[str] = frozenset()
+        self._watches: dict[object, tuple[str, Callable[[], None]]] = {}
+        """For each `watch` the run and whom to tell."""
         self.identity: str | None = None
 
     async def refresh(self) -> None:
-        """Raises StoreUnavailable."""
-        watched, sent = sorted(self._watched), self._clock.elapsed()
+        """Renew, and tell those who watch a run that its lease is gone. Raises StoreUnavailable."""
+        watched, sent = sorted({run for run, _ in self._watches.values()}), self._clock.elapsed()
         fresh = (secrets.token_bytes(32), secrets.token_bytes(32))
-        keys = (f"{PREFIX}engine:{self.run}", inbox(self.run), f"{PREFIX}engines", f"{PREFIX}home:{self.home}")
+        keys = (lease_of(self.run), inbox(self.run), f"{PREFIX}engines", f"{PREFIX}home:{self.home}")
         args = (self.run, self.name, int(SECONDS * 1000), EPOCH, *fresh, int(REMEMBERED * 1000), *watched)
         answer = await self._link.script(LEASE, keys, args, durable=True)
         seconds, micros, epoch = (int(value) for value in answer[:3])
         self._offset = seconds + micros / 1e6 - (sent + self._clock.elapsed()) / 2
         self._mac_keys = {epoch + ahead: answer[4 + ahead] for ahead in (-1, 0, 1) if answer[4 + ahead]}
         self.identity = answer[6].decode()
-        self.dead = frozenset(run for run, alive in zip(watched, answer[7:], strict=True) if not alive)
         self.renewed_at = sent
+        dead = {run for run, alive in zip(watched, answer[7:], strict=True) if not alive}
+        for run, died in list(self._watches.values()):
+            if run in dead:
+                died()
 
-    def watch(self, run: str) -> None:
-        """Something here waits for another engine: `dead` is to tell of it, until `unwatch`."""
-        self._watched[run] += 1
-
-    def unwatch(self, run: str) -> None:
-        self._watched[run] -= 1
-        if self._watched[run] <= 0:
-            del self._watched[run]
+    @contextmanager
+    def watch(self, run: str, died: Callable[[], None]) -> Iterator[None]:
+        """Something here waits for another engine: until left, `died` is called at each renewal that finds it dead."""
+        key = object()
+        self._watches[key] = (run, died)
+        try:
+            yield
+        finally:
+            del self._watches[key]
 
     async def give_up(self) -> None:
         """The engine stops: nobody is to wait for it. What can't be told runs out."""
         with suppress(StoreUnavailable):
-            await self._link.call(lambda client: client.delete([f"{PREFIX}engine:{self.run}", inbox(self.run)]))
+            await self._link.call(lambda client: client.delete([lease_of(self.run), inbox(self.run)]))
             await self._link.call(lambda client: client.hdel(f"{PREFIX}engines", [self.run]))
 
     def now(self) -> float:
@@ -79,6 +83,11 @@ class Lease:
         if epoch not in self._mac_keys and epoch == int(self.now()) // EPOCH:
             raise StoreUnavailable("the fleet's store can't be reached; try again", retry_after=2)
         return self._mac_keys.get(epoch)
+
+
+def lease_of(run: str) -> str:
+    """The key that is there while an engine lives."""
+    return f"{PREFIX}engine:{run}"
 
 
 def inbox(run: str) -> str:

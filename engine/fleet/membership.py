@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from engine.clock import Clock
-from engine.fleet.codes import Codes
+from engine.fleet.codes import ClaimServer, RemoteCodes
 from engine.fleet.fleet import Fleet, open_fleet
 from engine.fleet.key_mirror import KeyMirror
 from engine.fleet.keys import CHART, FleetKeys
-from engine.fleet.neighbours import Neighbours
-from engine.fleet.questions import Questions
+from engine.fleet.remote_calls import RemoteCalls
+from engine.fleet.remote_instances import InstanceServer, RemoteInstances
 from engine.fleet.roster import Roster
 from engine.fleet.shared_instances import SharedInstances
 from engine.instances import Instances
@@ -24,6 +24,9 @@ from engine.settings import Settings, keys_folder
 from engine.store.protocol import Store
 from engine.trust.own_keys import make_own_key
 
+IsStopping = Callable[[], bool]
+"""Whether the engine was asked to stop."""
+
 
 class Membership:
     """One engine's place in its fleet, and what it joins there. Use `open_membership`."""
@@ -32,29 +35,33 @@ class Membership:
         self.fleet, self.identity = fleet, identity
         self.keys = keys
         """The copy of the store's keys, where the setting says that they are there."""
-        self.also: list[Callable[..., Awaitable[None]]] = []
-        """What runs beside the instances, once they are joined."""
+        self.calls, self.roster = RemoteCalls(fleet), Roster(fleet)
 
-    def join_keys(self, follow: Callable[[], Awaitable[None]]) -> None:
-        """Have the store's keys followed as soon as they are changed."""
-        if self.keys is not None:
-            self.fleet.mirrors[CHART] = follow
+    async def run(self, runtime: Runtime, follow_keys: Callable[[], Awaitable[None]]) -> None:
+        """Keep the place, for ever; `follow_keys` is called as soon as the store's keys are changed."""
+        await self.fleet.run(runtime, {CHART: follow_keys} if self.keys is not None else {})
 
-    def join_pairings(self, pairings: Pairings, sessions: Sessions, most_wrong: Callable[[], int]) -> None:
-        """Codes of every engine are taken at each."""
-        pairings.elsewhere = Codes(self.fleet, pairings, most_wrong, sessions.started_elsewhere, sessions.name_of)
+    def join_pairings(
+        self, sessions: Sessions, most_wrong: Callable[[], int], make: Callable[[RemoteCodes], Pairings]
+    ) -> Pairings:
+        """The pairing service, made with the codes of the other engines; theirs may claim the codes of this one."""
+        pairings = make(RemoteCodes(self.fleet, self.calls, most_wrong, sessions.started_elsewhere))
+        ClaimServer(self.fleet, self.calls, pairings, sessions.name_of)
+        return pairings
 
     def join_instances(
-        self, own: Store, runtime: Runtime, make: Callable[[Store], Instances], is_stopping: Callable[[], bool]
-    ) -> Instances:
-        """This engine's instances, in its `own` store; the others are told of them, and theirs are found here."""
-        roster, questions = Roster(self.fleet), Questions(self.fleet)
-        shared = SharedInstances(own, roster, runtime)
-        instances = make(shared)
-        shared.progress = instances.progress_in
-        instances.elsewhere = Neighbours(roster, questions, instances, is_stopping)
-        self.also = [questions.run, shared.run]
-        return instances
+        self, own: Store, runtime: Runtime, make: Callable[[Store, RemoteInstances], Instances], is_stopping: IsStopping
+    ) -> tuple[Instances, SharedInstances]:
+        """The instance service, made with the instances of the other engines and with a store that tells those of its
+        own. That store, which keeps the service's instances in `own`, is to be run once the service runs."""
+
+        def progress(name: str, state: str) -> str | None:
+            return instances.progress_in(name, state)
+
+        shared = SharedInstances(own, self.roster, runtime, progress)
+        instances = make(shared, RemoteInstances(self.roster, self.calls))
+        InstanceServer(self.calls, instances, is_stopping)
+        return instances, shared
 
 
 @asynccontextmanager

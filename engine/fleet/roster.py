@@ -25,7 +25,7 @@ AT_ONCE = 64
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Told(msgspec.Struct, array_like=True, frozen=True):
+class InstanceReport(msgspec.Struct, array_like=True, frozen=True):
     """What an engine tells the others of an instance. Of its variables only the names leave the host."""
 
     state: str
@@ -33,7 +33,7 @@ class Told(msgspec.Struct, array_like=True, frozen=True):
     facts: InstanceFacts
 
 
-_decode = msgspec.msgpack.Decoder(Told).decode
+_decode = msgspec.msgpack.Decoder(InstanceReport).decode
 
 
 class Row(NamedTuple):
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     home: str
     life: str
     version: int
-    told: Told
+    told: InstanceReport
     host: str
     run: str
     answers: bool
@@ -55,10 +55,10 @@ class Roster:
 
     def __init__(self, fleet: Fleet) -> None:
         self._link, self.home = fleet.link, fleet.lease.home
-        self._read: dict[bytes, Told] = {}
+        self._read: dict[bytes, InstanceReport] = {}
         """Rows as they were read last: most are the same again, and reading one takes 20 us."""
 
-    async def enter(self, name: str, version: int, live: bool, told: Told) -> str:
+    async def enter(self, name: str, version: int, live: bool, told: InstanceReport) -> str:
         """Write a row of ours; the host that holds the name, empty where the row is there now."""
         args = [name, self.home, life_of(told.facts), version, int(live), _encode(told)]
         held: bytes = await self._link.script(ENTER, [ROWS_OF], args, durable=True)
@@ -107,11 +107,11 @@ def without_values(request: InstanceRequest) -> InstanceRequest:
     return msgspec.structs.replace(request, env=tuple(f"{pair.partition('=')[0]}=" for pair in request.env))
 
 
-def _told(row: bytes) -> Told:
+def _told(row: bytes) -> InstanceReport:
     return _decode(row.split(b"|", 4)[4])
 
 
-def _row(answer: list[Any], place: int, told: Told) -> Row:
+def _row(answer: list[Any], place: int, told: InstanceReport) -> Row:
     name, row, home_now, alive = answer[place : place + 4]
     home, life, version, _ = row.split(b"|", 3)
     run, _, host = home_now.decode().partition("|")

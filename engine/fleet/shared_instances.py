@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from engine.errors import InstanceExists, StoreUnavailable
-from engine.fleet.roster import Roster, Told, life_of, without_values
+from engine.fleet.roster import InstanceReport, Roster, life_of, without_values
 from engine.platform.lives import InstanceFacts
 from engine.runtime import ActorLocks, Runtime
 from engine.store.protocol import Change, Store, Stored
@@ -38,9 +38,8 @@ class SharedInstances:
     shields_commit = False
     shared = False  # no other engine steps what this one started
 
-    def __init__(self, own: Store, roster: Roster, runtime: Runtime) -> None:
-        self._own, self.roster, self._runtime = own, roster, runtime
-        self.progress: Progress = lambda name, state: None
+    def __init__(self, own: Store, roster: Roster, runtime: Runtime, progress: Progress) -> None:
+        self._own, self.roster, self._runtime, self._progress_in = own, roster, runtime, progress
         self._locks = ActorLocks()
         self._untold: dict[str, str] = {}
         """Names, each with the life of what may stand under it although it is gone."""
@@ -108,12 +107,12 @@ class SharedInstances:
         self._mark(name, held, stored)
         return held
 
-    def _told(self, name: str, stored: Stored) -> Told:
+    def _told(self, name: str, stored: Stored) -> InstanceReport:
         facts = stored.facts
         assert isinstance(facts, InstanceFacts)
         self._progress[name] = self._progress_now(name, stored.state)
         facts = msgspec.structs.replace(facts, request=without_values(facts.request))
-        return Told(stored.state, self._progress[name], facts)
+        return InstanceReport(stored.state, self._progress[name], facts)
 
     def _mark(self, name: str, held: str, stored: Stored | None) -> None:
         """A live one whose name another host has, because the fleet's store had forgotten ours: it is shown here."""
@@ -124,7 +123,7 @@ class SharedInstances:
             log.warning("instance_name_taken", instance=name, host=held)
 
     def _progress_now(self, name: str, state: str) -> str | None:
-        return self.progress(name, state) if state in WORKED_AT else None
+        return self._progress_in(name, state) if state in WORKED_AT else None
 
     def _life(self, name: str) -> str:
         actor = self._runtime.peek("instance", name)

@@ -94,9 +94,10 @@ return 0
 """)
 
 CLAIM = _script("""
--- KEYS: codes, recent. ARGV: digest, message for the owner, most wrong tries.
+-- KEYS: codes, recent. ARGV: digest, most wrong tries, then of the call: ticket, caller, body.
 -- A code's value is run|pairing|wrong tries.
--- The answer: {'claimed', run} and the owner has the message in its inbox; or {'used'}, {'wrong'}.
+-- The answer: {'claimed', run} and that run has the call in its inbox, the pairing ahead of the body; or {'used'},
+-- {'wrong'}.
 local function send(run, ...)
   redis.call('XADD', 'hatchway:inbox:' .. run, 'MAXLEN', '~', '10000', '*', ...)
 end
@@ -105,7 +106,8 @@ if held then
   redis.call('HDEL', KEYS[1], ARGV[1])
   local run, pairing = string.match(held, '^(%w+)|([^|]+)|')
   if redis.call('EXISTS', 'hatchway:engine:' .. run) == 0 then return {'used'} end
-  send(run, 'kind', 'claim', 'pairing', pairing, 'body', ARGV[2])
+  local body = pairing .. '|' .. ARGV[5]
+  send(run, 'kind', 'call', 'ticket', ARGV[3], 'caller', ARGV[4], 'method', 'claim', 'body', body)
   return {'claimed', run}
 end
 if redis.call('EXISTS', KEYS[2]) == 1 then return {'used'} end
@@ -116,20 +118,20 @@ for place = 1, #codes, 2 do
     redis.call('HDEL', KEYS[1], codes[place])
   else
     wrong = tonumber(wrong) + 1
-    if wrong >= tonumber(ARGV[3]) then
+    if wrong >= tonumber(ARGV[2]) then
       redis.call('HDEL', KEYS[1], codes[place])
     else
       redis.call('HSET', KEYS[1], codes[place], run .. '|' .. pairing .. '|' .. wrong)
     end
-    send(run, 'kind', 'wrong_code', 'pairing', pairing, 'body', tostring(wrong))
+    send(run, 'kind', 'wrong_code', 'pairing', pairing, 'count', tostring(wrong))
   end
 end
 return {'wrong'}
 """)
 
 SEND = _script("""
--- KEYS: inbox. ARGV: kind, pairing, body. What nobody reads goes after a minute.
-redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', 'kind', ARGV[1], 'pairing', ARGV[2], 'body', ARGV[3])
+-- KEYS: inbox. ARGV: the fields of a message, each name before its value. What nobody reads goes after a minute.
+redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', unpack(ARGV))
 if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], 60000) end
 return 0
 """)
@@ -193,20 +195,20 @@ end
 return answer
 """)
 
-ASK = _script("""
--- KEYS: the inbox of a run. ARGV: run, kind, ticket, body. The answer: 1 where it lives and has the message, else 0.
-if redis.call('EXISTS', 'hatchway:engine:' .. ARGV[1]) == 0 then return 0 end
-redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', 'kind', ARGV[2], 'pairing', ARGV[3], 'body', ARGV[4])
+CALL = _script("""
+-- KEYS: inbox and lease of a run. ARGV: as of SEND. The answer: 1 where that run lives and has the message, else 0.
+if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end
+redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', unpack(ARGV))
 return 1
 """)
 
 REPLY = _script("""
--- KEYS: a reply, the inbox of who asked. ARGV: its run, kind, ticket, body. It is kept beside the inbox, whose messages
--- stay: it may be large, and is taken at once. The answer: 0 where that run is gone, or has not renewed its lease yet.
-if redis.call('EXISTS', 'hatchway:engine:' .. ARGV[1]) == 0 then return 0 end
-redis.call('SET', KEYS[1], ARGV[4], 'PX', 30000)
-redis.call('XADD', KEYS[2], 'MAXLEN', '~', '10000', '*', 'kind', ARGV[2], 'pairing', ARGV[3], 'body', '')
-return 1
+-- KEYS: the caller's inbox, the reply. ARGV: ticket, reply. The reply is kept beside the inbox, whose messages stay: it
+-- may be large, and is taken at once. What nobody reads or takes goes by itself.
+redis.call('SET', KEYS[2], ARGV[2], 'PX', 30000)
+redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', 'kind', 'reply', 'ticket', ARGV[1])
+if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], 60000) end
+return 0
 """)
 
 TAKE = _script("""

@@ -1,4 +1,4 @@
-"""The instances of other engines: listed from the roster, stopped and read by asking the engine that runs them."""
+"""The instances of other engines: listed from the roster, stopped and read by calls of the engine that runs them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TypeVar
 import msgspec
 import trio
 
-from engine.errors import InstanceNotFound, TooManyRequests
-from engine.fleet.questions import Questions, away
-from engine.fleet.roster import Roster, Row, Told, life_of, without_values
+from engine.errors import HostUnavailable, InstanceNotFound, TooManyRequests
+from engine.fleet.remote_calls import RETRY_AFTER, Caller, NoReply, RemoteCalls
+from engine.fleet.roster import InstanceReport, Roster, Row, life_of, without_values
 from engine.instances import Instances, Seen, is_live
 from engine.platform import output
 from engine.platform.protocol import Stream
@@ -18,7 +18,7 @@ from engine.platform.tails import Log
 from engine.records import Origin
 
 HELD = 2.0
-"""Seconds that an engine holds the question for more of a log while there is none."""
+"""Seconds that an engine holds a call for more of a log while there is none."""
 
 READ_WITHIN, STOPPED_WITHIN = 12.0, 120.0
 """Seconds in which a piece of a log must come, and an instance have ended, before its engine counts as away."""
@@ -30,15 +30,15 @@ _encode = msgspec.msgpack.encode
 T = TypeVar("T")
 
 
-class Stop(msgspec.Struct, array_like=True):
-    """Who stops what; the door where they asked has looked at what they may."""
+class StopRequest(msgspec.Struct, array_like=True):
+    """Which instance to stop, and for whom. The engine that makes the call has checked that they may."""
 
     name: str
     origin: Origin
 
 
-class Read(msgspec.Struct, array_like=True):
-    """A piece of a log from `position`, of the instance of that life; `follow` waits for one."""
+class ReadRequest(msgspec.Struct, array_like=True):
+    """The piece of a log at `position`, of the instance of that life; `follow` waits until there is one."""
 
     name: str
     life: str
@@ -56,16 +56,12 @@ class Piece(msgspec.Struct, array_like=True):
     over: bool
 
 
-class Neighbours:
-    """What `Instances` has beside its own in a fleet, and what it does for the others."""
+class RemoteInstances:
+    """The instances of the others, as this engine shows them: what `Instances` has beside its own in a fleet."""
 
-    def __init__(
-        self, roster: Roster, questions: Questions, instances: Instances, is_stopping: Callable[[], bool]
-    ) -> None:
-        self._roster, self._questions, self._instances = roster, questions, instances
-        self._is_stopping = is_stopping
+    def __init__(self, roster: Roster, calls: RemoteCalls) -> None:
+        self._roster, self._calls = roster, calls
         self._reading = 0
-        questions.answerers |= {"stop": self._stop_here, "read": self._read_here}
 
     async def all(self) -> list[Seen]:
         return [_seen(row) for row in await self._roster.rows() if row.home != self._roster.home]
@@ -75,19 +71,21 @@ class Neighbours:
         return None if row is None or row.home == self._roster.home else _seen(row)
 
     async def stop(self, seen: Seen, origin: Origin) -> Seen:
-        told = await self._ask(seen, "stop", Stop(seen.identity, origin), Told, STOPPED_WITHIN)
+        told = await self._call(seen, "stop", StopRequest(seen.identity, origin), InstanceReport, STOPPED_WITHIN)
         return seen._replace(state=told.state, progress=told.progress, facts=told.facts)
 
     async def read(self, seen: Seen, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
         if self._reading >= READ_AT_ONCE:
             words = f"{READ_AT_ONCE} logs of other hosts are read here already; ask the engine on {seen.host} itself"
             raise TooManyRequests(words, retry_after=5)
-        ask = Read(seen.identity, life_of(seen.facts), stream, 0, goes_on is not None)
+        ask = ReadRequest(seen.identity, life_of(seen.facts), stream, 0, goes_on is not None)
         pieces = self._pieces(seen, ask, goes_on)
         await anext(pieces)
         return pieces
 
-    async def _pieces(self, seen: Seen, ask: Read, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
+    async def _pieces(
+        self, seen: Seen, ask: ReadRequest, goes_on: Callable[[], bool] | None
+    ) -> AsyncGenerator[bytes, None]:
         """The first one is empty, and comes once the other engine has answered: from before that on it is counted."""
         self._reading += 1
         try:
@@ -105,26 +103,34 @@ class Neighbours:
         finally:
             self._reading -= 1
 
-    async def _next(self, seen: Seen, ask: Read) -> Piece:
-        return await self._ask(seen, "read", ask, Piece, READ_WITHIN)
+    async def _next(self, seen: Seen, ask: ReadRequest) -> Piece:
+        return await self._call(seen, "read", ask, Piece, READ_WITHIN)
 
-    async def _ask(self, seen: Seen, what: str, asked: msgspec.Struct, answer: type[T], within: float) -> T:
-        if not seen.answers:
-            raise away(seen.host)
-        return msgspec.msgpack.decode(
-            await self._questions.ask(seen.run, seen.host, what, _encode(asked), within), type=answer
-        )
+    async def _call(self, seen: Seen, method: str, request: msgspec.Struct, reply: type[T], within: float) -> T:
+        try:
+            body = await self._calls.call(seen.run, method, _encode(request), within)
+        except NoReply:
+            words = f"the engine on {seen.host}, which runs the instance, does not answer; try again once it does"
+            raise HostUnavailable(words, retry_after=RETRY_AFTER) from None
+        return msgspec.msgpack.decode(body, type=reply)
 
-    # For the others
 
-    async def _stop_here(self, body: bytes) -> bytes:
-        asked = msgspec.msgpack.decode(body, type=Stop)
+class InstanceServer:
+    """The instances of this engine, as the others stop and read them."""
+
+    def __init__(self, calls: RemoteCalls, instances: Instances, is_stopping: Callable[[], bool]) -> None:
+        self._instances, self._is_stopping = instances, is_stopping
+        calls.serve("stop", self._stop)
+        calls.serve("read", self._read)
+
+    async def _stop(self, body: bytes, caller: Caller) -> bytes:
+        asked = msgspec.msgpack.decode(body, type=StopRequest)
         actor = await self._instances.stop(asked.name, asked.origin)
         facts = msgspec.structs.replace(actor.facts, request=without_values(actor.facts.request))
-        return _encode(Told(actor.state, None, facts))
+        return _encode(InstanceReport(actor.state, None, facts))
 
-    async def _read_here(self, body: bytes) -> bytes:
-        asked = msgspec.msgpack.decode(body, type=Read)
+    async def _read(self, body: bytes, caller: Caller) -> bytes:
+        asked = msgspec.msgpack.decode(body, type=ReadRequest)
         actor = self._instances.show(asked.name)
         if life_of(actor.facts) != asked.life:
             raise InstanceNotFound("another instance has that name by now")

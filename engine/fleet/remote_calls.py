@@ -1,0 +1,220 @@
+"""Remote calls: one engine of a fleet has another one do something, and waits for its reply or for its death."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from math import inf
+
+import msgspec
+import structlog
+import trio
+
+from engine.errors import (
+    HostUnavailable,
+    InstanceNotFound,
+    PairingCodeRefused,
+    PairingExpired,
+    Refusal,
+    RuntimeUnavailable,
+    StoreUnavailable,
+)
+from engine.fleet.fleet import Fleet, Message
+from engine.fleet.lease import inbox, lease_of
+from engine.store.redis import PREFIX
+from engine.store.scripts import CALL, REPLY, TAKE
+
+log = structlog.get_logger(__name__)
+
+RETRY_AFTER = 30
+"""Seconds after which to try again what another engine could not do."""
+
+_REFUSALS: dict[str, type[Refusal]] = {
+    refusal.code: refusal for refusal in (InstanceNotFound, RuntimeUnavailable, StoreUnavailable)
+}
+"""Refusals that a caller gets as they were raised; any other one is the called engine's fault."""
+
+_encode = msgspec.msgpack.encode
+
+Deliver = Callable[[str], Awaitable[str]]
+"""Takes the ticket of a call, sends the call to an engine of its choice, and returns that one's run."""
+
+
+class NoReply(Exception):
+    """The called engine is dead, or did not reply in time."""
+
+
+class CallReply(msgspec.Struct, array_like=True):
+    """What a method returned, or the refusal that it raised."""
+
+    body: bytes = b""
+    refused: str = ""
+    detail: str = ""
+    cause: str = ""
+    retry_after: int | None = None
+
+
+class RemoteCall:
+    """A call that this engine made. `run` is the called engine's, empty until the call is sent."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet, self.ticket = fleet, secrets.token_hex(8)
+        self.run = ""
+        self.replied = False
+        self._progress: bytes | None = None
+        self._heard, self._over = trio.Event(), trio.Event()
+        self._ended: Exception | None = None
+
+    async def send(self, deliver: Deliver) -> None:
+        """Have the call delivered. Raises what `deliver` raises."""
+        self.run = await deliver(self.ticket)
+
+    async def progress(self, within: float) -> bytes:
+        """What the method reports before it returns; raises as `reply` does where nothing came within the seconds."""
+        with trio.move_on_after(within):
+            await self._heard.wait()
+        return await self.reply(0) if self._progress is None else self._progress
+
+    async def reply(self, within: float = inf) -> bytes:
+        """What the method returns. Raises its refusal, NoReply, StoreUnavailable, and what the call was ended with."""
+        with trio.move_on_after(within):
+            await self._over.wait()
+        if self._ended is not None:
+            raise self._ended
+        held = await self._fleet.link.script(TAKE, [_reply_key(self.ticket)], []) if self.replied else None
+        if held is None:
+            raise NoReply
+        reply = msgspec.msgpack.decode(held, type=CallReply)
+        if reply.refused:
+            raise _refusal(reply)
+        return reply.body
+
+    def cancel(self) -> None:
+        """Tell the method that its caller no longer needs it. The reply still comes: it says what was done."""
+        self._fleet.post(self.run, kind="cancel", ticket=self.ticket)
+
+    def end(self, why: Exception) -> None:
+        """Wait no longer: who waits for the reply gets `why`."""
+        if not self.replied:
+            self._ended = why
+            self._heard.set()
+            self._over.set()
+
+    def take(self, message: Message) -> None:
+        """What the called engine sent: its progress, or that its reply can be taken."""
+        if message["kind"] == b"progress":
+            self._progress = message["body"]
+        else:
+            self.replied = True
+            self._over.set()
+        self._heard.set()
+
+
+class Caller:
+    """The other side of a call that this engine was sent."""
+
+    def __init__(self, fleet: Fleet, run: str, ticket: str) -> None:
+        self._fleet, self.run, self.ticket = fleet, run, ticket
+        self.presence = trio.CancelScope()
+        """Cancelled once the caller cancels or is dead. A method may enter it to wait for what only its caller needs;
+        one that doesn't enter it goes on to its end."""
+
+    def report(self, progress: bytes) -> None:
+        """Tell the caller something small before the method returns."""
+        self._fleet.post(self.run, kind="progress", ticket=self.ticket, body=progress)
+
+
+Method = Callable[[bytes, Caller], Awaitable[bytes]]
+"""Takes the body of a call and its caller, returns the reply's body. It must bear to be called twice for one call."""
+
+
+class RemoteCalls:
+    """Both sides of the remote calls of one engine."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.methods: dict[str, Method] = {}
+        self._made: dict[str, RemoteCall] = {}
+        self._served: dict[str, Caller] = {}
+        fleet.subscribe("call", self._take_call)
+        fleet.subscribe("cancel", self._take_cancel)
+        fleet.subscribe("progress", self._take_response)
+        fleet.subscribe("reply", self._take_response)
+
+    # The caller's side
+
+    async def call(self, run: str, method: str, body: bytes, within: float) -> bytes:
+        """What `method` of that engine returns within so many seconds. Raises as `RemoteCall.reply` does."""
+        async with self.open(partial(self._deliver, run, method, body)) as call:
+            return await call.reply(within)
+
+    async def _deliver(self, run: str, method: str, body: bytes, ticket: str) -> str:
+        fields = ("kind", "call", "ticket", ticket, "caller", self._fleet.lease.run, "method", method, "body", body)
+        if not await self._fleet.link.script(CALL, [inbox(run), lease_of(run)], fields):
+            raise NoReply
+        return run
+
+    @asynccontextmanager
+    async def open(self, deliver: Deliver) -> AsyncIterator[RemoteCall]:
+        """A call that is sent by `deliver`, and cancelled where it is left without a reply. Raises what that raises."""
+        call = RemoteCall(self._fleet)
+        self._made[call.ticket] = call
+        try:
+            await call.send(deliver)
+            with self._fleet.lease.watch(call.run, partial(call.end, NoReply())):
+                yield call
+        finally:
+            del self._made[call.ticket]
+            if call.run and not call.replied:
+                call.cancel()
+
+    async def _take_response(self, message: Message) -> None:
+        call = self._made.get(message["ticket"].decode())
+        if call is not None:
+            call.take(message)
+
+    # The called engine's side
+
+    def serve(self, name: str, method: Method) -> None:
+        """From now on the other engines may call the method."""
+        self.methods[name] = method
+
+    async def _take_call(self, message: Message) -> None:
+        caller = Caller(self._fleet, message["caller"].decode(), message["ticket"].decode())
+        if caller.ticket not in self._served:  # else the store was told of it twice
+            self._served[caller.ticket] = caller
+            self._fleet.tasks.start_soon(self._serve, caller, message["method"].decode(), message["body"])
+
+    async def _take_cancel(self, message: Message) -> None:
+        caller = self._served.get(message["ticket"].decode())
+        if caller is not None:
+            caller.presence.cancel()
+
+    async def _serve(self, caller: Caller, method: str, body: bytes) -> None:
+        try:
+            with self._fleet.lease.watch(caller.run, caller.presence.cancel):
+                reply = CallReply(await self.methods[method](body, caller))
+        except Refusal as refused:
+            reply = CallReply(b"", refused.code, refused.detail, refused.cause, refused.retry_after)
+        except Exception:
+            log.exception("remote_call_failed", method=method)
+            words = "its engine could not do it; that one's log has why"
+            reply = CallReply(b"", HostUnavailable.code, words, retry_after=RETRY_AFTER)
+        finally:
+            del self._served[caller.ticket]
+        keys, args = (inbox(caller.run), _reply_key(caller.ticket)), (caller.ticket, _encode(reply))
+        self._fleet.later(lambda: self._fleet.link.script(REPLY, keys, args))
+
+
+def _refusal(reply: CallReply) -> Refusal:
+    if reply.refused == PairingCodeRefused.code:
+        return PairingCodeRefused(reply.cause)
+    if reply.refused == PairingExpired.code:
+        return PairingExpired()
+    return _REFUSALS.get(reply.refused, HostUnavailable)(reply.detail, retry_after=reply.retry_after)
+
+
+def _reply_key(ticket: str) -> str:
+    return f"{PREFIX}reply:{ticket}"
