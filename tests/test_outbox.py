@@ -17,7 +17,7 @@ from api.transport.outbox import Outbox
 from tests.server_apps import Told
 from tests.wire import GET, Client, serving
 
-BIG = 16 * 2**20
+BIG = 5 * 2**20
 """Bytes of an answer that no socket's buffer holds."""
 
 
