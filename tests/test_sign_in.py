@@ -233,7 +233,7 @@ async def test_a_named_key_alone_is_tried(browser: Browser, engine: Engine, monk
     replies = [await browser.post("/api/auth/verify/", body) for body in bodies]
     assert {reply.status for reply in replies} == {401}
     assert len({reply.body for reply in replies}) == 1
-    assert checks.made <= 2
+    assert checks.made <= len(bodies)  # of four keys each
     body = signed(await nonce_for(browser), key("two"))
     for odd in ("", "a b", "x" * 129, 7, ["SHA256:x"]):
         assert (await browser.post("/api/auth/verify/", body | {"identity": odd})).status == 422
