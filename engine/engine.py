@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
-from engine import files
-from engine.clock import Clock, SystemClock, counted_turns
-from engine.errors import EngineUnavailable, Refusal
-from engine.instances import Instances, is_live
-from engine.journal import FileJournal
-from engine.key_watch import KeyWatch
-from engine.logs import log_record
-from engine.metrics import Metrics
-from engine.pairings import Pairings
-from engine.platform.apptainer import Apptainer
-from engine.platform.protocol import Platform
-from engine.records import Records
+from engine.access.challenges import Challenges
+from engine.access.license import License, load_license
+from engine.access.tokens import Tokens
+from engine.base import files
+from engine.base.clock import Clock, SystemClock, counted_ticks
+from engine.base.errors import EngineUnavailable, Refusal
+from engine.fleet.key_watch import KeyWatch
+from engine.instances.apptainer.apptainer import Apptainer
+from engine.instances.instances import Instances, is_live
+from engine.instances.protocol import Platform
+from engine.journal.journal import FileJournal
+from engine.journal.logs import log_record
+from engine.journal.metrics import Metrics
+from engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
+from engine.keys.keys import PublicKey
+from engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
+from engine.pairings.pairings import Pairings
 from engine.runtime import Runtime
-from engine.sessions import Sessions
-from engine.setting_sources import reload
-from engine.settings import Settings, keys_folder
+from engine.runtime.records import Records
+from engine.sessions.sessions import Sessions
+from engine.settings.redis_address import is_redis
+from engine.settings.settings import Settings, keys_folder
+from engine.settings.sources import reload
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Store
-from engine.store.redis_address import is_redis
 from engine.store.sqlite import SQLiteStore
-from engine.trust.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
-from engine.trust.challenges import Challenges
-from engine.trust.keys import PublicKey
-from engine.trust.license import License, load_license
-from engine.trust.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
-from engine.trust.tokens import Tokens
 
 if TYPE_CHECKING:
     from engine.fleet.codes import RemoteCodes
@@ -132,7 +132,7 @@ class Engine:
             return self.settings.limits.instance_log_bytes
 
         if self.settings.platform == "slurm":
-            from engine.platform.slurm import Slurm  # as few have one
+            from engine.instances.slurm.slurm import Slurm  # as few have one
 
             return Slurm(self.jobs_folder(), allow_root, log_bytes)
         return Apptainer(self.home / "instances", allow_root, log_bytes=log_bytes)
@@ -263,7 +263,7 @@ async def open_engine(
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership)
         stack.callback(engine.journal.close)
         stack.callback(engine.records.tell_surplus)
-        engine.keys.turns = stack.enter_context(counted_turns())
+        engine.keys.turns = stack.enter_context(counted_ticks())
         stack.callback(setattr, engine.keys, "turns", None)
         await engine.start()
         async with trio.open_nursery() as nursery:

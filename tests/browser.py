@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
-from engine.trust.keys import read_private_key
+from engine.keys.keys import read_private_key
 from tests.containers import IMAGE
 from tests.fakes import ROOT, signed
 from tests.ports import free_port

@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from engine.clock import TrioClock
+from engine.base.clock import TrioClock
 from engine.engine import Engine
 from tests import fakes
 from tests.fakes import run_in_virtual_time, vectors, virtual_engine

@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.platform import processes
-from engine.platform.apptainer import Apptainer
-from engine.platform.confinement import confine
-from engine.platform.host import Host, this_host
-from engine.platform.request import InstanceFields, InstanceRequest, Policy
+from engine.instances import processes
+from engine.instances.apptainer.apptainer import Apptainer
+from engine.instances.apptainer.host import Host, this_host
+from engine.instances.confinement import confine
+from engine.instances.request import InstanceFields, InstanceRequest, Policy
 
 IMAGE = Path("/tmp/busybox.sif")
 """Where tests/data/install-apptainer builds it."""
@@ -95,7 +95,7 @@ def living() -> dict[str, list[int]]:
     return found
 
 
-def holders(folder: Path) -> list[int]:
+def principals(folder: Path) -> list[int]:
     """Processes that have a file under the folder open, as a container's file system has its image."""
     found = []
     for process in processes.own():
@@ -118,7 +118,7 @@ def left_clean(base: Path) -> Iterator[Place]:
     """The same, in a folder of the caller's."""
     here = Place(base)
     yield here
-    left = [pid for pids in living().values() for pid in pids] + holders(here.images)
+    left = [pid for pids in living().values() for pid in pids] + principals(here.images)
     names = list(living())
     for pid in processes.in_sessions({processes.session(pid) for pid in left} - {os.getsid(0)}):
         processes.kill(pid, processes.since(pid))

@@ -15,14 +15,14 @@ import trio
 from trio.testing import MockClock
 
 import api.http.quart_mount  # noqa: F401 - loaded here: a thread that does so makes virtual time jump
-from engine import files
-from engine.clock import TrioClock
+from engine.base import files
+from engine.base.clock import TrioClock
+from engine.base.permissions import FIVE, MASTER
 from engine.engine import Engine, open_engine
-from engine.records import Record
-from engine.settings import Settings
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.keys import Algorithm, PrivateKey, generate_key, sign
-from engine.trust.permissions import FIVE, MASTER
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.keys import Algorithm, PrivateKey, generate_key, sign
+from engine.runtime.records import Record
+from engine.settings.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 

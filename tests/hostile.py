@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.errors import Refusal
+from engine.base.errors import Refusal
 from tests.fakes import ROOT, vectors
 
 

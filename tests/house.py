@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import trio
 
-from engine.clock import TrioClock
-from engine.records import Record, Records
+from engine.base.clock import TrioClock
 from engine.runtime import Actor, Runtime
+from engine.runtime.records import Record, Records
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change
 from statecharts.chart import NONE, Chart, Delay, Transition, always

@@ -10,7 +10,7 @@ import trio
 
 from api.http.app import make_app
 from engine.engine import open_engine
-from engine.settings import Settings
+from engine.settings.settings import Settings
 from tests.containers import Place
 from tests.fakes import Browser, Reply, sign_in
 from tests.processes import prepare

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.clock import TrioClock
-from engine.journal import FileJournal
-from engine.records import Origin, Records
+from engine.base.clock import TrioClock
+from engine.journal.journal import FileJournal
+from engine.runtime.records import Origin, Records
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from engine.records import Record
-from engine.timers import TICK
-from engine.trust.challenges import decode
+from engine.access.challenges import decode
+from engine.runtime.records import Record
+from engine.runtime.timers import TICK
 from tests.fakes import FINAL
 
 if TYPE_CHECKING:

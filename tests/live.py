@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import trio
 
+from api.host.operator_socket import OperatorSocket
 from api.http.app import make_app
-from api.operator_socket import OperatorSocket
-from api.server import serve
-from engine.clock import SystemClock
+from api.server.server import serve
+from engine.base.clock import SystemClock
+from engine.base.files import make_private_dir, write_private
+from engine.base.permissions import FIVE, MASTER
 from engine.engine import Engine, open_engine
-from engine.files import make_private_dir, write_private
-from engine.settings import Settings
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.permissions import FIVE, MASTER
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.settings.settings import Settings
 from tests.fakes import ROOT, key
 
 

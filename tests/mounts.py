@@ -19,8 +19,8 @@ from api.http.backend import EngineBackend
 from api.http.gateway import Gateway
 from api.http.request import Request, Response
 from api.http.table import ENDPOINTS as TABLE
-from api.server import open_sockets, serve
-from api.transport.lane import Lane
+from api.server.lane import Lane
+from api.server.server import open_sockets, serve
 from api.workers.pool import WorkerPool
 from engine.engine import Engine
 from tests.fakes import Browser, sign_in, virtual_engine

@@ -17,10 +17,10 @@ from typing import Any
 
 import httpx
 
-from engine.files import make_private_dir, write_private
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.keys import PrivateKey
-from engine.trust.permissions import FIVE, MASTER
+from engine.base.files import make_private_dir, write_private
+from engine.base.permissions import FIVE, MASTER
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.keys import PrivateKey
 from tests.fakes import ROOT, key, signed
 
 HATCHWAY = (sys.executable, "-c", "from api.cli import main; main()")

@@ -6,12 +6,12 @@ import json
 import re
 from pathlib import Path
 
-from api.http.openapi import record_schema
 from api.http.problems import STATUS
+from api.http.schema.openapi import record_schema
 from api.http.table import ENDPOINTS
-from engine.settings import TABLE, show
+from engine.settings.settings import TABLE, show
 from statecharts import instance, pairing, session
-from statecharts.render import table
+from statecharts.draw.render import table
 from tests.fakes import ROOT
 
 README = ROOT / "README.md"

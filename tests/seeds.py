@@ -29,13 +29,13 @@ import trio
 from trio.testing import MockClock
 from werkzeug.routing import Rule
 
-from engine import files
-from engine.errors import SignatureRefused
+from engine.base import files
+from engine.base.errors import SignatureRefused
+from engine.base.permissions import FIVE, MASTER
+from engine.keys import keys as trust_keys
+from engine.keys.authorized_keys import AuthorizedKeys
 from engine.runtime import actors
-from engine.sessions import Sessions
-from engine.trust import keys as trust_keys
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.permissions import FIVE, MASTER
+from engine.sessions.sessions import Sessions
 from tests.fakes import key
 from tests.ledger import Violation
 from tests.simulation import SimulatedStore, World

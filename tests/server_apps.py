@@ -10,7 +10,7 @@ import trio
 from quart_trio import QuartTrio
 
 from api.http.request import Request, Response
-from api.server import Lane
+from api.server.server import Lane
 
 
 class Told:

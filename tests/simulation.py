@@ -12,12 +12,12 @@ import msgspec
 import trio
 from trio.testing import memory_stream_pair
 
+from api.host.operator_socket import Lines, OperatorSocket
 from api.http.app import make_app
-from api.operator_socket import Lines, OperatorSocket
-from engine.clock import TrioClock
+from engine.base.clock import TrioClock
+from engine.base.errors import StoreUnavailable
 from engine.engine import Engine, open_engine
-from engine.errors import StoreUnavailable
-from engine.settings import Settings
+from engine.settings.settings import Settings
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change
 from tests.fakes import Browser, Reply

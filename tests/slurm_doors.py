@@ -11,8 +11,8 @@ import pytest
 
 from api.http.app import make_app
 from engine.engine import open_engine
-from engine.platform import jobs
-from engine.settings import Settings, SlurmSettings
+from engine.instances.slurm import jobs
+from engine.settings.settings import Settings, SlurmSettings
 from tests.cluster import Cluster, running_cluster
 from tests.containers import Place
 from tests.fakes import Browser, sign_in

@@ -12,7 +12,7 @@ from api.http.addresses import Addresses
 from api.http.problems import BadRequest, ForeignOrigin, MisdirectedRequest
 from api.http.proxies import forwarded_for, forwarded_scheme
 from api.http.request import Headers
-from engine.errors import Refusal
+from engine.base.errors import Refusal
 from tests.hostile import refusal_of
 
 OURS = Addresses((("127.0.0.1", 7420),), ("gate.example:8443", "[2001:db8::1]:7420"))

@@ -13,14 +13,22 @@ from typing import Any
 import pytest
 import trio
 
-from engine.errors import FileRefused, ImageNotFound, InstanceExists, Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.platform import processes, tails, watcher
-from engine.platform.apptainer import Apptainer
-from engine.platform.calls import PATH
-from engine.platform.host import Host, this_host
-from engine.platform.protocol import Started, StartFailed
-from engine.platform.request import InstanceRequest
-from tests.containers import LONG, Gate, Place, holders, listed, living, new_name, place
+from engine.base.errors import (
+    FileRefused,
+    ImageNotFound,
+    InstanceExists,
+    Refusal,
+    ResourcesUnavailable,
+    RuntimeUnavailable,
+)
+from engine.instances import processes, tails
+from engine.instances.apptainer import watcher
+from engine.instances.apptainer.apptainer import Apptainer
+from engine.instances.apptainer.calls import PATH
+from engine.instances.apptainer.host import Host, this_host
+from engine.instances.protocol import Started, StartFailed
+from engine.instances.request import InstanceRequest
+from tests.containers import LONG, Gate, Place, listed, living, new_name, place, principals
 
 __all__ = ["place"]
 
@@ -170,7 +178,7 @@ async def test_the_process_that_minds_an_instance_is_killed(place: Place) -> Non
     with trio.fail_after(20):
         assert await place.platform.wait_ended(request, started) is None
     assert not living()
-    assert not holders(place.images)
+    assert not principals(place.images)
 
 
 def sleeping() -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import trio
 
-from engine.errors import InvalidRequest
-from engine.platform import binds
-from engine.platform.protocol import StartFailed
+from engine.base.errors import InvalidRequest
+from engine.instances import binds
+from engine.instances.protocol import StartFailed
 from tests.containers import IMAGE, Place, living, place
 
 __all__ = ["place"]

@@ -12,11 +12,11 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.clock import Turns, counted_turns
-from engine.errors import FileRefused, KeyRefused
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.keys import PublicKey, read_public_key
-from engine.trust.permissions import FIVE, MASTER
+from engine.base.clock import LoopTicks, counted_ticks
+from engine.base.errors import FileRefused, KeyRefused
+from engine.base.permissions import FIVE, MASTER
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.keys import PublicKey, read_public_key
 from tests.authorized import LINE, A, B, C, granted, keys, put
 from tests.fakes import ROOT
 from tests.registers import KEPT, pool
@@ -229,7 +229,7 @@ def test_a_register_killed_at_any_moment_loses_no_key(keys: AuthorizedKeys) -> N
 
 async def test_one_look_serves_a_turn_of_the_event_loop_and_no_more(keys: AuthorizedKeys) -> None:
     """A change shows in the next turn, where everything is that is asked after it; our own edit shows at once."""
-    with counted_turns() as turns:
+    with counted_ticks() as turns:
         keys.turns = turns
         put(keys, f"{LINE} a\n")
         assert granted(keys) == {"a": FIVE}
@@ -247,7 +247,7 @@ async def test_one_look_serves_a_turn_of_the_event_loop_and_no_more(keys: Author
 
 async def test_a_refused_file_is_looked_at_anew_in_the_same_turn(keys: AuthorizedKeys) -> None:
     """A refusal is not kept for the turn: what mends the file is seen by the next look."""
-    with counted_turns() as turns:
+    with counted_ticks() as turns:
         keys.turns = turns
         put(keys, f"{LINE} a\n")
         keys.path.chmod(0o666)
@@ -261,7 +261,7 @@ async def test_a_refused_file_is_looked_at_anew_in_the_same_turn(keys: Authorize
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_the_first_look_of_any_turn_is_a_look(keys: AuthorizedKeys, number: int) -> None:
     """Also of the first turns there are; so is the next one after an edit of ours, or where it was asked for."""
-    keys.turns = Turns()
+    keys.turns = LoopTicks()
     keys.turns.number = number
     put(keys, f"{LINE} a\n")
     assert granted(keys) == {"a": FIVE}

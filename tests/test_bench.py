@@ -13,10 +13,10 @@ import pytest
 import trio
 
 from api.http.app import make_app
+from engine.base.permissions import FIVE
 from engine.engine import Engine
-from engine.records import NOBODY
-from engine.settings import Limits
-from engine.trust.permissions import FIVE
+from engine.runtime.records import NOBODY
+from engine.settings.settings import Limits
 from tests.bench.load import latency
 from tests.bench.results import Promise, Results, at
 from tests.bench.startup import COMMAND, seconds_of

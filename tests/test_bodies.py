@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from api.http import bodies
 from api.http.bodies import DEEPEST, read_fields, read_object
 from api.http.problems import UnsupportedMediaType, problem_response
-from engine.errors import InvalidRequest, NotJson
+from engine.base.errors import InvalidRequest, NotJson
 from tests.hostile import refusal_of
 
 JSON = b"application/json"

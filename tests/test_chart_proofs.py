@@ -15,13 +15,13 @@ import pytest
 import trio.testing
 from statemachine.io.scxml.processor import SCXMLProcessor
 
-from engine.clock import TrioClock
-from engine.records import Record, Records
+from engine.base.clock import TrioClock
 from engine.runtime import Runtime
+from engine.runtime.records import Record, Records
 from engine.store.memory import MemoryStore
 from statecharts.catalogue import CHARTS
 from statecharts.chart import NONE, Chart, always
-from statecharts.exports import scxml, xstate
+from statecharts.draw.exports import scxml, xstate
 from statecharts.interpreter import EventRefused, Interpreter
 
 XSTATE = Path(__file__).parent / "data" / "xstate"

@@ -18,9 +18,9 @@ from api.cli import cli
 from api.cli.failures import MENDED
 from api.cli.groups import LazyGroup
 from api.cli.host import load_stored, store_token
-from api.flows import StoredToken
-from engine.errors import Refusal
-from engine.settings import TABLE
+from api.client.flows import StoredToken
+from engine.base.errors import Refusal
+from engine.settings.settings import TABLE
 from tests.command import process, run
 from tests.fakes import ROOT
 

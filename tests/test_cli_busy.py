@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.base.files import make_private_dir
+from engine.base.permissions import MASTER
 from engine.engine import make_own_key_ahead
-from engine.files import make_private_dir
-from engine.settings import Settings
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.permissions import MASTER
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.settings.settings import Settings
 from tests.fakes import ROOT
 from tests.terminal import CALL, terminal
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.trust.permissions import FIVE
+from engine.base.permissions import FIVE
 from tests.command import run
 
 pytestmark = pytest.mark.usefixtures("command_folder")

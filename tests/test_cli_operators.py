@@ -17,11 +17,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from api.cli import cli
-from engine.clock import SystemClock
-from engine.journal import FileJournal
-from engine.records import Origin, Records
+from engine.base.clock import SystemClock
+from engine.journal.journal import FileJournal
+from engine.runtime.records import Origin, Records
 from statecharts.catalogue import CHARTS
-from statecharts.render import FORMATS
+from statecharts.draw.render import FORMATS
 from tests.processes import EngineProcess, running_engine, sign_in
 from tests.terminal import terminal
 

@@ -14,15 +14,15 @@ import pytest
 import trio
 
 from api.cli.pairing import ssh_hint
-from api.operator_socket import OperatorSocket
-from engine.clock import SystemClock
+from api.host.operator_socket import OperatorSocket
+from engine.access.principal import SignedIn
+from engine.base.clock import SystemClock
+from engine.base.errors import PairingCodeRefused, PairingExpired, Refusal
+from engine.base.files import make_private_dir, write_private
 from engine.engine import Engine, open_engine
-from engine.errors import PairingCodeRefused, PairingExpired, Refusal
-from engine.files import make_private_dir, write_private
-from engine.holders import SignedIn
-from engine.pairings import Claim, Claimant
-from engine.records import Origin
-from engine.settings import SessionMaxAge, Settings
+from engine.pairings.pairings import Claim, Claimant
+from engine.runtime.records import Origin
+from engine.settings.settings import SessionMaxAge, Settings
 from tests.fakes import ROOT, key, vectors
 from tests.terminal import CALL, Screen, terminal
 

@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from api.cli.host import load_stored
-from api.client import AsyncClient
-from engine.errors import FileRefused, TokenRefused
-from engine.records import NOBODY
-from engine.trust.permissions import FIVE
+from api.client.client import AsyncClient
+from engine.base.errors import FileRefused, TokenRefused
+from engine.base.permissions import FIVE
+from engine.runtime.records import NOBODY
 from tests.fakes import key, key_file
 from tests.false_engine import answer, false_engine, nonce
 from tests.live import Live, command, live_engine, told
@@ -71,7 +71,7 @@ async def test_login_elsewhere_and_logout(home: Path, away: Path) -> None:
         assert done.stdout.decode() == f"signed out of {at.url}\n"
         assert load_stored(away) is None
         with pytest.raises(TokenRefused):
-            at.engine.sessions.holder(stored.token)
+            at.engine.sessions.authenticate(stored.token)
         assert (await command(away, "logout")).stderr == b"not signed in\n"
 
 
@@ -184,7 +184,7 @@ async def test_unregistering_without_an_engine_ends_sessions_in_the_store(home: 
     assert (await told(home, "key", "unregister", "one"))["sessions_ended"] == 1
     async with live_engine(home) as at:
         with pytest.raises(TokenRefused):
-            at.engine.sessions.holder(token)
+            at.engine.sessions.authenticate(token)
 
 
 async def test_rotating_the_engines_key(home: Path) -> None:
@@ -211,8 +211,8 @@ async def test_rotating_the_token_key(home: Path) -> None:
         assert b"--force" in (await command(home, "key", "rotate-token", code=1)).stderr
         await command(home, "key", "rotate-token", "--force")
         with pytest.raises(TokenRefused):
-            at.engine.sessions.holder(old.token)
-        assert at.engine.sessions.holder(fresh.token)
+            at.engine.sessions.authenticate(old.token)
+        assert at.engine.sessions.authenticate(fresh.token)
 
 
 async def test_a_passphrase_is_asked_for_at_the_terminal(home: Path, away: Path) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 
-from api.client import Accepted, AsyncClient, Client, Refused, SignedIn, StoredToken
+from api.client.client import Accepted, AsyncClient, Client, Refused, SignedIn, StoredToken
+from engine.base.permissions import FIVE
 from engine.engine import Engine
-from engine.records import NOBODY
-from engine.trust.permissions import FIVE
+from engine.runtime.records import NOBODY
 from tests.fakes import key
 from tests.live import live_engine
 

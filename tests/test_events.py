@@ -12,11 +12,11 @@ import pytest
 import trio
 
 from api.http.app import make_app
-from api.http.events import frames, gap
-from engine.clock import TrioClock
+from api.http.endpoints.events import frames, gap
+from engine.base.clock import TrioClock
 from engine.engine import Engine
-from engine.journal import RECENT
-from engine.journal_files import Line
+from engine.journal.files import Line
+from engine.journal.journal import RECENT
 from tests.event_stream import EVENTS, Event, Reader, read_events
 from tests.fakes import Browser, jump, key, sign_in, virtual_engine
 

@@ -12,8 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.client import AsyncClient, ChallengeRefused, Client, ClientFault, KeyMissing, NotAnEngine, Refused, Unreachable
-from api.wire import LineReader, check_nonce, dialled, problem, read_json, started, token_facts
+from api.client.client import (
+    AsyncClient,
+    ChallengeRefused,
+    Client,
+    ClientFault,
+    KeyMissing,
+    NotAnEngine,
+    Refused,
+    Unreachable,
+)
+from api.client.wire import LineReader, check_nonce, dialled, problem, read_json, started, token_facts
 from tests.fakes import key
 from tests.false_engine import answer, b64, false_engine, nonce, stored
 from tests.ports import free_port

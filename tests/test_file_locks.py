@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from engine import files
+from engine.base import files
 
 HOLD = """
 import sys
 from pathlib import Path
-from engine.files import locked
+from engine.base.files import locked
 
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
@@ -38,12 +38,12 @@ def test_a_lock_is_held_by_one_and_freed_when_its_holder_dies(folder: Path) -> N
         pass
     assert sorted(os.listdir("/proc/self/fd")) == held
     hold = [sys.executable, "-c", HOLD, str(folder / "lock")]
-    with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+    with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as principal:
+        assert principal.stdout is not None
+        assert principal.stdout.readline() == b"held\n"
         with pytest.raises(files.LockHeld), files.locked(folder / "lock", wait=False):
             pass
-        holder.kill()
+        principal.kill()
     with files.locked(folder / "lock", wait=False):
         pass
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import files
-from engine.errors import FileRefused
+from engine.base import files
+from engine.base.errors import FileRefused
 
 
 @contextmanager

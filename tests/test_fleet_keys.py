@@ -17,14 +17,14 @@ import httpx
 import msgspec
 import pytest
 
-from engine.clock import SystemClock
-from engine.errors import EngineUnavailable, KeyRefused
+from engine.base.clock import SystemClock
+from engine.base.errors import EngineUnavailable, KeyRefused
+from engine.base.permissions import FIVE, MASTER
+from engine.fleet.key_administration import open_desk
 from engine.fleet.keys import FleetKeys, SharedKeys
-from engine.key_desk import open_desk
-from engine.settings import Settings
-from engine.trust import key_edits
-from engine.trust.keys import PrivateKey, generate_token_key, token_key_pem
-from engine.trust.permissions import FIVE, MASTER
+from engine.keys import key_edits
+from engine.keys.keys import PrivateKey, generate_token_key, token_key_pem
+from engine.settings.settings import Settings
 from tests.fakes import key, signed
 from tests.fleet import Relay, client, insist, inspect, member, settled
 from tests.processes import EngineProcess

@@ -11,14 +11,14 @@ from unittest.mock import patch
 import pytest
 import trio
 
-from engine.clock import SystemClock
-from engine.errors import StoreUnavailable, TooManyRequests
+from engine.base.clock import SystemClock
+from engine.base.errors import StoreUnavailable, TooManyRequests
 from engine.fleet import follower, lease, limits
 from engine.fleet.fleet import open_fleet
 from engine.fleet.lease import EPOCH, Lease
 from engine.fleet.limits import FleetLimit
-from engine.records import Records
 from engine.runtime import Runtime
+from engine.runtime.records import Records
 from engine.store.redis_link import RedisLink
 from tests.fakes import Hands
 from tests.redis_server import RedisServer, redis_link, speak

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.followers import TOLD_AT_ONCE, FollowerDropped
-from engine.journal import RECENT, FileJournal
+from engine.journal.journal import RECENT, FileJournal
+from engine.journal.subscribers import TOLD_AT_ONCE, SubscriberDropped
 from tests.journals import Host, folder
 
 __all__ = ["folder"]
@@ -106,7 +106,7 @@ async def test_a_slow_follower_is_dropped_alone(folder: Path) -> None:
         for _ in range(12):
             host.tell(RECENT // 4)
             assert len(await quick.read()) == RECENT // 4
-        with pytest.raises(FollowerDropped):
+        with pytest.raises(SubscriberDropped):
             await slow.read()
     assert len(host.journal.followers) == 0
     assert await take(host.journal, 1, 3 * RECENT) == list(range(2, 3 * RECENT + 2))

@@ -13,7 +13,7 @@ import pytest
 
 from api.cli.host import store_token
 from api.cli.printing import note, print_json, say
-from engine.files import make_private_dir, write_private
+from engine.base.files import make_private_dir, write_private
 from tests.fakes import ROOT
 from tests.false_engine import answer, false_engine, stored
 from tests.live import command

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from engine.keys.authorized_keys import AuthorizedKeys
 from engine.store.sqlite import PROBED
-from engine.trust.authorized_keys import AuthorizedKeys
 from tests.fakes import key
 from tests.processes import HATCHWAY, EngineProcess, bearer, sign_in
 from tests.waits import until as wait_until

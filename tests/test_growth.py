@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import StoreUnavailable
-from engine.holders import SessionFacts
+from engine.access.principal import SessionFacts
+from engine.base.errors import StoreUnavailable
+from engine.base.permissions import FIVE
 from engine.store.protocol import Change, Stored
-from engine.trust.permissions import FIVE
 from tests.bench.sizing import ABSORB_CPU, BUSY, ROW_BYTES, grow, most_sessions, rows
 from tests.readme import CHAPTERS
 from tests.redis_server import RedisServer, redis_store, speak

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from engine import files
-from engine.trust import authorized_keys
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.permissions import FIVE
+from engine.base import files
+from engine.base.permissions import FIVE
+from engine.keys import authorized_keys
+from engine.keys.authorized_keys import AuthorizedKeys
 from tests.authorized import LINE, A, B, granted, keys, put
 from tests.fakes import Hands
 

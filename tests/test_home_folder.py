@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from api.cli.host import given_path
-from engine.errors import RuntimeUnavailable, SettingRefused
-from engine.home import expanded, home_folder, user_folder
-from engine.platform.calls import Calls
+from engine.base.errors import RuntimeUnavailable, SettingRefused
+from engine.instances.apptainer.calls import Calls
+from engine.settings.home import expanded, home_folder, user_folder
 from tests.fakes import ROOT
 from tests.processes import EngineProcess
 

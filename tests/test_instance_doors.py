@@ -15,8 +15,8 @@ import pytest
 import trio
 
 from api.http.problems import problem_response
-from engine.errors import TooManyInstances
-from engine.settings import Limits
+from engine.base.errors import TooManyInstances
+from engine.settings.settings import Limits
 from tests.containers import LONG, Gate, Place, listed, living, new_name, place
 from tests.fakes import ROOT, Reply
 from tests.instance_doors import Doors, doors
@@ -232,9 +232,9 @@ import json, sys
 from pathlib import Path
 import trio
 from engine.engine import open_engine
-from engine.platform.request import InstanceFields
-from engine.records import Origin
-from engine.settings import Settings
+from engine.instances.instances.request import InstanceFields
+from engine.runtime.records import Origin
+from engine.settings.settings.settings import Settings
 
 async def main(home, images, fields):
     settings = Settings(image_folders=(images,), volume_roots=(str(Path(images).with_name("volumes")),))

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from api.http.app import make_app
-from engine import files
+from engine.base import files
+from engine.base.errors import RuntimeUnavailable
 from engine.engine import Engine
-from engine.errors import RuntimeUnavailable
-from engine.platform.apptainer import Apptainer
-from engine.platform.request import Image, InstanceRequest
+from engine.instances.apptainer.apptainer import Apptainer
+from engine.instances.request import Image, InstanceRequest
 from tests.containers import Place, place
 from tests.fakes import Browser, key, sign_in, virtual_engine
 from tests.licenses import PEM, issued

@@ -15,8 +15,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.platform import output, tails, watcher
-from engine.platform.watcher import Log
+from engine.instances import output, tails
+from engine.instances.apptainer import watcher
+from engine.instances.apptainer.watcher import Log
 
 MOST = 4000
 CUT = re.compile(rb"\n\[hatchway: (\d+) bytes are left out here: the log was full\]\n")

@@ -14,8 +14,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.clock import TrioClock
-from engine.errors import (
+from engine.base.clock import TrioClock
+from engine.base.errors import (
     ImageNotFound,
     InstanceExists,
     InstanceNotFound,
@@ -24,13 +24,13 @@ from engine.errors import (
     StoreUnavailable,
     TooManyInstances,
 )
-from engine.instances import KEPT_COUNT, KEPT_SECONDS, Instances
-from engine.platform.lives import FETCHING_STARTS, LOCAL_STARTS, QUEUE_HELD
-from engine.platform.protocol import Lost, StartFailed
-from engine.platform.request import InstanceFields
-from engine.records import Origin, Records
+from engine.instances.instances import KEPT_COUNT, KEPT_SECONDS, Instances
+from engine.instances.protocol import Lost, StartFailed
+from engine.instances.request import InstanceFields
+from engine.instances.supervisor import FETCHING_STARTS, LOCAL_STARTS, QUEUE_HELD
 from engine.runtime import Runtime
-from engine.settings import Limits, Settings
+from engine.runtime.records import Origin, Records
+from engine.settings.settings import Limits, Settings
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change
 from tests.fakes import Watch

@@ -16,22 +16,22 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from api.http import auth
-from engine import pairings, timers
-from engine.clock import TrioClock
-from engine.errors import PairingCodeRefused, PairingExpired
-from engine.pairings import Claimant, Pairings
-from engine.records import Origin, Records
-from engine.runtime import ActorLocks, Runtime, actors
-from engine.sessions import Sessions
-from engine.settings import Settings
+from api.http.endpoints import auth
+from engine.access.challenges import Challenges
+from engine.access.tokens import Tokens
+from engine.base.clock import TrioClock
+from engine.base.errors import PairingCodeRefused, PairingExpired
+from engine.base.permissions import FIVE
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.keys import generate_token_key
+from engine.pairings import pairings
+from engine.pairings.pairings import Claimant, Pairings
+from engine.runtime import ActorLocks, Runtime, actors, timers
+from engine.runtime.records import Origin, Records
+from engine.sessions.sessions import Sessions
+from engine.settings.settings import Settings
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.challenges import Challenges
-from engine.trust.keys import generate_token_key
-from engine.trust.permissions import FIVE
-from engine.trust.tokens import Tokens
 from statecharts import pairing, session
 from statecharts.interpreter import Interpreter
 from statecharts.pairing import CLAIM_WINDOW, DECISION_WINDOW

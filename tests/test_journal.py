@@ -15,11 +15,11 @@ import structlog
 import trio
 import trio.testing
 
-from engine import journal as journal_module
-from engine.errors import FileRefused
-from engine.journal import KEPT_BYTES, SEGMENT_BYTES
-from engine.journal_files import CURRENT, Line, last_seq, parse, read_after, segments, sift
-from engine.records import NOBODY, Origin
+from engine.base.errors import FileRefused
+from engine.journal import journal as journal_module
+from engine.journal.files import CURRENT, Line, last_seq, parse, read_after, segments, sift
+from engine.journal.journal import KEPT_BYTES, SEGMENT_BYTES
+from engine.runtime.records import NOBODY, Origin
 from tests.journals import Host, folder
 
 __all__ = ["folder"]

@@ -20,14 +20,14 @@ from api.workers.backend import WorkerBackend
 from api.workers.engine_client import EngineClient
 from api.workers.messages import Configure, Told
 from api.workers.worker import make_app
-from engine import validity
-from engine.errors import SignatureRefused
-from engine.setting_sources import as_plain
-from engine.settings import Settings
-from engine.trust import signers
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.keys import PublicKey
-from engine.validity import Validity
+from engine.access import signers
+from engine.base.errors import SignatureRefused
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.keys import PublicKey
+from engine.sessions import versions as validity
+from engine.sessions.versions import VersionCounters
+from engine.settings.settings import Settings
+from engine.settings.sources import as_plain
 from tests.fakes import Hands, key, signed
 
 ANSWER = Response(200, b'{"valid":true}')
@@ -37,7 +37,7 @@ ANSWER = Response(200, b'{"valid":true}')
 class Asked:
     """A door whose engine is the test: what it asked, and what it is told."""
 
-    words: Validity
+    words: VersionCounters
     home: Path
     asked: list[Any] = field(default_factory=list)
     clock: Hands = field(default_factory=Hands)
@@ -91,7 +91,7 @@ def ask(gateway: Gateway, path: str, headers: tuple[tuple[bytes, bytes], ...]) -
 @pytest.fixture
 def door(home: Path) -> Iterator[Asked]:
     fd = validity.create()
-    words = Validity(fd, write=True)
+    words = VersionCounters(fd, write=True)
     words.hold_until()
     home.mkdir(mode=0o700)
     yield Asked(words, home)

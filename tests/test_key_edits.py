@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.errors import KeyRefused
-from engine.trust.key_edits import register, unregister
-from engine.trust.permissions import MASTER
+from engine.base.errors import KeyRefused
+from engine.base.permissions import MASTER
+from engine.keys.key_edits import register, unregister
 from tests.authorized import LINE, A, B
 
 ENGINE = f'permissions="MASTER" {LINE} engine\n'.encode()

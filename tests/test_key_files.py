@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.errors import KeyRefused
-from engine.trust import keys
-from engine.trust.keys import PassphraseWanted, read_private_key, read_public_key
+from engine.base.errors import KeyRefused
+from engine.keys import keys
+from engine.keys.keys import PassphraseWanted, read_private_key, read_public_key
 from tests.fakes import key
 from tests.key_data import BASELINE, BROKEN, HARMLESS, OPENSSH_PUBLIC, OWN, PKCS1, PKCS8, SPKI, refusal
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
 from engine.fleet.key_mirror import KeyMirror
 from engine.fleet.keys import FleetKeys, SharedKeys
+from engine.keys.keys import generate_token_key, token_key_pem
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Stored
-from engine.trust.keys import generate_token_key, token_key_pem
 
 
 class Late(MemoryStore):

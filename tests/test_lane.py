@@ -13,9 +13,9 @@ import trio
 from trio.testing import MockClock
 
 from api.http.request import Request, Response
-from api.server import Lane, ServerLimits
-from api.transport.h1 import origin_form, refusal
-from api.transport.lane import encode, recognise
+from api.server.h1 import origin_form, refusal
+from api.server.lane import encode, recognise
+from api.server.server import Lane, ServerLimits
 from tests.fakes import effort
 from tests.promises import kept
 from tests.server_apps import Told, lane_of

@@ -1,4 +1,4 @@
-"""Which way imports run: api -> engine -> statecharts, no loops inside a folder, each library where it belongs."""
+"""Which way imports run: downward by package, no loops, each library where it belongs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -13,16 +14,40 @@ import pytest
 
 from tests.fakes import ROOT
 
-MAY = {"statecharts": {"statecharts"}, "engine": {"engine", "statecharts"}, "api": {"api", "engine", "statecharts"}}
+PACKAGES = (
+    "statecharts",
+    "statecharts.draw",
+    "engine.base",
+    "engine.settings",
+    "engine.store",
+    "engine.runtime",
+    "engine.journal",
+    "engine.keys",
+    "engine.access",
+    "engine.sessions",
+    "engine.pairings",
+    "engine.instances",
+    "engine.fleet",
+    "engine",
+    "api.http",
+    "api.server",
+    "api.workers",
+    "api.host",
+    "api.client",
+    "api.cli",
+    "api",
+)
+"""Every package, in the order in which they may import: each only itself and those above it."""
+
 
 ONLY = {
     "transitions": {"statecharts/interpreter.py"},
-    "hypercorn": {"api/server.py", "api/transport/"},
+    "hypercorn": {"api/server/"},
     "quart": {"api/http/"},
     "quart_trio": {"api/http/"},
     "click": {"api/cli/"},
     "rich": {"api/cli/"},
-    "prometheus_client": {"api/", "engine/metrics.py", "engine/histograms.py"},
+    "prometheus_client": {"api/", "engine/journal/metrics.py", "engine/journal/histograms.py"},
 }
 """Where a library may be imported: by path, or by folder."""
 
@@ -42,13 +67,25 @@ STATECHARTS_MAY = {
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    for folder in MAY:
+    """Every file of the product: its path from the root, and where it is."""
+    for folder in ("statecharts", "engine", "api"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield path.relative_to(ROOT).as_posix(), path
 
 
-def imports(path: Path, *, top: bool = False) -> set[str]:
-    """What a file imports: everywhere, or where it runs at import."""
+def module_of(name: str) -> str:
+    """The dotted name of a file: `engine.base.clock` of `engine/base/clock.py`."""
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def package_of(module: str) -> str:
+    """The innermost package of PACKAGES that a module is in."""
+    return max((package for package in PACKAGES if f"{module}.".startswith(f"{package}.")), key=len)
+
+
+@cache
+def imports(path: Path, *, top: bool = False) -> frozenset[str]:
+    """What a file imports, everywhere, lazily and for types too; or where it runs at import."""
     tree = ast.parse(path.read_text())
     nodes = list(tree.body) if top else list(ast.walk(tree))
     found: set[str] = set()
@@ -57,25 +94,37 @@ def imports(path: Path, *, top: bool = False) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
+
+
+KNOWN = {module_of(name): path for name, path in modules()}
 
 
 @pytest.mark.parametrize(("name", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else "")
-def test_imports_run_one_way(name: str, path: Path) -> None:
-    """No room knows the one above it, and libraries stay in their places."""
-    room, used = name.split("/")[0], {module.split(".")[0] for module in imports(path)}
-    assert not (used & set(MAY)) - MAY[room]
+def test_imports_run_downward(name: str, path: Path) -> None:
+    """A package imports itself and those above it in the order, lazily and for types too; libraries stay in place."""
+    mine = PACKAGES.index(package_of(module_of(name)))
+    for used in imports(path) & KNOWN.keys():
+        assert PACKAGES.index(package_of(used)) <= mine, f"{name} imports {used}, which stands below it"
+    libraries = {module.split(".")[0] for module in imports(path)}
     for library, places in ONLY.items():
-        if library in used:
+        if library in libraries:
             assert any(name.startswith(place) for place in places), f"{name} imports {library}"
-    if room == "statecharts":
-        assert used - {"__future__", "statecharts", "transitions"} <= STATECHARTS_MAY
+    if name.startswith("statecharts"):
+        assert libraries - {"__future__", "statecharts", "transitions"} <= STATECHARTS_MAY
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_says_what_it_is_for(package: str) -> None:
+    """Each one's docstring is a sentence or two, for somebody who has read nothing else."""
+    text = ast.get_docstring(ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text()))
+    assert text
+    assert len(text) > 40
 
 
 def test_no_loops() -> None:
     """What is imported while a module loads never leads back to it."""
-    known = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for name, path in modules()}
-    graph = {name: imports(path, top=True) & known.keys() - {name} for name, path in known.items()}
+    graph = {name: imports(path, top=True) & KNOWN.keys() - {name} for name, path in KNOWN.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -84,10 +133,11 @@ def test_no_loops() -> None:
 
 def test_services_do_not_know_each_other() -> None:
     """Pairings and instances reach sessions through what the engine hands them, not by calling one another."""
-    for service in ("pairings", "instances", "sessions"):
-        others = {f"engine.{other}" for other in ("pairings", "instances", "sessions") if other != service}
-        classes = {f"{other}.{other.split('.')[1].title()}" for other in others}
-        assert not imports(ROOT / "engine" / f"{service}.py") & classes
+    services = ("pairings", "instances", "sessions")
+    for service in services:
+        others = {f"engine.{other}.{other}" for other in services if other != service}
+        for path in (ROOT / "engine" / service).rglob("*.py"):
+            assert not imports(path) & others
 
 
 def test_help_needs_no_server() -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import TooManyRequests
-from engine.trust import limits
-from engine.trust.limits import FailureLimit, Limit, limit_of, source_of
+from engine.access import limits
+from engine.access.limits import FailureLimit, Limit, limit_of, source_of
+from engine.base.errors import TooManyRequests
 from tests.fakes import Hands
 from tests.hostile import refusal_of
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.trust import key_index, key_lines, weak_keys
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.key_index import KeyIndex
-from engine.trust.key_lines import known_lines
-from engine.trust.permissions import FIVE
+from engine.base.permissions import FIVE
+from engine.keys import key_index, key_lines, weak_keys
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.key_index import KeyIndex
+from engine.keys.key_lines import known_lines
 from tests.authorized import LINE, A, keys, put
 from tests.fakes import key
 from tests.key_data import line_of

@@ -15,8 +15,8 @@ from prometheus_client import Histogram as TheirHistogram
 
 from api.http.app import make_app
 from engine.engine import Engine
-from engine.histograms import Histogram
-from engine.records import NOBODY, Record
+from engine.journal.histograms import Histogram
+from engine.runtime.records import NOBODY, Record
 from tests.fakes import ROOT, Browser, Reply, key, sign_in
 from tests.live import live_engine
 from tests.scraped import Labels, parsed

@@ -17,16 +17,16 @@ import trio
 from jsonschema import Draft202012Validator
 
 from api.http.app import make_app
-from api.http.openapi import openapi
-from api.http.platform import _described
+from api.http.endpoints.platform import _described
 from api.http.problems import STATUS
-from api.http.shapes import Instance
+from api.http.schema.openapi import openapi
+from api.http.schema.shapes import Instance
 from api.http.table import ENDPOINTS
 from engine.engine import Engine
-from engine.instances import Seen
-from engine.platform.lives import InstanceFacts
-from engine.platform.protocol import Entry, Started
-from engine.platform.request import Image, InstanceRequest, Volume
+from engine.instances.instances import Seen
+from engine.instances.protocol import Entry, Started
+from engine.instances.request import Image, InstanceRequest, Volume
+from engine.instances.supervisor import InstanceFacts
 from tests.event_stream import Reader, read_events
 from tests.fakes import Browser, effort, key
 from tests.fakes import sign_in as sign_in_here

@@ -14,12 +14,12 @@ import pytest
 from cryptography import x509
 
 from api.cli.pairing import Terminal
-from api.tls import Tls
-from engine.config_file import set_value
-from engine.errors import KeyRefused, SettingRefused
-from engine.setting_kinds import address, host, url
-from engine.settings import Settings
-from engine.trust import key_edits
+from api.server.tls import Tls
+from engine.base.errors import KeyRefused, SettingRefused
+from engine.keys import key_edits
+from engine.settings.config_file import set_value
+from engine.settings.kinds import address, host, url
+from engine.settings.settings import Settings
 from tests.command import process, run
 from tests.fakes import key
 from tests.processes import HATCHWAY, TlsEngine

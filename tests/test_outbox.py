@@ -12,8 +12,8 @@ import trio.testing
 from trio.testing import MockClock
 
 from api.http.request import Request, Response
-from api.server import Lane, ServerLimits
-from api.transport.outbox import Outbox
+from api.server.outbox import Outbox
+from api.server.server import Lane, ServerLimits
 from tests.server_apps import Told
 from tests.wire import GET, Client, serving
 

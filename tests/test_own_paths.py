@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidRequest
-from engine.platform.own_paths import GIVEN
-from engine.platform.request import Policy
-from engine.settings import TABLE, Settings, SlurmSettings
+from engine.base.errors import InvalidRequest
+from engine.instances.own_paths import GIVEN
+from engine.instances.request import Policy
+from engine.settings.settings import TABLE, Settings, SlurmSettings
 from tests.traps import Place
 
 

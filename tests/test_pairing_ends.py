@@ -9,11 +9,11 @@ import pytest
 import structlog
 import trio
 
-from engine.claims import Claim, Claimant
+from engine.base.errors import PairingCodeRefused
 from engine.engine import Engine
-from engine.errors import PairingCodeRefused
-from engine.records import NOBODY, Origin
-from engine.settings import Limits
+from engine.pairings.claims import Claim, Claimant
+from engine.runtime.records import NOBODY, Origin
+from engine.settings.settings import Limits
 from tests.fakes import virtual_engine, watch_of
 from tests.virtual_pairs import OPERATOR, Host
 

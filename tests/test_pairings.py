@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.http.app import make_app
+from engine.base.errors import PairingExpired, StoreUnavailable, TooManyRequests
 from engine.engine import Engine
-from engine.errors import PairingExpired, StoreUnavailable, TooManyRequests
+from engine.pairings.codes import ALPHABET, normalise, printable
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change
-from engine.trust.codes import ALPHABET, normalise, printable
 from tests.fakes import Browser, Reply, jump, virtual_engine, watch_of
 from tests.virtual_pairs import EXPIRED, INVALID, OPERATOR, PAIR, Host, claim, is_problem
 

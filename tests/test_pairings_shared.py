@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import trio
 
-from engine.claims import Claim, Claimant, Shown
+from engine.base.errors import PairingCodeRefused, StoreUnavailable, TooManyRequests
 from engine.engine import Engine
-from engine.errors import PairingCodeRefused, StoreUnavailable, TooManyRequests
-from engine.pairings import Pairings
-from engine.records import NOBODY, Origin
+from engine.pairings.claims import Claim, Claimant, Shown
+from engine.pairings.pairings import Pairings
+from engine.runtime.records import NOBODY, Origin
 from engine.store.memory import MemoryStore
 from tests.fakes import watch_of
 from tests.virtual_pairs import OPERATOR, Host

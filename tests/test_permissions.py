@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import InvalidRequest, PermissionDenied
-from engine.holders import Holder, require
-from engine.trust.permissions import FIVE, MASTER, allows, cut, fold, parse_permissions
+from engine.access.principal import Principal, require
+from engine.base.errors import InvalidRequest, PermissionDenied
+from engine.base.permissions import FIVE, MASTER, allows, cut, fold, parse_permissions
 
 NAMES = [*FIVE, *(f"{name}:READ" for name in FIVE)]
 held_sets = st.lists(st.sampled_from([*NAMES, MASTER])).map(fold)
@@ -139,9 +139,9 @@ def test_a_list_is_known_names_or_refused(text: str) -> None:
 )
 def test_a_door_lets_in_whoever_holds_what_it_needs(held: tuple[str, ...], needed: str, enters: bool) -> None:
     """And nobody else: the refusal names the permission that is missing."""
-    holder = Holder("session", "SHA256:one", "key", held, 0)
+    principal = Principal("session", "SHA256:one", "key", held, 0)
     if enters:
-        require(holder, needed)
+        require(principal, needed)
     else:
         with pytest.raises(PermissionDenied, match=needed):
-            require(holder, needed)
+            require(principal, needed)

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from api.cli.failures import failure_of
 from api.cli.host import Here, store_token
 from api.cli.pins import CertificateChanged, fingerprint, tls_for
-from api.client import Client, Unreachable
-from api.wire import CertificateRefused
+from api.client.client import Client, Unreachable
+from api.client.wire import CertificateRefused
 from tests.fakes import key
 from tests.false_engine import answer, false_engine, stored
 

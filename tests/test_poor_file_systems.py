@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from api.unix_sockets import listen_private
-from engine import files
-from engine.errors import FileRefused
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.keys import read_private_key, read_public_key
-from engine.trust.permissions import MASTER
+from api.server.unix_sockets import listen_private
+from engine.base import files
+from engine.base.errors import FileRefused
+from engine.base.permissions import MASTER
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.keys import read_private_key, read_public_key
 from tests.fakes import ROOT, key
 from tests.poor_kernel import FLOCK, LINKS, POSIX_LOCKS, refusing
 from tests.processes import HATCHWAY, EngineProcess, prepare

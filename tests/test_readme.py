@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from api.cli import cli
-from engine.trust.keys import generate_key
+from engine.keys.keys import generate_key
 from tests.checkout import copy_project
 from tests.fakes import ROOT, key_file
 from tests.ports import free_port

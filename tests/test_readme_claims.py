@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from api.transport import places
-from api.transport.context import LEAST_RATE
-from engine.pairings import OUT_AT_ONCE
-from engine.settings import Limits, SessionMaxAge, Settings
-from engine.trust.codes import ALPHABET, LENGTH
+from api.server import places
+from api.server.context import LEAST_RATE
+from engine.pairings.codes import ALPHABET, LENGTH
+from engine.pairings.pairings import OUT_AT_ONCE
+from engine.settings.settings import Limits, SessionMaxAge, Settings
 from statecharts import pairing, session
 from tests.fakes import ROOT
 from tests.readme import CHAPTERS, README

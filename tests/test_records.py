@@ -16,12 +16,12 @@ import trio
 from jsonschema import Draft202012Validator
 
 from api.http.app import make_app
-from api.http.openapi import record_schema
-from engine.clock import TrioClock
+from api.http.schema.openapi import record_schema
+from engine.base.clock import TrioClock
 from engine.engine import Engine
-from engine.logs import set_up_logs
-from engine.records import Record
-from engine.settings import Log
+from engine.journal.logs import set_up_logs
+from engine.runtime.records import Record
+from engine.settings.settings import Log
 from statecharts.catalogue import CHARTS
 from statecharts.chart import Chart
 from tests.fakes import Browser, Reply, jump, key, sign_in, signed, virtual_engine, watch_of

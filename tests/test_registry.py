@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.errors import ImageNotFound
-from engine.platform.protocol import StartFailed
-from engine.platform.request import Policy
+from engine.base.errors import ImageNotFound
+from engine.instances.protocol import StartFailed
+from engine.instances.request import Policy
 from tests.containers import Place, place
 from tests.ports import free_port
 

@@ -13,10 +13,10 @@ import trio
 
 from api.http.asgi import REQUEST, Message, Receive, Scope, Send
 from api.http.request import LEFT, Request
-from api.transport.apps import Inbox
+from api.server.apps import Inbox
 from api.workers.relay import Relay
 from api.workers.relay_server import RelayServer
-from engine.trust.authorized_keys import AuthorizedKeys
+from engine.keys.authorized_keys import AuthorizedKeys
 
 
 async def answer_whole(receive: Receive, send: Send) -> None:

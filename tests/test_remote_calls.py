@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 import trio
 
-from engine.clock import SystemClock
-from engine.errors import (
+from engine.base.clock import SystemClock
+from engine.base.errors import (
     HostUnavailable,
     InstanceNotFound,
     PairingCodeRefused,
@@ -23,8 +23,8 @@ from engine.errors import (
 from engine.fleet import follower
 from engine.fleet.fleet import Fleet, open_fleet
 from engine.fleet.remote_calls import Caller, NoReply, RemoteCalls
-from engine.records import Records
 from engine.runtime import Runtime
+from engine.runtime.records import Records
 from tests.redis_server import RedisServer, speak
 
 pytestmark = [pytest.mark.redis]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from statecharts.catalogue import CHARTS
 from statecharts.chart import NONE, Chart, Delay, Transition, always
-from statecharts.exports import scxml, xstate
-from statecharts.layout import LETTER, Box, Layout, caption, lay_out
-from statecharts.picture import svg
-from statecharts.render import FORMATS, as_json, mermaid, table
+from statecharts.draw.exports import scxml, xstate
+from statecharts.draw.layout import LETTER, Box, Layout, caption, lay_out
+from statecharts.draw.picture import svg
+from statecharts.draw.render import FORMATS, as_json, mermaid, table
 
 each_chart = pytest.mark.parametrize("chart", CHARTS.values(), ids=CHARTS)
 

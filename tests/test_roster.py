@@ -13,20 +13,27 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from engine.clock import SystemClock
+from engine.base.clock import SystemClock
+from engine.base.errors import (
+    HostUnavailable,
+    InstanceExists,
+    InstanceNotFound,
+    Refusal,
+    StoreUnavailable,
+    TooManyRequests,
+)
 from engine.engine import open_engine
-from engine.errors import HostUnavailable, InstanceExists, InstanceNotFound, Refusal, StoreUnavailable, TooManyRequests
 from engine.fleet import follower, remote_instances, shared_instances
 from engine.fleet.fleet import Fleet, open_fleet
 from engine.fleet.membership import Membership
 from engine.fleet.remote_calls import Caller
 from engine.fleet.remote_instances import RemoteInstances
-from engine.fleet.roster import life_of
-from engine.instances import Instances
-from engine.platform.request import InstanceFields
-from engine.records import Record, Records
+from engine.fleet.roster import generation_of
+from engine.instances.instances import Instances
+from engine.instances.request import InstanceFields
 from engine.runtime import Runtime
-from engine.settings import Settings, SlurmSettings
+from engine.runtime.records import Record, Records
+from engine.settings.settings import Settings, SlurmSettings
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change, Store
 from tests.fakes import effort
@@ -182,7 +189,7 @@ async def test_nothing_older_comes_after(hosts: Hosts) -> None:
         row = await a.roster.row("one")
         assert row is not None
         assert await a.roster.enter("one", row.version - 1, True, row.told) == ""
-        await a.roster.drop("one", life_of(row.told.facts) + "9")
+        await a.roster.drop("one", generation_of(row.told.facts) + "9")
         assert await a.roster.row("one") == row
 
 

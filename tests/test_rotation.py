@@ -11,15 +11,15 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from engine import files
-from engine.errors import EngineUnavailable, FileRefused, KeyRefused
-from engine.trust import keys as key_room
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.key_edits import Edit
-from engine.trust.keys import generate_token_key, read_private_key, read_token_key, token_key_pem
-from engine.trust.permissions import FIVE, MASTER
-from engine.trust.rotation import next_token_key, rotate_engine_key, rotate_token_key
-from engine.words import counted
+from engine.base import files
+from engine.base.errors import EngineUnavailable, FileRefused, KeyRefused
+from engine.base.permissions import FIVE, MASTER
+from engine.base.words import counted
+from engine.keys import keys as key_room
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.key_edits import Edit
+from engine.keys.keys import generate_token_key, read_private_key, read_token_key, token_key_pem
+from engine.keys.rotation import next_token_key, rotate_engine_key, rotate_token_key
 from statecharts.session import LONGEST_LIFETIME
 from tests.fakes import Hands, key
 from tests.registers import pool

@@ -7,10 +7,10 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from engine.clock import TrioClock
-from engine.errors import StoreUnavailable
-from engine.records import Records
+from engine.base.clock import TrioClock
+from engine.base.errors import StoreUnavailable
 from engine.runtime import Runtime
+from engine.runtime.records import Records
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change, Stored
 from statecharts.chart import NONE, ChartFault

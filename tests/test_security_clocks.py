@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from api.http.app import make_app
-from engine.clock import TrioClock
-from engine.errors import PairingExpired
+from engine.base.clock import TrioClock
+from engine.base.errors import PairingExpired
 from tests.fakes import Browser, key, sign_in, signed, virtual_engine
 from tests.virtual_pairs import EXPIRED, PAIR, Host, claim, is_problem
 

@@ -10,8 +10,8 @@ import pytest
 
 from api.http.endpoint import Endpoint
 from api.http.table import ENDPOINTS
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.permissions import FIVE, MASTER, READ, allows
+from engine.base.permissions import FIVE, MASTER, READ, allows
+from engine.keys.authorized_keys import AuthorizedKeys
 from tests.fakes import key
 from tests.hostile import Raw, exchange, request
 from tests.pairs import pair
@@ -66,11 +66,11 @@ def test_each_permission_at_each_door(engine: EngineProcess, tokens: dict[str, s
     assert (ask(engine, door, "a.b.c").status == 401) == (door.access != "open")
     if door.path in ENDING:
         return  # any session may end or renew itself; test_sessions has them
-    for holder, token in tokens.items():
+    for principal, token in tokens.items():
         answer = ask(engine, door, token)
-        held = (holder.partition(" ")[2],)
+        held = (principal.partition(" ")[2],)
         allowed = door.access in ("open", "session") or allows(held, door.access)
-        assert (answer.status == 403) == (not allowed), (holder, answer)
+        assert (answer.status == 403) == (not allowed), (principal, answer)
         assert answer.status != 401
         assert answer.status < 500 or answer.status == 503, answer
         if not allowed:

@@ -6,8 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from api.transport.apps import INBOX_BYTES, Inbox
-from api.transport.deadlines import Kind, Queue, sweep
+from api.server.apps import INBOX_BYTES, Inbox
+from api.server.deadlines import Kind, Queue, sweep
 
 
 class Waiter:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from engine.clock import TrioClock
+from engine.access.principal import Method, SignedIn
+from engine.base.clock import TrioClock
+from engine.base.errors import NotFound, TokenRefused
+from engine.base.permissions import FIVE
 from engine.engine import Engine
-from engine.errors import NotFound, TokenRefused
-from engine.holders import Method, SignedIn
-from engine.records import NOBODY
+from engine.runtime.records import NOBODY
 from engine.store.protocol import Change
-from engine.trust.permissions import FIVE
 from tests.fakes import jump, key
 
 pytestmark = pytest.mark.virtual_time
@@ -34,7 +34,9 @@ async def test_each_way_of_signing_in_has_its_longest_age(engine: Engine) -> Non
     assert (await started(engine, key().identity, month)).expires_at == now + 7 * 24 * 3600
     paired = await started(engine, "pairing:x", month, "pairing")
     assert paired.expires_at == now + 24 * 3600
-    assert engine.sessions.holder(paired.token).permissions == FIVE, "there is no key that could have been taken out"
+    assert engine.sessions.authenticate(paired.token).permissions == FIVE, (
+        "there is no key that could have been taken out"
+    )
 
 
 async def test_nobody_ends_a_strangers_session(engine: Engine) -> None:
@@ -43,11 +45,11 @@ async def test_nobody_ends_a_strangers_session(engine: Engine) -> None:
     made = []
     for private in (key(), key("two"), key()):
         await jump(1)
-        made.append(engine.sessions.holder((await started(engine, private.identity)).token))
+        made.append(engine.sessions.authenticate((await started(engine, private.identity)).token))
     first, stranger, last = made
-    for holder, other in ((first, stranger), (last, stranger), (stranger, first), (stranger, last)):
+    for principal, other in ((first, stranger), (last, stranger), (stranger, first), (stranger, last)):
         with pytest.raises(NotFound):
-            await engine.sessions.revoke(holder, other.session, NOBODY)
+            await engine.sessions.revoke(principal, other.session, NOBODY)
     for name in ("", "zzz"):
         with pytest.raises(NotFound):
             await engine.sessions.revoke(first, name, NOBODY)
@@ -59,10 +61,10 @@ async def test_nobody_ends_a_strangers_session(engine: Engine) -> None:
 
 async def test_what_is_over_is_listed_no_more(engine: Engine, clock: TrioClock) -> None:
     """Also in the moment before it is swept."""
-    holder = engine.sessions.holder((await started(engine, key().identity)).token)
-    assert len(list(engine.sessions.visible(holder))) == 1
+    principal = engine.sessions.authenticate((await started(engine, key().identity)).token)
+    assert len(list(engine.sessions.visible(principal))) == 1
     clock.skew += 3601
-    assert list(engine.sessions.visible(holder)) == []
+    assert list(engine.sessions.visible(principal)) == []
     assert len(list(engine.runtime.actors("session"))) == 1
 
 
@@ -102,34 +104,34 @@ async def test_what_was_refused_once_for_its_time_is_over(engine: Engine, clock:
     clock.skew = 7200
     await engine.sessions.settle(token)
     clock.skew = 0
-    assert not is_good(lambda: engine.sessions.holder(token))
+    assert not is_good(lambda: engine.sessions.authenticate(token))
 
 
 @pytest.mark.parametrize("state", ["", "a later state", "suspended"])
 async def test_a_session_is_good_while_it_is_active_and_in_no_other_state(engine: Engine, state: str) -> None:
     """Whatever states there may come to be: nobody thought of this rule when they were added."""
     signed_in = await started(engine, key().identity)
-    holder = engine.sessions.holder(signed_in.token)
-    actor = engine.runtime.peek("session", holder.session)
+    principal = engine.sessions.authenticate(signed_in.token)
+    actor = engine.runtime.peek("session", principal.session)
     assert actor is not None
     actor.state = state
     with pytest.raises(TokenRefused) as refused:
-        engine.sessions.holder(signed_in.token)
+        engine.sessions.authenticate(signed_in.token)
     assert refused.value.cause == "ended"
-    assert list(engine.sessions.visible(holder)) == []
+    assert list(engine.sessions.visible(principal)) == []
     actor.state = "active"
 
 
 async def test_a_session_is_listed_as_long_as_it_is_good(engine: Engine) -> None:
     """Not on the second on which its tokens are refused."""
     signed_in = await started(engine, key().identity)
-    holder = engine.sessions.holder(signed_in.token)
-    actor = engine.runtime.peek("session", holder.session)
+    principal = engine.sessions.authenticate(signed_in.token)
+    actor = engine.runtime.peek("session", principal.session)
     assert actor is not None
     for left, good in ((0.001, True), (0.0, False)):
         actor.deadline = engine.clock.wall() + left
-        assert (list(engine.sessions.visible(holder)) == [actor]) is good
-        assert is_good(lambda: engine.sessions.holder(signed_in.token)) is good
+        assert (list(engine.sessions.visible(principal)) == [actor]) is good
+        assert is_good(lambda: engine.sessions.authenticate(signed_in.token)) is good
 
 
 def is_good(look: Callable[[], object]) -> bool:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import trio
 
-from api.client_base import Driven
-from api.flows import Ask, Flow, Flows
+from api.client.base import Driven
+from api.client.flows import Ask, Flow, Flows
+from api.client.wire import NotAnEngine
 from api.http.app import make_app
-from api.wire import NotAnEngine
+from engine.access.principal import SignedIn
+from engine.base.errors import TooManyRequests
+from engine.base.permissions import FIVE
 from engine.engine import Engine
-from engine.errors import TooManyRequests
-from engine.holders import SignedIn
-from engine.records import NOBODY
-from engine.settings import Limits
-from engine.trust.permissions import FIVE
+from engine.runtime.records import NOBODY
+from engine.settings.settings import Limits
 from tests.fakes import Browser, key, sign_in, signed, virtual_engine, watch_of
 
 pytestmark = pytest.mark.virtual_time
@@ -53,7 +53,7 @@ async def test_the_oldest_out_of_use_makes_room(engine: Engine) -> None:
         made.append(await start(engine))
         await trio.sleep(1)
     await trio.sleep(HOUR - 60)
-    engine.sessions.holder(made[0].token)
+    engine.sessions.authenticate(made[0].token)
     await trio.sleep(120)
     sixth = await start(engine)
     assert sorted(live(engine)) == [name_of(engine, one) for one in (made[0], *made[2:], sixth)]
@@ -69,7 +69,7 @@ async def test_sessions_in_use_stay(engine: Engine) -> None:
         await start(engine)
     assert refused.value.retry_after == 10
     await start(engine, key("two").identity)
-    await engine.sessions.logout(engine.sessions.holder(made[3].token), NOBODY)
+    await engine.sessions.logout(engine.sessions.authenticate(made[3].token), NOBODY)
     await start(engine)
     assert len(live(engine)) == 6
 
@@ -139,8 +139,8 @@ async def test_sessions_come_in_pages(home: Path) -> None:
             ours[300:],
         ]
         first = (await browser.get(f"{SESSIONS}?limit=2", token=mine["token"])).json()
-        holder = engine.sessions.holder(mine["token"])
-        await engine.sessions.revoke(holder, first["next"], NOBODY)
+        principal = engine.sessions.authenticate(mine["token"])
+        await engine.sessions.revoke(principal, first["next"], NOBODY)
         behind = (await browser.get(f"{SESSIONS}?limit=2&after={first['next']}", token=mine["token"])).json()
         assert [row["session"] for row in behind["sessions"]] == ours[2:4]
 
@@ -157,14 +157,14 @@ async def test_the_index_follows_every_change(home: Path) -> None:
     """What is listed is what lives: after a restart, an end by time, a revocation."""
     async with virtual_engine(home) as engine:
         made = [await start(engine) for _ in range(30)]
-        holder = engine.sessions.holder(made[0].token)
+        principal = engine.sessions.authenticate(made[0].token)
         for one in made[5:10]:
-            await engine.sessions.revoke(holder, name_of(engine, one), NOBODY)
+            await engine.sessions.revoke(principal, name_of(engine, one), NOBODY)
     async with virtual_engine(home) as engine:
-        assert [actor.id for actor in engine.sessions.visible(holder)] == sorted(live(engine))
+        assert [actor.id for actor in engine.sessions.visible(principal)] == sorted(live(engine))
         assert len(live(engine)) == 25
         await trio.sleep(24 * HOUR + 1)
-        assert list(engine.sessions.visible(holder)) == []
+        assert list(engine.sessions.visible(principal)) == []
         assert engine.runtime.count_of("session", key().identity) == 0
 
 

@@ -12,14 +12,14 @@ import pytest
 import trio
 
 from api.http.app import make_app
-from engine.clock import SystemClock, TrioClock
+from engine.access.challenges import ANY, Challenge
+from engine.base.clock import SystemClock, TrioClock
+from engine.base.errors import SignatureRefused, StoreUnavailable
+from engine.base.permissions import FIVE
 from engine.engine import Engine
-from engine.errors import SignatureRefused, StoreUnavailable
-from engine.records import NOBODY, Origin
+from engine.keys.rotation import rotate_token_key
+from engine.runtime.records import NOBODY, Origin
 from engine.store import sqlite
-from engine.trust.challenges import ANY, Challenge
-from engine.trust.permissions import FIVE
-from engine.trust.rotation import rotate_token_key
 from tests.fakes import ROOT, Browser, jump, key, sign_in, signed, virtual_engine, watch_of
 
 pytestmark = pytest.mark.virtual_time
@@ -303,15 +303,15 @@ async def test_answers_without_a_body_tell_no_length(browser: Browser) -> None:
 async def test_how_long_a_door_may_keep_an_answer(browser: Browser, engine: Engine) -> None:
     """To the end of the token or of the session, whichever comes first; of one that is over, not at all."""
     first = await sign_in(browser)
-    holder = engine.sessions.holder(first["token"])
-    assert engine.sessions.good_until(holder) == first["expires_at"]
+    principal = engine.sessions.authenticate(first["token"])
+    assert engine.sessions.good_until(principal) == first["expires_at"]
     await jump(600)
     renewed = (await browser.post("/api/auth/renew/", token=first["token"])).json()
-    assert engine.sessions.good_until(holder) == first["expires_at"]
-    assert engine.sessions.good_until(engine.sessions.holder(renewed["token"])) == first["expires_at"] + 600
-    assert engine.sessions.good_until(holder._replace(expires_at=1 << 40)) == first["expires_at"] + 600
-    await engine.sessions.logout(holder, NOBODY)
-    assert engine.sessions.good_until(holder) == 0
+    assert engine.sessions.good_until(principal) == first["expires_at"]
+    assert engine.sessions.good_until(engine.sessions.authenticate(renewed["token"])) == first["expires_at"] + 600
+    assert engine.sessions.good_until(principal._replace(expires_at=1 << 40)) == first["expires_at"] + 600
+    await engine.sessions.logout(principal, NOBODY)
+    assert engine.sessions.good_until(principal) == 0
 
 
 async def test_a_sign_in_that_a_door_has_checked(engine: Engine) -> None:
@@ -323,7 +323,7 @@ async def test_a_sign_in_that_a_door_has_checked(engine: Engine) -> None:
             await engine.sessions.admit(challenge, "SHA256:nobody", 3600, NOBODY)
         assert refused.value.cause == "unknown_key"
     signed_in = await engine.sessions.admit(challenge, key().identity, 3600, NOBODY)
-    assert engine.sessions.holder(signed_in.token).identity == key().identity
+    assert engine.sessions.authenticate(signed_in.token).identity == key().identity
     with pytest.raises(SignatureRefused) as refused:
         await engine.sessions.admit(challenge, key().identity, 3600, NOBODY)
     assert refused.value.cause == "used_nonce"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from engine.access.limits import Limit
+from engine.base.errors import SignatureRefused, StoreUnavailable, TokenRefused
+from engine.base.permissions import FIVE
 from engine.engine import Engine
-from engine.errors import SignatureRefused, StoreUnavailable, TokenRefused
-from engine.records import NOBODY
-from engine.sessions import Sessions
-from engine.trust.limits import Limit
-from engine.trust.permissions import FIVE
+from engine.runtime.records import NOBODY
+from engine.sessions.sessions import Sessions
 from tests.fakes import key, signed
 
 pytestmark = pytest.mark.virtual_time
@@ -70,10 +70,10 @@ async def test_a_key_that_was_taken_out_elsewhere_signs_in_nowhere(engine: Engin
 async def test_an_engine_out_of_touch_answers_for_no_session(engine: Engine, fleet: Fleet) -> None:
     """Neither that it is good nor that it is over: both may have changed."""
     token = await made(engine)
-    assert engine.sessions.holder(token).permissions == FIVE
+    assert engine.sessions.authenticate(token).permissions == FIVE
     fleet.fresh = False
     with pytest.raises(StoreUnavailable):
-        engine.sessions.holder(token)
+        engine.sessions.authenticate(token)
     with pytest.raises(StoreUnavailable):
         await engine.sessions.look_again(token)
 
@@ -83,11 +83,11 @@ async def test_a_session_that_is_not_known_yet_is_looked_for(engine: Engine, fle
     token = await made(engine)
     forget(engine.sessions, token)
     with pytest.raises(TokenRefused):
-        engine.sessions.holder(token)
+        engine.sessions.authenticate(token)
     await engine.sessions.look_again(token)
-    holder = engine.sessions.holder(token)
-    await engine.sessions.renew(holder, NOBODY)
-    actor = engine.runtime.peek("session", holder.session)
+    principal = engine.sessions.authenticate(token)
+    await engine.sessions.renew(principal, NOBODY)
+    actor = engine.runtime.peek("session", principal.session)
     assert actor is not None
     stored = (actor.version, actor.deadline)
     actor.version, actor.deadline = 1, 0.0  # as if the renewal had been another engine's
@@ -100,9 +100,9 @@ async def test_a_first_token_of_a_session_that_began_elsewhere(engine: Engine, f
     """It is as good as one of the engine that began it; of no session, or of one that is over, there is none."""
     name = forget(engine.sessions, await made(engine))
     signed_in = await engine.sessions.started_elsewhere(name)
-    holder = engine.sessions.holder(signed_in.token)
-    assert (holder.session, holder.expires_at) == (name, signed_in.expires_at)
-    await engine.sessions.logout(holder, NOBODY)
+    principal = engine.sessions.authenticate(signed_in.token)
+    assert (principal.session, principal.expires_at) == (name, signed_in.expires_at)
+    await engine.sessions.logout(principal, NOBODY)
     for gone in (name, "nobody's"):
         with pytest.raises(TokenRefused):
             await engine.sessions.started_elsewhere(gone)
@@ -111,10 +111,10 @@ async def test_a_first_token_of_a_session_that_began_elsewhere(engine: Engine, f
 async def test_what_is_over_stays_over(engine: Engine) -> None:
     """Renewed or logged out after its end it is refused; settled again, nothing happens to it or to a bad token."""
     token = await made(engine)
-    holder = engine.sessions.holder(token)
-    await engine.sessions.logout(holder, NOBODY)
+    principal = engine.sessions.authenticate(token)
+    await engine.sessions.logout(principal, NOBODY)
     for ask in (engine.sessions.renew, engine.sessions.logout):
         with pytest.raises(TokenRefused):
-            await ask(holder, NOBODY)
+            await ask(principal, NOBODY)
     for over in (token, token[:-4], ""):
         await engine.sessions.settle(over)

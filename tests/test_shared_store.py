@@ -13,13 +13,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.clock import TrioClock
-from engine.errors import EngineUnavailable
-from engine.records import Record, Records
+from engine.base.clock import TrioClock
+from engine.base.errors import EngineUnavailable
 from engine.runtime import Runtime
+from engine.runtime.records import Record, Records
+from engine.settings.redis_address import read_address
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change, Stored
-from engine.store.redis_address import read_address
 from engine.store.redis_link import RedisLink
 from statecharts import session
 from statecharts.chart import NONE, Chart, Transition, always

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 import trio
 
-from api.flows import Ask, Flows, Reply
+from api.client.flows import Ask, Flows, Reply
+from engine.access import signers
+from engine.access.challenges import Challenges
+from engine.base.permissions import FIVE
 from engine.engine import Engine
-from engine.records import Record
-from engine.trust import signers
-from engine.trust.challenges import Challenges
-from engine.trust.keys import verify
-from engine.trust.permissions import FIVE
+from engine.keys.keys import verify
+from engine.runtime.records import Record
 from tests.fakes import Browser, Hands, key, sign_in, signed
 
 pytestmark = pytest.mark.virtual_time

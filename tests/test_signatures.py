@@ -15,16 +15,9 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import SignatureRefused
-from engine.trust import keys, weak_keys
-from engine.trust.keys import (
-    Algorithm,
-    PublicKey,
-    read_private_key,
-    read_public_key,
-    sign,
-    verify,
-)
+from engine.base.errors import SignatureRefused
+from engine.keys import keys, weak_keys
+from engine.keys.keys import Algorithm, PublicKey, read_private_key, read_public_key, sign, verify
 from tests.fakes import key, vectors
 from tests.key_data import odd_key, refusal
 

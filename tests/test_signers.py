@@ -9,12 +9,12 @@ from collections import Counter
 import pytest
 import trio
 
-from engine.errors import Refusal, SignatureRefused, TooManyRequests
-from engine.trust import signers
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.challenges import ANY, Challenge
-from engine.trust.keys import PrivateKey, PublicKey, sign, verify
-from engine.trust.signers import Search, Signed, whose
+from engine.access import signers
+from engine.access.challenges import ANY, Challenge
+from engine.access.signers import Search, Signed, whose
+from engine.base.errors import Refusal, SignatureRefused, TooManyRequests
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.keys import PrivateKey, PublicKey, sign, verify
 from tests.authorized import keys, put
 from tests.fakes import key
 from tests.key_data import line_of, odd_key

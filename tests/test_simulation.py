@@ -16,13 +16,13 @@ import pytest
 import trio
 
 from api.http.app import make_app
-from engine.clock import TrioClock
+from engine.base.clock import TrioClock
+from engine.base.permissions import FIVE
 from engine.engine import Engine, open_engine
-from engine.records import NOBODY
-from engine.settings import Settings
+from engine.runtime.records import NOBODY
+from engine.settings.settings import Settings
 from engine.store.memory import MemoryStore
 from engine.store.protocol import Change
-from engine.trust.permissions import FIVE
 from tests.fakes import ROOT, Browser, Reply, effort
 from tests.seeds import PLANTED, clean_up, first_broken, repeat, sweep, template
 

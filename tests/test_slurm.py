@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import trio
 
-from engine.platform import lives, processes
+from engine.instances import processes
+from engine.instances import supervisor as lives
 from tests.cluster import NODE_CPUS, NODE_GPUS, NODE_MEMORY, NODES, Cluster
 from tests.containers import LONG, Place, living, new_name, place
 from tests.fakes import ROOT, key
@@ -263,9 +264,9 @@ from functools import partial
 from pathlib import Path
 import trio
 from engine.engine import open_engine
-from engine.platform.request import InstanceFields
-from engine.records import Origin
-from engine.settings import Settings
+from engine.instances.instances.request import InstanceFields
+from engine.runtime.records import Origin
+from engine.settings.settings.settings import Settings
 
 async def main(home, images, name):
     settings = Settings(platform="slurm", image_folders=(images,))

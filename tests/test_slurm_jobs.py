@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from engine.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.platform.job import Job
-from engine.platform.jobs import Jobs, refusal_of
-from engine.platform.protocol import Entry, Started
-from engine.platform.request import Image, InstanceRequest
-from engine.platform.slurm import Slurm
+from engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
+from engine.instances.protocol import Entry, Started
+from engine.instances.request import Image, InstanceRequest
+from engine.instances.slurm.job import Job
+from engine.instances.slurm.jobs import Jobs, refusal_of
+from engine.instances.slurm.slurm import Slurm
 
 ME = "me"
 

@@ -22,8 +22,8 @@ from tests.processes import EngineProcess, running_engine
 from tests.waits import until
 
 LEFT_OUT = (
-    *("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "statecharts.layout", "xml.sax"),
-    *("engine.fleet.fleet", "engine.store.redis", "engine.platform.slurm", "coredis", "OpenSSL"),
+    *("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "statecharts.draw.layout", "xml.sax"),
+    *("engine.fleet.fleet", "engine.store.redis", "engine.instances.slurm.slurm", "coredis", "OpenSSL"),
 )
 
 LINE = (ROOT / "tests" / "data" / "own" / "keys" / "rsa2048.ssh.pub").read_text().rstrip()
@@ -34,10 +34,10 @@ def test_a_start_loads_no_more_than_it_needs() -> None:
     does what looks at the keys, and never brings what it has for certificates."""
     code = f"""
 import gc, sys
-from api.lean import loading, settle
+from api.host.memory import loading, settle
 with loading():
-    import api.run
-from engine.trust.keys import parse_openssh
+    import api.host.run
+from engine.keys.keys import parse_openssh
 print("badkeys" in sys.modules)
 parse_openssh({LINE!r})
 print([name for name in {LEFT_OUT} if name in sys.modules])

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import trio
 
-from engine.clock import SystemClock
-from engine.errors import EngineUnavailable, StoreUnavailable
-from engine.files import make_private_dir
+from engine.base.clock import SystemClock
+from engine.base.errors import EngineUnavailable, StoreUnavailable
+from engine.base.files import make_private_dir
 from engine.store import sqlite
 from engine.store.memory import MemoryStore
 from engine.store.protocol import AlreadyUsed, Change, Once, Store, Stored, VersionMoved

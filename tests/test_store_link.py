@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import trio
 
-from engine.errors import SignatureRefused, StoreUnavailable
-from engine.holders import SessionFacts
+from engine.access.challenges import LIFETIME, SLACK, Challenges
+from engine.access.principal import SessionFacts
+from engine.base.errors import SignatureRefused, StoreUnavailable
 from engine.store.protocol import AlreadyUsed, Change, Once, Stored
 from engine.store.redis import RedisStore
-from engine.trust.challenges import LIFETIME, SLACK, Challenges
 from tests.fakes import Hands
 from tests.redis_server import RedisServer, redis_store, speak
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from api.cli import cli
 from api.cli.unit import quoted
-from api.systemd import Notifier
+from api.host.systemd import Notifier
 from tests.processes import running_engine
 
 

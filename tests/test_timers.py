@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.clock import TrioClock
-from engine.timers import BATCH, TICK, Timers
+from engine.base.clock import TrioClock
+from engine.runtime.timers import BATCH, TICK, Timers
 
 
 class Item:

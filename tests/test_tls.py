@@ -16,10 +16,10 @@ import trio.testing
 from cryptography import x509
 
 from api.cli.pins import fingerprint
-from api.tls import IN_TIME, LOOK, VALID, Tls, keep_in_time
-from engine.errors import SettingRefused
-from engine.files import make_private_dir
-from engine.settings import Settings
+from api.server.tls import IN_TIME, LOOK, VALID, Tls, keep_in_time
+from engine.base.errors import SettingRefused
+from engine.base.files import make_private_dir
+from engine.settings.settings import Settings
 from tests.processes import START_SECONDS, EngineProcess, tls_engine
 
 pytestmark = pytest.mark.process

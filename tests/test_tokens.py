@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.clock import SystemClock
-from engine.errors import TokenRefused
-from engine.trust import tokens
-from engine.trust.challenges import decode, encode
-from engine.trust.tokens import LONGEST_TOKEN, TYPE, Tokens, key_id
+from engine.access import tokens
+from engine.access.challenges import decode, encode
+from engine.access.tokens import LONGEST_TOKEN, TYPE, Tokens, key_id
+from engine.base.clock import SystemClock
+from engine.base.errors import TokenRefused
 from tests.hostile import token_attacks
 
 ENGINE = "engine-1"

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine import validity
-from engine.records import Records
-from engine.validity import Mark, Validity
+from engine.runtime.records import Records
+from engine.sessions import versions as validity
+from engine.sessions.versions import VersionCounters, VersionMark
 from tests.fakes import Hands
 
 
 @pytest.fixture
-def words() -> Iterator[Validity]:
+def words() -> Iterator[VersionCounters]:
     """Memory that the test writes as the engine would."""
     fd = validity.create()
-    yield Validity(fd, write=True)
+    yield VersionCounters(fd, write=True)
     os.close(fd)
 
 
@@ -25,7 +25,7 @@ def test_what_one_process_writes_the_other_sees() -> None:
     """A step ends what was marked before it, and nothing of other counters; the reader can't write."""
     fd = validity.create()
     looking = validity.readable(fd)
-    writer, reader = Validity(fd, write=True), Validity(looking)
+    writer, reader = VersionCounters(fd, write=True), VersionCounters(looking)
     writer.hold_until()
     marks = {name: reader.mark(name) for name in ("one", "two")}
     assert all(reader.holds(mark, 5.0) for mark in marks.values())
@@ -36,12 +36,12 @@ def test_what_one_process_writes_the_other_sees() -> None:
     with pytest.raises(TypeError):
         reader.moved("one")
     with pytest.raises(PermissionError):
-        Validity(looking, write=True)
+        VersionCounters(looking, write=True)
     os.close(fd)
     os.close(looking)
 
 
-def test_nothing_is_kept_past_what_the_engine_has_heard(words: Validity) -> None:
+def test_nothing_is_kept_past_what_the_engine_has_heard(words: VersionCounters) -> None:
     """Where others write to the store too, a mark holds as long as the engine says; at first not at all."""
     mark = words.mark("one")
     assert not words.holds(mark, 0.0)
@@ -51,13 +51,13 @@ def test_nothing_is_kept_past_what_the_engine_has_heard(words: Validity) -> None
     assert not words.holds(mark, 1000.0)
 
 
-def test_the_mark_of_a_session_is_one_of_many(words: Validity) -> None:
+def test_the_mark_of_a_session_is_one_of_many(words: VersionCounters) -> None:
     """Counters are spread: a thousand sessions share few."""
     assert len({words.mark(f"session {number}").counter for number in range(1000)}) > 950
-    assert isinstance(words.mark("x"), Mark)
+    assert isinstance(words.mark("x"), VersionMark)
 
 
-async def test_a_step_of_a_session_is_one_of_its_words(words: Validity) -> None:
+async def test_a_step_of_a_session_is_one_of_its_words(words: VersionCounters) -> None:
     """Taken from the records and told by other engines alike; refusals and other charts' steps end nothing."""
     words.hold_until()
     records = Records(Hands(), words.take)
@@ -74,14 +74,14 @@ async def test_a_step_of_a_session_is_one_of_its_words(words: Validity) -> None:
 
 
 @pytest.mark.parametrize(("name", "counter"), [("66143", 0), ("16236", 1), ("9720", validity.COUNTERS - 1)])
-def test_no_word_is_in_another_s_place(words: Validity, name: str, counter: int) -> None:
+def test_no_word_is_in_another_s_place(words: VersionCounters, name: str, counter: int) -> None:
     """The first counters and the last are apart from the two words that stand for all sessions."""
     words.hold_until(10.0)
-    assert words.mark(name) == Mark(counter, 0, 0)
+    assert words.mark(name) == VersionMark(counter, 0, 0)
     words.moved(name)
-    assert words.mark(name) == Mark(counter, 1, 0)
+    assert words.mark(name) == VersionMark(counter, 1, 0)
     words.moved_all()
-    assert words.mark(name) == Mark(counter, 1, 1)
+    assert words.mark(name) == VersionMark(counter, 1, 1)
     assert words.holds(words.mark(name), 9.9)
     assert not words.holds(words.mark(name), 10.0)
 

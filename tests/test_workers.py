@@ -20,10 +20,10 @@ from typing import Any
 import httpx
 import pytest
 
-from engine import validity
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.keys import PrivateKey
-from engine.trust.permissions import FIVE
+from engine.base.permissions import FIVE
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.keys import PrivateKey
+from engine.sessions import versions as validity
 from tests import test_pairing_processes as pairing
 from tests.doors import Line, doors_of, engine_with_doors, two_doors
 from tests.fakes import ROOT, effort, key, signed

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from api.http.request import Request, Response
 from api.workers.messages import Ask, Frames, ToEngine, Told, ToWorker, frame
-from api.workers.tally import Tally
-from engine.setting_sources import as_plain, from_plain
-from engine.settings import Settings
+from api.workers.tally import WorkerCounts
+from engine.settings.settings import Settings
+from engine.settings.sources import as_plain, from_plain
 from tests.fakes import virtual_engine
 
 
@@ -56,7 +56,7 @@ def test_settings_survive_the_channel() -> None:
 async def test_counts_of_a_door_are_as_if_the_engine_had_counted(home: Path) -> None:
     """The same observations, made by a door or by the engine, are the same text in /metrics."""
     seconds = [0.0, 0.0005, 0.00051, 0.3, 0.0025, 11.0, 61.0, 0.05]
-    tally = Tally()
+    tally = WorkerCounts()
     told: list[list[bytes]] = []
     for by_door in (False, True):
         async with virtual_engine(home) as engine:

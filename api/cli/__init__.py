@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import sys
 
-from api.first_process import hold_signals, leave_first_process
+from api.host.first_process import hold_signals, leave_first_process
 
 hold_signals()
 

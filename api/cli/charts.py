@@ -38,7 +38,7 @@ Examples:
 def show(name: str, form: str, as_json: bool) -> None:
     """Print the chart NAME: pairing, session or instance."""
     from statecharts.catalogue import CHARTS
-    from statecharts.render import FORMATS
+    from statecharts.draw.render import FORMATS
 
     if name not in CHARTS:
         raise click.BadParameter(f"no chart is named '{name}'; there are {', '.join(CHARTS)}", param_hint="NAME")

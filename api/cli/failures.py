@@ -6,8 +6,9 @@ from typing import IO, Any
 
 import click
 
-from api.wire import CertificateRefused, ClientFault, KeyMissing, Refused, Unreachable, printable
-from engine.errors import Refusal
+from api.client.wire import CertificateRefused, ClientFault, KeyMissing, Refused, Unreachable
+from engine.base.errors import Refusal
+from engine.base.words import printable
 
 RECIPE = (
     "401 Unauthorized; take a fresh token:",

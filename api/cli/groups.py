@@ -63,11 +63,11 @@ def _warn_of_foreign_variables() -> None:
     """Say which variables look like settings and are none. They are others', perhaps, and end no command."""
     if not any(name.startswith("HATCHWAY_") and name != "HATCHWAY_HOME" for name in os.environ):
         return
-    from api.lean import UNUSED
-    from engine.imports import without
+    from api.host.memory import UNUSED
+    from engine.base.imports import without
 
     with without(*UNUSED):  # an engine that is started here loads no more for it
-        from engine.setting_sources import foreign_variables
+        from engine.settings.sources import foreign_variables
 
     sentences = foreign_variables(os.environ)
     if sentences:

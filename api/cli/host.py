@@ -14,20 +14,20 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from api.flows import StoredToken, read_key
-from api.own_engine import OwnEngine, check_word, is_loopback, listens_at
-from api.wire import ClientFault
-from engine.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
-from engine.files import make_private_dir, read_private, write_private
-from engine.home import expanded
-from engine.setting_sources import load_settings
-from engine.settings import Settings, home_folder
+from api.client.flows import StoredToken, read_key
+from api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
+from api.client.wire import ClientFault
+from engine.base.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
+from engine.base.files import make_private_dir, read_private, write_private
+from engine.settings.home import expanded
+from engine.settings.settings import Settings, home_folder
+from engine.settings.sources import load_settings
 
 if TYPE_CHECKING:
     import ssl
 
-    from api.client import Client
-    from engine.trust.keys import PrivateKey
+    from api.client.client import Client
+    from engine.keys.keys import PrivateKey
 
 TOKEN_FILE = "connection-token"  # noqa: S105 - a file's name
 
@@ -116,9 +116,9 @@ class Here:
         """A client of the engine. `fresh` is for the commands that sign in at somebody's word: it leaves the stored
         token aside, and a certificate is trusted at its first meeting. Without `by_key` it signs in by code alone.
 
-        A session of its own whose token can't be kept ends with it. Raises what `engine.errors` and `api.wire` name.
+        A session of its own whose token can't be kept ends with it. Raises what `base.errors` and `client.wire` name.
         """
-        from api.client import Client
+        from api.client.client import Client
 
         where = url or self.url
         key = self.key_path(where) if by_key else None
@@ -210,7 +210,7 @@ class Tokens:
 
 def ask_for_key(path: Path) -> PrivateKey:
     """The private key in `path`; its passphrase, if it has one, is asked for at the terminal."""
-    from engine.trust.key_files import PassphraseWanted
+    from engine.keys.key_files import PassphraseWanted
 
     try:
         return read_key(path)

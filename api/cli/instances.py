@@ -15,7 +15,7 @@ from api.cli.groups import json_option
 if TYPE_CHECKING:
     from threading import Event
 
-    from api.client import Client
+    from api.client.client import Client
 
 LOOK = 0.5
 """Seconds between two looks at a start that is under way, while somebody watches."""
@@ -110,7 +110,7 @@ def _watched(client: Client, name: str, *, quiet: bool) -> Iterator[None]:
 
 
 def _look(client: Client, name: str, say: Callable[[str], None], over: Event) -> None:
-    from api.wire import ClientFault
+    from api.client.wire import ClientFault
 
     while not over.wait(LOOK):
         # Where it is not there yet, or no longer, the start itself tells.
@@ -226,6 +226,6 @@ def log(name: str, follow: bool, stream: str) -> None:
 
 
 def _harmless(text: str) -> str:
-    from api.wire import printable
+    from engine.base.words import printable
 
     return "".join(letter if letter in "\n\t" else printable(letter) for letter in text.replace("\r\n", "\n"))

@@ -15,8 +15,8 @@ from api.cli.groups import json_option
 from api.cli.pairing import permissions_option
 
 if TYPE_CHECKING:
-    from engine.key_desk import KeyDesk
-    from engine.trust.key_edits import Registered
+    from engine.fleet.key_administration import KeyDesk
+    from engine.keys.key_edits import Registered
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -34,9 +34,9 @@ def key() -> None:
 
 def _desk() -> KeyDesk:
     """Where authorized_keys and the token key are."""
-    from engine.key_desk import open_desk
-    from engine.setting_sources import load_settings
-    from engine.settings import home_folder
+    from engine.fleet.key_administration import open_desk
+    from engine.settings.settings import home_folder
+    from engine.settings.sources import load_settings
 
     home = home_folder()
     return open_desk(home, load_settings(home, os.environ, {}))
@@ -83,9 +83,9 @@ def generate(name: str, as_json: bool) -> None:
     """
     from api.cli.busy import busy
     from api.cli.printing import print_json, say
-    from engine.errors import KeyRefused
-    from engine.files import write_private
-    from engine.trust.keys import generate_key
+    from engine.base.errors import KeyRefused
+    from engine.base.files import write_private
+    from engine.keys.keys import generate_key
 
     if not NAME.fullmatch(name):
         raise click.BadParameter("a letter or digit, then up to 63 letters, digits, dots, underscores or hyphens")
@@ -135,11 +135,11 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
     The file holds one key: SPKI or PKCS#1 PEM, or an OpenSSH line.
     """
     from api.cli.printing import print_json, say
-    from engine.files import read_small
-    from engine.trust import key_edits
-    from engine.trust.key_lines import lines_with
-    from engine.trust.keys import read_public_key
-    from engine.trust.permissions import FIVE
+    from engine.base.files import read_small
+    from engine.base.permissions import FIVE
+    from engine.keys import key_edits
+    from engine.keys.key_lines import lines_with
+    from engine.keys.keys import read_public_key
 
     public = read_public_key(read_small(Path(public_key_file)))
 
@@ -180,7 +180,7 @@ Examples:
 def unregister(key_identity: str, force: bool, as_json: bool) -> None:
     """Remove an authorized key, and end its sessions at once."""
     from api.cli.printing import print_json, say
-    from engine.trust import key_edits
+    from engine.keys import key_edits
 
     change = partial(key_edits.unregister, selector=key_identity, force=force, own=_own_identity())
     identity, _ = _desk().edit(change)
@@ -192,10 +192,10 @@ def unregister(key_identity: str, force: bool, as_json: bool) -> None:
 
 
 def _own_identity() -> str | None:
-    from engine.errors import Refusal
-    from engine.files import read_private
-    from engine.settings import home_folder
-    from engine.trust.keys import read_private_key
+    from engine.base.errors import Refusal
+    from engine.base.files import read_private
+    from engine.keys.keys import read_private_key
+    from engine.settings.settings import home_folder
 
     try:
         return read_private_key(read_private(home_folder() / "private-key.pem")).identity
@@ -208,8 +208,8 @@ def _own_identity() -> str | None:
 def rotate_engine(as_json: bool) -> None:
     """Replace the engine's own key. Sessions of the old one end."""
     from api.cli.printing import print_json, say
-    from engine.settings import home_folder
-    from engine.trust.rotation import rotate_engine_key
+    from engine.keys.rotation import rotate_engine_key
+    from engine.settings.settings import home_folder
 
     old, new = rotate_engine_key(home_folder(), _desk().edit)
     ended = _tell_engine(removed=(old,), added=(new,), reload=True)
@@ -223,7 +223,7 @@ def rotate_engine(as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Even if a key before this one still verifies tokens; those end.")
 def rotate_token(force: bool) -> None:
     """Replace the key that signs tokens. Tokens of the old one stay good until their own end."""
-    from engine.clock import SystemClock
+    from engine.base.clock import SystemClock
 
     _desk().rotate_token(SystemClock(), force=force)
     _tell_engine(removed=(), reload=True)
@@ -232,16 +232,16 @@ def rotate_token(force: bool) -> None:
 
 def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: bool = False) -> int:
     """Have the sessions of removed keys ended, by the engine if one runs, else in its store; how many there were."""
-    from engine.errors import EngineUnavailable
-    from engine.setting_sources import load_settings
-    from engine.settings import home_folder
+    from engine.base.errors import EngineUnavailable
+    from engine.settings.settings import home_folder
+    from engine.settings.sources import load_settings
 
     home = home_folder()
     with suppress(EngineUnavailable):
         return _tell_running_engine(home, removed, added, reload)
     if not removed:
         return 0
-    from engine.offline import end_sessions_of
+    from api.cli.offline import end_sessions_of
 
     if not (home / "engine.db").exists():
         if load_settings(home, os.environ, {}).keys != "home":
@@ -256,7 +256,7 @@ def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: 
 
 
 def _tell_running_engine(home: Path, removed: tuple[str, ...], added: tuple[str, ...], reload: bool) -> int:
-    from api.cli.operator import ask
+    from api.client.operator import ask
 
     ended = int(ask(home, "keys_changed", removed=removed, added=added)["sessions_ended"])
     if reload:

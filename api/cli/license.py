@@ -19,10 +19,10 @@ def license_group() -> None:
 def info(as_json: bool) -> None:
     """Show the license, and which modules it grants."""
     from api.cli.printing import print_facts, print_json, say
-    from engine.clock import SystemClock
-    from engine.setting_sources import load_settings
-    from engine.settings import home_folder
-    from engine.trust.license import MODULES, load_license
+    from engine.access.license import MODULES, load_license
+    from engine.base.clock import SystemClock
+    from engine.settings.settings import home_folder
+    from engine.settings.sources import load_settings
 
     home = home_folder()
     settings = load_settings(home, os.environ, {})

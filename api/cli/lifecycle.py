@@ -32,11 +32,11 @@ Examples:
 @click.option("--insecure-http", is_flag=True, default=None, help="Plain HTTP on an address others reach.")
 def start(**flags: Any) -> None:
     """Run the engine, until Ctrl-C or `hatchway engine stop`."""
-    from api.lean import loading
+    from api.host.memory import loading
 
     with loading():
-        from engine.setting_sources import load_settings
-        from engine.settings import Settings, check_listening, home_folder
+        from engine.settings.settings import Settings, check_listening, home_folder
+        from engine.settings.sources import load_settings
 
     given = {name: _absolute(flags[name]) if name in ("tls_cert", "tls_key") else flags[name] for name in flags}
     home = home_folder()
@@ -51,7 +51,7 @@ def start(**flags: Any) -> None:
         import trio
 
         from api.cli.busy import busy
-        from api.run import run_engine
+        from api.host.run import run_engine
         from engine.engine import make_own_key_ahead
 
     if not (home / "private-key.pem").exists():
@@ -69,10 +69,10 @@ def _absolute(path: str | None) -> str | None:
 @click.command(epilog="\b\nExample:\n  hatchway engine stop")
 def stop() -> None:
     """Stop the running engine, and wait until it is gone. Sessions outlive it."""
-    from api.cli.operator import ask
-    from engine.errors import EngineUnavailable
-    from engine.files import LockHeld, locked
-    from engine.settings import home_folder
+    from api.client.operator import ask
+    from engine.base.errors import EngineUnavailable
+    from engine.base.files import LockHeld, locked
+    from engine.settings.settings import home_folder
 
     home = home_folder()
     ask(home, "stop")
@@ -91,9 +91,9 @@ def stop() -> None:
 @json_option
 def status(as_json: bool) -> None:
     """Show the running engine: address, uptime, what is live."""
-    from api.cli.operator import ask
     from api.cli.printing import print_facts, print_json
-    from engine.settings import home_folder
+    from api.client.operator import ask
+    from engine.settings.settings import home_folder
 
     told = ask(home_folder(), "status")
     told.pop("ok", None)
@@ -123,9 +123,9 @@ def reload() -> None:
 
     Keys, license and certificate too; SIGHUP does the same.
     """
-    from api.cli.operator import ask
     from api.cli.printing import note
-    from engine.settings import home_folder
+    from api.client.operator import ask
+    from engine.settings.settings import home_folder
 
     told = ask(home_folder(), "reload")
     click.echo("reloaded")

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 import click
 
 from api.cli.groups import json_option
-from api.cli.operator import OperatorLine, operator_line
 from api.cli.sign_in import lifetime_option
 from api.cli.terminals import operator_terminal
-from engine.words import counted
+from api.client.operator import OperatorLine, operator_line
+from engine.base.words import counted
 
 FINAL = ("approved", "rejected", "expired", "withdrawn", "left", "failed")
 
@@ -29,8 +29,8 @@ def read_permissions(context: click.Context, parameter: click.Parameter, text: s
     """A flag's permission list; nothing but its names is ever taken for one (section 2.3)."""
     if text is None:
         return None
-    from engine.errors import InvalidRequest
-    from engine.trust.permissions import parse_permissions
+    from engine.base.errors import InvalidRequest
+    from engine.base.permissions import parse_permissions
 
     try:
         return parse_permissions(text)
@@ -59,8 +59,8 @@ Examples:
 @json_option
 def pair(permissions: tuple[str, ...] | None, lifetime: str | None, qr: bool, as_json: bool) -> None:
     """Let somebody sign in by a code, once you say yes here."""
-    from engine.durations import lifetime as lifetime_of
-    from engine.settings import home_folder
+    from engine.base.durations import lifetime as lifetime_of
+    from engine.settings.settings import home_folder
 
     with operator_line(home_folder()) as line, operator_screen() as (answers, screen):
         terminal = Terminal(answers, screen, qr, as_json)

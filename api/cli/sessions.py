@@ -68,7 +68,7 @@ def revoke(ids: tuple[str, ...], everything: bool, identity: str | None) -> None
         raise click.UsageError("give session IDs, or --all, or --key ID")
     from api.cli.host import Here
     from api.cli.printing import say
-    from engine.errors import NotFound
+    from engine.base.errors import NotFound
 
     here = Here()
     with here.client() as client:

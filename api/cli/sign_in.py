@@ -15,15 +15,15 @@ import click
 from api.cli.groups import json_option
 
 if TYPE_CHECKING:
-    from api.client import SignedIn
+    from api.client.client import SignedIn
 
 
 def read_lifetime(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
     """A flag's lifetime, checked; one out of range is the default of 1 hour, and said so (section 4.2)."""
     if text is None:
         return None
-    from engine.durations import InvalidDuration
-    from engine.durations import lifetime as lifetime_of
+    from engine.base.durations import InvalidDuration
+    from engine.base.durations import lifetime as lifetime_of
 
     try:
         _, fell_back = lifetime_of(text)
@@ -101,7 +101,7 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
     """
     from api.cli.host import Here
     from api.cli.printing import note
-    from api.client import Accepted
+    from api.client.client import Accepted
 
     def asked(accepted: Accepted) -> None:
         heard()

@@ -52,7 +52,7 @@ Examples:
 @click.option("--user", help="With --system: the user that the engine runs as. Default: you.")
 def unit(system: bool, user: str | None) -> None:
     """Print a systemd unit that runs the engine of this host."""
-    from engine.settings import home_folder
+    from engine.settings.settings import home_folder
 
     if user and not system:
         raise click.UsageError("--user goes with --system: a unit of your own runs as you")

@@ -16,7 +16,7 @@ from api.http.endpoint import Route
 from api.http.gateway import Gateway, most_bytes
 from api.http.problems import BodyTooLarge, RequestTimeout, problem_response
 from api.http.request import LEFT, Request, Response
-from engine.errors import Refusal
+from engine.base.errors import Refusal
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

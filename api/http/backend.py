@@ -12,9 +12,9 @@ import structlog
 from api.http.endpoint import Invocation, Route, bearer
 from api.http.problems import problem_response
 from api.http.request import Request, Response
+from engine.base.errors import FileRefused, Refusal, TokenRefused
 from engine.engine import Engine
-from engine.errors import FileRefused, Refusal, TokenRefused
-from engine.settings import Settings
+from engine.settings.settings import Settings
 
 log = structlog.get_logger(__name__)
 

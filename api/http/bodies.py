@@ -10,8 +10,8 @@ import msgspec
 
 from api.http.problems import UnsupportedMediaType
 from api.http.request import Request
-from engine.errors import InvalidRequest, NotJson
-from engine.words import counted
+from engine.base.errors import InvalidRequest, NotJson
+from engine.base.words import counted
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -12,11 +12,11 @@ from api.http.bodies import read_body
 from api.http.problems import BadRequest
 from api.http.proxies import forwarded_for
 from api.http.request import Request, Response
-from api.http.shapes import Param
+from api.http.schema.shapes import Param
+from engine.access.principal import Principal, require
+from engine.base.errors import TokenRefused
 from engine.engine import Engine
-from engine.errors import TokenRefused
-from engine.holders import Holder, require
-from engine.records import Origin
+from engine.runtime.records import Origin
 
 
 class NoFields(msgspec.Struct, forbid_unknown_fields=True):
@@ -27,19 +27,19 @@ class Invocation:
     """One request at one endpoint, and what an endpoint's function is given: the engine, the request, the parameters of
     its path, who asks (once that is known), and the fields of its body (once they are read)."""
 
-    __slots__ = ("endpoint", "engine", "fields", "holder", "params", "request", "request_id")
+    __slots__ = ("authenticated", "endpoint", "engine", "fields", "params", "request", "request_id")
 
     def __init__(self, engine: Engine, route: Route, request: Request, request_id: str) -> None:
         self.engine, self.request, self.request_id = engine, request, request_id
         self.endpoint, self.params = route
-        self.holder: Holder | None = None
+        self.authenticated: Principal | None = None
         self.fields: Any = None
 
     @property
-    def principal(self) -> Holder:
+    def principal(self) -> Principal:
         """Who asks, at an endpoint that needs a token."""
-        assert self.holder is not None
-        return self.holder
+        assert self.authenticated is not None
+        return self.authenticated
 
     @property
     def forwarded(self) -> str | None:
@@ -50,16 +50,16 @@ class Invocation:
     @property
     def origin(self) -> Origin:
         """Who asks, for the records and the limits; by name, once somebody is signed in."""
-        identity = None if self.holder is None else self.holder.identity
+        identity = None if self.authenticated is None else self.authenticated.identity
         return Origin(identity, self.forwarded or self.request.peer, self.request_id)
 
     def authorize(self) -> None:
         """Token, permission and license, which come before the body is looked at. Raises a Refusal."""
         endpoint = self.endpoint
         if endpoint.access != "open":
-            self.holder = self.engine.sessions.holder(bearer(self.request))
+            self.authenticated = self.engine.sessions.authenticate(bearer(self.request))
             if endpoint.access != "session":
-                require(self.holder, endpoint.access)
+                require(self.authenticated, endpoint.access)
         if endpoint.module is not None:
             self.engine.license.require(endpoint.module)
 

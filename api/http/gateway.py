@@ -17,9 +17,9 @@ from api.http.problems import BadRequest, BodyTooLarge, problem_response
 from api.http.proxies import forwarded_scheme
 from api.http.request import NOSNIFF, Request, Response
 from api.http.routes import Routes
-from engine.errors import Refusal
-from engine.loopback import LOOPBACKS, loopbacks_here
-from engine.settings import Settings
+from engine.base.errors import Refusal
+from engine.base.loopback import LOOPBACKS, loopbacks_here
+from engine.settings.settings import Settings
 
 
 class Gateway:

@@ -18,7 +18,7 @@ from api.http.gateway import Gateway
 from api.http.problems import problem_response
 from api.http.request import Request, Response
 from api.http.routes import spellings
-from engine.errors import NotFound
+from engine.base.errors import NotFound
 
 
 def mount(gateway: Gateway, endpoints: tuple[Endpoint, ...]) -> App:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from engine.holders import Holder
-from engine.loopback import is_loopback_address, is_loopback_name
+from engine.access.principal import Principal
+from engine.base.loopback import is_loopback_address, is_loopback_name
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -83,7 +83,7 @@ class Response(NamedTuple):
     body: bytes = b""
     headers: Headers = _JSON_HEADERS
     stream: AsyncIterator[bytes] | None = None
-    about: Holder | None = None
+    about: Principal | None = None
     """The session that the response tells of, where it depends on that session alone: until the session changes, the
     same request has the same response."""
 
@@ -92,6 +92,6 @@ class BrokenOff(Exception):
     """A stream that can't be brought to its end: the connection breaks, so that nobody takes it for whole."""
 
 
-def json_response(value: Any, status: int = 200, about: Holder | None = None) -> Response:
+def json_response(value: Any, status: int = 200, about: Principal | None = None) -> Response:
     """A JSON response that nobody may keep."""
     return Response(status, _encode(value), _JSON_HEADERS, None, about)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from api.http import asks, auth, charts, console, events, health, metrics, platform, sessions, shapes
 from api.http.endpoint import Endpoint, NoFields
-from api.http.openapi import describing
-from engine.platform.request import InstanceFields
+from api.http.endpoints import auth, charts, console, events, health, metrics, platform, sessions
+from api.http.schema import asks, shapes
+from api.http.schema.openapi import describing
+from engine.instances.request import InstanceFields
 
 INSTANCE = "/api/platform/singularity/instance/"
 SESSION = {200: shapes.Session}

@@ -16,7 +16,7 @@ such a request to the engine's app at a Unix socket, one connection each, and pa
 
 What each side may assume. The engine believes a worker about its clients, and that a request was screened: both run
 as the same user, and only that user can reach channel and socket. A worker believes what the engine answers. It may
-give a response again while the version counters in shared memory (`engine.validity`) stand where the response's mark
+give a response again while the version counters in shared memory (`sessions.versions`) stand where the response's mark
 says, the keys' file is the same, and the response's time is not over; the engine moves a counter before it answers
 whoever caused the change.
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from api.http import auth
-from api.http.auth import VerifyFields, check_proof, make_challenge
 from api.http.backend import RequestIds
 from api.http.bodies import read_body
 from api.http.endpoint import Function, Route
+from api.http.endpoints import auth
+from api.http.endpoints.auth import VerifyFields, check_proof, make_challenge
 from api.http.problems import problem_response
 from api.http.proxies import forwarded_for
 from api.http.request import Request, Response
 from api.workers.engine_client import EngineClient
 from api.workers.response_cache import Key, ResponseCache, key_of
-from engine.errors import Refusal
-from engine.records import Origin
-from engine.settings import Settings
-from engine.trust.challenges import Challenge, decode_signature
-from engine.trust.limits import source_of
-from engine.trust.signers import Signed, is_quick, signer_of, whose
+from engine.access.challenges import Challenge, decode_signature
+from engine.access.limits import source_of
+from engine.access.signers import Signed, is_quick, signer_of, whose
+from engine.base.errors import Refusal
+from engine.runtime.records import Origin
+from engine.settings.settings import Settings
 
 SOURCES = 8192
 """Addresses past their limit that are remembered."""

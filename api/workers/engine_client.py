@@ -10,15 +10,15 @@ import trio
 
 from api.http.request import Request, Response
 from api.workers.messages import Admit, Admitted, Ask, Configure, Enter, Told
-from api.workers.tally import Tally
-from engine.clock import SystemClock
-from engine.records import Origin
-from engine.setting_sources import from_plain
-from engine.settings import Settings
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.trust.challenges import ANY, Challenge, Challenges
-from engine.trust.keys import PublicKey, parse_openssh
-from engine.validity import Validity
+from api.workers.tally import WorkerCounts
+from engine.access.challenges import ANY, Challenge, Challenges
+from engine.base.clock import SystemClock
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.keys import PublicKey, parse_openssh
+from engine.runtime.records import Origin
+from engine.sessions.versions import VersionCounters
+from engine.settings.settings import Settings
+from engine.settings.sources import from_plain
 
 
 class EngineClient:
@@ -28,10 +28,10 @@ class EngineClient:
     own_key: PublicKey
     challenges: Challenges | None
 
-    def __init__(self, validity: Validity, keys: AuthorizedKeys, post: Callable[[Any], None]) -> None:
+    def __init__(self, validity: VersionCounters, keys: AuthorizedKeys, post: Callable[[Any], None]) -> None:
         self.validity, self.keys = validity, keys
         self.clock = SystemClock()
-        self.metrics = Tally()
+        self.metrics = WorkerCounts()
         self._post = post
         self._numbers = itertools.count(1)
         self._waiting: dict[int, _Waiting] = {}

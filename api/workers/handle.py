@@ -14,9 +14,9 @@ from api.http.gateway import Gateway
 from api.http.request import Request, Response, json_response
 from api.workers.channel import Channel
 from api.workers.messages import Admit, Admitted, Ask, Configure, Counts, Enter, Ready, ToEngine, Told
+from engine.base.errors import Refusal
 from engine.engine import Engine
-from engine.errors import Refusal
-from engine.validity import Validity
+from engine.sessions.versions import VersionCounters
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ class WorkerHandle:
     """The engine's side of one worker process; `channel` leads to that process."""
 
     def __init__(
-        self, engine: Engine, gateway: Gateway, validity: Validity, process: trio.Process, sock: socket.socket
+        self, engine: Engine, gateway: Gateway, validity: VersionCounters, process: trio.Process, sock: socket.socket
     ) -> None:
         self._engine, self._gateway, self._validity, self._process = engine, gateway, validity, process
         self.channel: Channel[ToEngine] = Channel(sock, ToEngine, self._hear)

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from api.http.request import Headers, Request, Response
-from engine.records import Origin
-from engine.setting_sources import Plain
-from engine.trust.challenges import Challenge
-from engine.validity import Mark
+from engine.access.challenges import Challenge
+from engine.runtime.records import Origin
+from engine.sessions.versions import VersionMark
+from engine.settings.sources import Plain
 
 LENGTH = 4
 """Bytes of a message's length before it."""
@@ -40,7 +40,7 @@ class Told(msgspec.Struct, array_like=True, tag=3):
 
     number: int
     response: Response | None
-    mark: Mark | None = None
+    mark: VersionMark | None = None
     until: float = 0.0
 
 

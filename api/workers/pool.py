@@ -13,14 +13,14 @@ import structlog
 import trio
 
 from api.http.asgi import AsgiApp
-from api.transport.listeners import bound, room_for
+from api.server.listeners import bound, room_for
 from api.workers.handle import WorkerHandle
 from api.workers.messages import Configure, Stop
 from api.workers.relay_server import RelayServer
-from engine import validity
+from engine.base.errors import EngineUnavailable
 from engine.engine import Engine
-from engine.errors import EngineUnavailable
-from engine.setting_sources import as_plain
+from engine.sessions import versions as validity
+from engine.settings.sources import as_plain
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ class WorkerPool:
     def __init__(self, engine: Engine, app: AsgiApp, count: int) -> None:
         self._engine, self._app, self._gateway, self._count = engine, app, app.gateway, count
         self._words = validity.create()
-        self.validity = validity.Validity(self._words, write=True)
+        self.validity = validity.VersionCounters(self._words, write=True)
         if engine.fleet is None:
             self.validity.hold_until()
         else:
@@ -66,7 +66,7 @@ class WorkerPool:
         *,
         task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """As `api.server.serve`, by worker processes. Raises EngineUnavailable where one does not come up at first."""
+        """As `server.serve`, by worker processes. Raises EngineUnavailable where one does not come up at first."""
         self._gateway.bound = tuple(map(bound, sockets))
         room_for(self._count * self._engine.settings.max_connections)  # what they hold may all be held here too
         try:

@@ -11,9 +11,9 @@ import trio
 from api.http.asgi import REQUEST, Receive, Scope, Send, send_response
 from api.http.problems import problem_response
 from api.http.request import LEFT
-from api.unix_sockets import socket_address
+from api.server.unix_sockets import socket_address
 from api.workers.messages import BROKEN, Frames, Head, Part, frame
-from engine.errors import StoreUnavailable
+from engine.base.errors import StoreUnavailable
 
 NAME = "doors.sock"
 """In the engine's folder: where its app listens for its own workers."""

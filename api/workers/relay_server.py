@@ -12,11 +12,11 @@ import trio
 
 from api.http.asgi import App, Message, Scope
 from api.http.request import LEFT, BrokenOff
-from api.transport.apps import ClientGone
-from api.unix_sockets import listen_private, may_operate
+from api.server.apps import ClientGone
+from api.server.unix_sockets import listen_private, may_operate
 from api.workers.messages import BROKEN, Frames, Head, Part, frame
 from api.workers.relay import NAME
-from engine.trust.authorized_keys import AuthorizedKeys
+from engine.keys.authorized_keys import AuthorizedKeys
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from api.http.request import Request, Response
 from api.workers.engine_client import EngineClient
 from api.workers.messages import Told
-from engine.validity import Mark
+from engine.sessions.versions import VersionMark
 
 KEPT = 8192
 """Responses kept: a kilobyte each, 8 MiB together."""
@@ -28,7 +28,7 @@ class Kept(NamedTuple):
     """What the engine answered: good while its mark holds, the keys' file is the same, and until `until` (epoch)."""
 
     response: Response
-    mark: Mark
+    mark: VersionMark
     keys: int
     until: float
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from api.workers.messages import Tallied
-from engine.metrics import FINEST
+from engine.journal.metrics import FINEST
 
 
-class Tally:
+class WorkerCounts:
     """Feeds as the engine's `Metrics` does."""
 
     def __init__(self) -> None:

@@ -15,20 +15,20 @@ import trio
 from api.http.asgi import AsgiApp
 from api.http.gateway import Gateway
 from api.http.table import ENDPOINTS as TABLE
-from api.server import ServerLimits, limits_of, serve
-from api.tls import Tls, wanted
+from api.server.server import ServerLimits, limits_of, serve
+from api.server.tls import Tls, wanted
 from api.workers.backend import WorkerBackend
 from api.workers.channel import Channel
 from api.workers.engine_client import EngineClient
 from api.workers.messages import Configure, Counts, Ready, Stop, ToWorker
 from api.workers.relay import Relay
-from engine.clock import counted_turns
-from engine.errors import Refusal
-from engine.logs import set_up_logs, use_log_settings
-from engine.setting_sources import from_plain
-from engine.settings import keys_folder
-from engine.trust.authorized_keys import AuthorizedKeys
-from engine.validity import Validity
+from engine.base.clock import counted_ticks
+from engine.base.errors import Refusal
+from engine.journal.logs import set_up_logs, use_log_settings
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.sessions.versions import VersionCounters
+from engine.settings.settings import keys_folder
+from engine.settings.sources import from_plain
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class Worker:
 
     limits: ServerLimits
 
-    def __init__(self, channel: socket.socket, validity: Validity, sockets: list[socket.socket]) -> None:
+    def __init__(self, channel: socket.socket, validity: VersionCounters, sockets: list[socket.socket]) -> None:
         self._channel: Channel[ToWorker] = Channel(channel, ToWorker, self._hear)
         self._validity, self._sockets = validity, sockets
         self._client: EngineClient | None = None
@@ -55,7 +55,7 @@ class Worker:
 
     async def run(self) -> None:
         """Serve until the engine, or a signal, says that it is enough."""
-        with counted_turns() as self._turns:
+        with counted_ticks() as self._turns:
             await self._run()
 
     async def _run(self) -> None:
@@ -155,4 +155,4 @@ def main() -> None:
     channel, validity, *sockets = map(int, sys.argv[1:])
     listeners = [socket.socket(fileno=fd) for fd in sockets]
     os.umask(0o077)
-    trio.run(Worker(socket.socket(fileno=channel), Validity(validity), listeners).run)
+    trio.run(Worker(socket.socket(fileno=channel), VersionCounters(validity), listeners).run)

@@ -12,13 +12,13 @@ import msgspec
 import structlog
 import trio
 
-from engine.claims import Claim, Shown
-from engine.errors import HostUnavailable, PairingCodeRefused, Refusal
+from engine.access.principal import SignedIn
+from engine.base.errors import HostUnavailable, PairingCodeRefused, Refusal
 from engine.fleet.fleet import Fleet, Message
 from engine.fleet.remote_calls import Caller, NoReply, RemoteCall, RemoteCalls
-from engine.holders import SignedIn
-from engine.pairings import REMEMBERED, Pairings
-from engine.records import Origin
+from engine.pairings.claims import Claim, Shown
+from engine.pairings.pairings import REMEMBERED, Pairings
+from engine.runtime.records import Origin
 from engine.store.redis import PREFIX
 from engine.store.scripts import CLAIM, PUBLISH
 from statecharts.pairing import CLAIM_WINDOW

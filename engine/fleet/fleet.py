@@ -10,17 +10,17 @@ from typing import Any
 import structlog
 import trio
 
-from engine.clock import Clock
-from engine.errors import EngineUnavailable, Refusal, StoreUnavailable
+from engine.access.limits import Limit
+from engine.base.clock import Clock
+from engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
 from engine.fleet.follower import Follow, Follower
 from engine.fleet.lease import SECONDS, Lease, inbox, lease_of
 from engine.fleet.limits import FleetLimit
 from engine.runtime import Runtime
+from engine.settings.redis_address import read_address
 from engine.store.redis import PREFIX, RedisStore
-from engine.store.redis_address import read_address
 from engine.store.redis_link import RedisLink
 from engine.store.scripts import SEND
-from engine.trust.limits import Limit
 
 log = structlog.get_logger(__name__)
 

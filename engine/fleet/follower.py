@@ -9,8 +9,8 @@ from typing import Any
 import structlog
 import trio
 
-from engine.clock import Clock
-from engine.errors import StoreUnavailable
+from engine.base.clock import Clock
+from engine.base.errors import StoreUnavailable
 from engine.runtime import Runtime
 from engine.store.redis import CHANGES, COUNTER, IDENTITY, RedisStore
 from engine.store.redis_link import RedisLink

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import trio
 
-from engine import files
-from engine.errors import EngineUnavailable, FileRefused, StoreUnavailable
+from engine.access.tokens import key_id
+from engine.base import files
+from engine.base.errors import EngineUnavailable, FileRefused, StoreUnavailable
+from engine.base.permissions import MASTER
 from engine.fleet.keys import FleetKeys, Held, SharedKeys
-from engine.trust import key_edits, keys
-from engine.trust.authorized_keys import AUTHORIZED_KEYS
-from engine.trust.key_lines import known_lines
-from engine.trust.keys import PublicKey
-from engine.trust.own_keys import OLD_TOKEN_KEY, OWN, TOKEN_KEY
-from engine.trust.permissions import MASTER
-from engine.trust.tokens import key_id
+from engine.keys import key_edits, keys
+from engine.keys.authorized_keys import AUTHORIZED_KEYS
+from engine.keys.key_lines import known_lines
+from engine.keys.keys import PublicKey
+from engine.keys.own_keys import OLD_TOKEN_KEY, OWN, TOKEN_KEY
 
 FLEET = "fleet"
 """File that names the fleet whose keys the folder has a copy of, and the engine's key that was authorized there."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 
-from engine.clock import Clock
-from engine.errors import StoreUnavailable
+from engine.base.clock import Clock
+from engine.base.errors import StoreUnavailable
 from engine.store.redis import PREFIX
 from engine.store.redis_link import RedisLink
 from engine.store.scripts import LEASE

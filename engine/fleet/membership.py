@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from engine.clock import Clock
+from engine.base.clock import Clock
 from engine.fleet.codes import ClaimServer, RemoteCodes
 from engine.fleet.fleet import Fleet, open_fleet
 from engine.fleet.key_mirror import KeyMirror
@@ -16,13 +16,13 @@ from engine.fleet.remote_calls import RemoteCalls
 from engine.fleet.remote_instances import InstanceServer, RemoteInstances
 from engine.fleet.roster import Roster
 from engine.fleet.shared_instances import SharedInstances
-from engine.instances import Instances
-from engine.pairings import Pairings
+from engine.instances.instances import Instances
+from engine.keys.own_keys import make_own_key
+from engine.pairings.pairings import Pairings
 from engine.runtime import Runtime
-from engine.sessions import Sessions
-from engine.settings import Settings, keys_folder
+from engine.sessions.sessions import Sessions
+from engine.settings.settings import Settings, keys_folder
 from engine.store.protocol import Store
-from engine.trust.own_keys import make_own_key
 
 IsStopping = Callable[[], bool]
 """Whether the engine was asked to stop."""

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 import trio
 
-from engine.errors import (
+from engine.base.errors import (
     HostUnavailable,
     InstanceNotFound,
     PairingCodeRefused,

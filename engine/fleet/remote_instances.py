@@ -8,14 +8,14 @@ from typing import TypeVar
 import msgspec
 import trio
 
-from engine.errors import HostUnavailable, InstanceNotFound, TooManyRequests
+from engine.base.errors import HostUnavailable, InstanceNotFound, TooManyRequests
 from engine.fleet.remote_calls import RETRY_AFTER, Caller, NoReply, RemoteCalls
-from engine.fleet.roster import InstanceReport, Roster, Row, life_of, without_values
-from engine.instances import Instances, Seen, is_live
-from engine.platform import output
-from engine.platform.protocol import Stream
-from engine.platform.tails import Log
-from engine.records import Origin
+from engine.fleet.roster import InstanceReport, Roster, Row, generation_of, without_values
+from engine.instances import output
+from engine.instances.instances import Instances, Seen, is_live
+from engine.instances.protocol import Stream
+from engine.instances.tails import Log
+from engine.runtime.records import Origin
 
 HELD = 2.0
 """Seconds that an engine holds a call for more of a log while there is none."""
@@ -78,7 +78,7 @@ class RemoteInstances:
         if self._reading >= READ_AT_ONCE:
             words = f"{READ_AT_ONCE} logs of other hosts are read here already; ask the engine on {seen.host} itself"
             raise TooManyRequests(words, retry_after=5)
-        ask = ReadRequest(seen.identity, life_of(seen.facts), stream, 0, goes_on is not None)
+        ask = ReadRequest(seen.identity, generation_of(seen.facts), stream, 0, goes_on is not None)
         pieces = self._pieces(seen, ask, goes_on)
         await anext(pieces)
         return pieces
@@ -132,7 +132,7 @@ class InstanceServer:
     async def _read(self, body: bytes, caller: Caller) -> bytes:
         asked = msgspec.msgpack.decode(body, type=ReadRequest)
         actor = self._instances.show(asked.name)
-        if life_of(actor.facts) != asked.life:
+        if generation_of(actor.facts) != asked.life:
             raise InstanceNotFound("another instance has that name by now")
         log = Log(*self._instances.log(actor, asked.stream))
         with trio.move_on_after(HELD):

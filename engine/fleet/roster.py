@@ -8,10 +8,10 @@ import msgspec
 import structlog
 import trio
 
-from engine.errors import StoreUnavailable
+from engine.base.errors import StoreUnavailable
 from engine.fleet.fleet import Fleet
-from engine.platform.lives import InstanceFacts
-from engine.platform.request import InstanceRequest
+from engine.instances.request import InstanceRequest
+from engine.instances.supervisor import InstanceFacts
 from engine.store.redis import PREFIX
 from engine.store.scripts import DROP, ENTER, ROWS
 
@@ -60,7 +60,7 @@ class Roster:
 
     async def enter(self, name: str, version: int, live: bool, told: InstanceReport) -> str:
         """Write a row of ours; the host that holds the name, empty where the row is there now."""
-        args = [name, self.home, life_of(told.facts), version, int(live), _encode(told)]
+        args = [name, self.home, generation_of(told.facts), version, int(live), _encode(told)]
         held: bytes = await self._link.script(ENTER, [ROWS_OF], args, durable=True)
         return held.decode()
 
@@ -97,7 +97,7 @@ class Roster:
             raise StoreUnavailable(words) from None
 
 
-def life_of(facts: InstanceFacts) -> str:
+def generation_of(facts: InstanceFacts) -> str:
     """What tells an instance from another one that its engine gave the same name."""
     return f"{facts.requested_at:.6f}"
 

@@ -9,9 +9,9 @@ import msgspec
 import structlog
 import trio
 
-from engine.errors import InstanceExists, StoreUnavailable
-from engine.fleet.roster import InstanceReport, Roster, life_of, without_values
-from engine.platform.lives import InstanceFacts
+from engine.base.errors import InstanceExists, StoreUnavailable
+from engine.fleet.roster import InstanceReport, Roster, generation_of, without_values
+from engine.instances.supervisor import InstanceFacts
 from engine.runtime import ActorLocks, Runtime
 from engine.store.protocol import Change, Store, Stored
 from statecharts import instance
@@ -84,7 +84,7 @@ class SharedInstances:
         """A new one: its name is the fleet's to give, and is asked for first. An answer that is lost may have given it
         to us, so it stays untold until the instance is stored."""
         assert isinstance(stored.facts, InstanceFacts)
-        name, life = change.actor, life_of(stored.facts)
+        name, life = change.actor, generation_of(stored.facts)
         async with self._turn(name):
             held = await self._write(name, life, stored)
             if held:
@@ -127,7 +127,7 @@ class SharedInstances:
 
     def _life(self, name: str) -> str:
         actor = self._runtime.peek("instance", name)
-        return life_of(actor.facts) if actor else ""
+        return generation_of(actor.facts) if actor else ""
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
@@ -155,7 +155,7 @@ class SharedInstances:
         """Find what the fleet was told and is not so, or was not told."""
         told = {row.name: row for row in await self.roster.rows() if row.home == self.roster.home}
         for actor in self._runtime.actors("instance"):
-            row, life = told.pop(actor.id, None), life_of(actor.facts)
+            row, life = told.pop(actor.id, None), generation_of(actor.facts)
             if row is None or (row.life, row.version) != (life, actor.version):
                 self._untold[actor.id] = life
         self._untold |= {name: row.life for name, row in told.items()}
@@ -164,7 +164,7 @@ class SharedInstances:
     async def _tell_rest(self) -> None:
         for actor in self._runtime.actors("instance"):
             if self._progress_now(actor.id, actor.state) != self._progress.get(actor.id):
-                self._untold[actor.id] = life_of(actor.facts)
+                self._untold[actor.id] = generation_of(actor.facts)
         for name, life in list(self._untold.items()):
             async with self._turn(name):
                 held = self._runtime.peek("instance", name)
@@ -172,7 +172,7 @@ class SharedInstances:
                     await self._write(name, life, None)
                 else:
                     stored = Stored(held.version, held.state, None, held.facts)
-                    await self._write(name, life_of(held.facts), stored)
+                    await self._write(name, generation_of(held.facts), stored)
 
 
 async def _try(work: Callable[[], Awaitable[None]]) -> None:

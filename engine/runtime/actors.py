@@ -10,10 +10,10 @@ from typing import Any, Literal
 import msgspec
 import trio
 
-from engine.clock import Clock
+from engine.base.clock import Clock
 from engine.runtime.actor_index import ActorIndex
+from engine.runtime.timers import Timers
 from engine.store.protocol import Store, Stored
-from engine.timers import Timers
 from statecharts.chart import NONE, Chart, ChartFault, Delay
 from statecharts.interpreter import Interpreter
 

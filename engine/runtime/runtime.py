@@ -9,12 +9,12 @@ import msgspec
 import structlog
 import trio
 
-from engine.clock import Clock
-from engine.errors import StoreUnavailable
-from engine.records import NOBODY, Origin, Records
+from engine.base.clock import Clock
+from engine.base.errors import StoreUnavailable
 from engine.runtime.actors import Actor, ActorTable, Data, Effect, Moved, RegisteredChart, Rule
+from engine.runtime.records import NOBODY, Origin, Records
+from engine.runtime.timers import Timers
 from engine.store.protocol import Change, Once, Store, Stored, VersionMoved
-from engine.timers import Timers
 from statecharts.chart import NONE, Chart
 from statecharts.interpreter import EventRefused, Step
 

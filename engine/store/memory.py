@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from engine.clock import Clock
+from engine.base.clock import Clock
 from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import trio
 
-from engine.errors import StoreUnavailable
+from engine.base.errors import StoreUnavailable
 from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
 from engine.store.redis_link import RedisLink
 from engine.store.scripts import COMMIT

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import structlog
 import trio
 
-from engine.errors import EngineUnavailable, StoreUnavailable
-from engine.store.redis_address import RedisAddress
+from engine.base.errors import EngineUnavailable, StoreUnavailable
+from engine.settings.redis_address import RedisAddress
 from engine.store.scripts import Script
 
 log = structlog.get_logger(__name__)

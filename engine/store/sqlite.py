@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import trio
 
-from engine.clock import Clock
-from engine.errors import EngineUnavailable, StoreUnavailable
+from engine.base.clock import Clock
+from engine.base.errors import EngineUnavailable, StoreUnavailable
 from engine.store.jobs import Batch, Job
 from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved
 from engine.store.sqlite_file import damaged, files_of, in_words, open_database, which

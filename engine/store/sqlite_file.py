@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine import files
-from engine.errors import EngineUnavailable, FileRefused
+from engine.base import files
+from engine.base.errors import EngineUnavailable, FileRefused
 from engine.store.protocol import new_identity
 
 SCHEMA_VERSION = 2

@@ -12,10 +12,10 @@ from statistics import median
 import trio
 
 from api.http.app import make_app
+from engine.base.permissions import FIVE
 from engine.engine import Engine, open_engine
-from engine.records import NOBODY
-from engine.settings import Limits, Settings
-from engine.trust.permissions import FIVE
+from engine.runtime.records import NOBODY
+from engine.settings.settings import Limits, Settings
 from tests.bench.results import Plan, Results
 from tests.fakes import Browser, key, sign_in
 from tests.processes import prepare

@@ -16,12 +16,12 @@ from typing import Any
 import trio
 from transitions import Machine
 
-from engine.clock import SystemClock
-from engine.holders import SessionFacts
-from engine.records import Records
+from engine.access.principal import SessionFacts
+from engine.base.clock import SystemClock
 from engine.runtime import Runtime
+from engine.runtime.records import Records
+from engine.runtime.timers import Timers
 from engine.store.memory import MemoryStore
-from engine.timers import Timers
 from statecharts import session
 from tests.bench.results import Plan, Results
 

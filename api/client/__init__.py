@@ -1,0 +1,51 @@
+"""The Python client, sync and async, over one description of its calls. It imports nothing of the engine's services."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from api.client.client import (
+        Accepted,
+        Ask,
+        AsyncClient,
+        ChallengeRefused,
+        Client,
+        ClientFault,
+        Inspection,
+        KeyMissing,
+        NotAnEngine,
+        Refused,
+        SignedIn,
+        Started,
+        StoredToken,
+        Unreachable,
+        read_key,
+    )
+
+__all__ = [
+    "Accepted",
+    "Ask",
+    "AsyncClient",
+    "ChallengeRefused",
+    "Client",
+    "ClientFault",
+    "Inspection",
+    "KeyMissing",
+    "NotAnEngine",
+    "Refused",
+    "SignedIn",
+    "Started",
+    "StoredToken",
+    "Unreachable",
+    "read_key",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the client when it is asked for: the engine and the command need nothing of it."""
+    if name not in __all__:
+        raise AttributeError(f"module 'api.client' has no attribute {name!r}")
+    from api.client import client
+
+    return getattr(client, name)

@@ -1,0 +1,150 @@
+"""The async half of the Python client, for trio and asyncio; `api.client.client` tells how both are used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import httpx
+
+from api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
+from api.client.flows import Ask, Flow, Pause, Reply
+from api.client.wire import Accepted, Inspection, LineReader, NotAnEngine, SignedIn, Started, Unreachable, as_type
+
+T = TypeVar("T")
+Pieces = AbstractAsyncContextManager[AsyncGenerator[bytes, None]]
+
+
+class AsyncClient(ClientBase):
+    """One engine, from trio or asyncio. An async context manager; the calls are those of `Client`."""
+
+    async def __aenter__(self) -> AsyncClient:
+        self._http = httpx.AsyncClient(**self._options())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def sign_in(self, lifetime: str | None = None) -> SignedIn:
+        """Sign in by the key; `lifetime` such as `30m` or `2h` (section 4.2)."""
+        return await self.run(self.flows.sign_in(lifetime))
+
+    async def pair(self, code: str, accepted: Callable[[Accepted], None]) -> SignedIn:
+        """Sign in by a pairing code; `accepted` is told when the operator is asked (section 4.4)."""
+        reply, lines = await self.run(self.flows.pair(code)), LineReader()
+        async with self._reading(reply.response) as pieces:
+            async for piece in pieces:
+                for line in lines.feed(piece):
+                    told = self.flows.pair_line(line, reply)
+                    if isinstance(told, SignedIn):
+                        return told
+                    accepted(told)
+        raise NotAnEngine(HUNG_UP)
+
+    async def renew(self) -> SignedIn:
+        """The same session with a new token."""
+        return await self.run(self.flows.renew())
+
+    async def inspect(self) -> Inspection:
+        """Whether the session is valid, whose it is, what it may do."""
+        return await self.run(self.flows.inspect())
+
+    async def logout(self) -> None:
+        """End the session."""
+        await self.run(self.flows.logout())
+
+    async def sessions(self) -> list[dict[str, Any]]:
+        """The live sessions of this identity; all of them with MASTER."""
+        return await self.run(self.flows.sessions())
+
+    async def revoke(self, session: str) -> None:
+        """End a session by its id."""
+        await self.delete(session_path(session))
+
+    async def start_instance(self, **fields: Any) -> Started:
+        """Start a container instance; fields as in section 2.6."""
+        return await self.run(self.flows.start_instance(fields))
+
+    async def instances(self) -> list[dict[str, Any]]:
+        """The instances of the engine, and of the others of its fleet."""
+        return await self.run(self.flows.instances())
+
+    async def instance(self, identity: str) -> dict[str, Any]:
+        """One instance."""
+        return as_type(await self.get(instance_path(identity)), dict[str, Any])
+
+    async def stop_instance(self, identity: str) -> Any:
+        """Stop an instance."""
+        return await self.delete(instance_path(identity))
+
+    def instance_log(self, identity: str, stream: str = "out", *, follow: bool = False) -> Pieces:
+        """The log of an instance: `async with` it, then `async for` its pieces as they come."""
+        return self.stream(log_ask(identity, stream, follow))
+
+    async def get(self, path: str, **query: str) -> Any:
+        """The JSON value at `path`."""
+        return await self.run(self.flows.json(Ask("GET", path, query)))
+
+    async def delete(self, path: str) -> Any:
+        """What a DELETE at `path` answers."""
+        return await self.run(self.flows.json(Ask("DELETE", path)))
+
+    @asynccontextmanager
+    async def stream(self, ask: Ask) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """The answer to a call with the token, in pieces as they come."""
+        reply = await self.run(self.flows.call(ask._replace(stream=True)))
+        async with self._reading(reply.response) as pieces:
+            yield pieces
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Drive a flow of `api.client.flows` to its result."""
+        driven = Driven(flow)
+        while driven.step is not None:
+            if isinstance(driven.step, Pause):
+                await anyio.sleep(driven.step.seconds)
+                driven.go_on(None)
+            else:
+                driven.go_on(await self._send(driven.step))
+        return driven.result
+
+    async def _send(self, ask: Ask) -> Reply | Unreachable:
+        try:
+            if self._own.is_in_question(self.flows.url):
+                await anyio.to_thread.run_sync(self._own.check, self.flows.url)
+            response = await self._http.send(self._http.build_request(**self._arguments(ask)), stream=True)
+            if ask.stream and response.status_code == 200:
+                return Reply(200, response.headers, b"", response)
+            body = bytearray()
+            async with self._reading(response) as pieces:
+                async for piece in pieces:
+                    longer(body, piece)
+            return Reply(response.status_code, response.headers, bytes(body))
+        except httpx.TransportError as fault:
+            return self._failed(fault)
+        except Unreachable as fault:
+            return fault
+
+    async def _pieces(self, raw: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+        try:
+            async for piece in raw:
+                yield piece
+        except httpx.TransportError as fault:
+            raise self._failed(fault) from None
+
+    @asynccontextmanager
+    async def _reading(self, response: httpx.Response) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """The pieces of a response, which is closed at the end, however it comes."""
+        raw = response.aiter_raw()
+        try:
+            async with aclosing(self._pieces(raw)) as pieces:
+                yield pieces
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+                # httpx nests generators: those left half-way are brought to their end, or trio has to warn of them.
+                with suppress(httpx.TransportError, httpx.StreamError):
+                    async for _ in raw:
+                        pass

@@ -1,0 +1,140 @@
+"""What the sync and the async client share: how they are made, how httpx is set up, how its faults are told."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from api.client.flows import INSTANCES, Ask, Flow, Flows, Pause, Reply, StoredToken, read_key
+from api.client.own_engine import OwnEngine
+from api.client.wire import CertificateRefused, NotAnEngine, Unreachable
+
+if TYPE_CHECKING:
+    from engine.keys.keys import PrivateKey
+
+T = TypeVar("T")
+
+LARGEST_ANSWER = 16 * 1024 * 1024
+"""Bytes of an answer that is read whole."""
+
+HUNG_UP = "the engine hung up before the operator's answer"
+
+CONNECT_WAIT = 5.0
+"""Seconds until a connection must stand."""
+
+
+def _forget(stored: StoredToken | None) -> None:
+    """Who gives no `on_token` keeps tokens in memory only."""
+
+
+class ClientBase:
+    """The part of a client that doesn't wait."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: PrivateKey | Path | str | bytes | None = None,
+        passphrase: bytes | None = None,
+        read_key_with: Callable[[], PrivateKey] | None = None,
+        stored: StoredToken | None = None,
+        lifetime: str | None = None,
+        on_token: Callable[[StoredToken | None], None] = _forget,
+        tls: ssl.SSLContext | None = None,
+        home: Path | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """A client of the engine at `url`. `key` is a PEM file or its bytes; `read_key_with` may ask for a passphrase.
+
+        `stored` is used if it came from `url`; `on_token` gets every new token, and None after logout. `home` is the
+        engine's folder on this host, where there is one (default as for the command): while its engine is down, or
+        listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised.
+        """
+        reader = read_key_with or (None if key is None else lambda: read_key(key, passphrase))
+        self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall)
+        self._tls = tls
+        self._own = OwnEngine(home)
+
+    def _options(self) -> dict[str, Any]:
+        secure = self.flows.url.startswith("https:")
+        return {
+            "base_url": self.flows.url,
+            # The Host is spelled out even where its port is the scheme's own: the challenge names what was dialled.
+            "headers": {"Host": self.flows.dialled, "User-Agent": "hatchway", "Accept-Encoding": "identity"},
+            "follow_redirects": False,
+            "trust_env": False,
+            "verify": (self._tls or True) if secure else False,
+        }
+
+    def _arguments(self, ask: Ask) -> dict[str, Any]:
+        return {
+            "method": ask.method,
+            "url": ask.path,
+            "params": dict(ask.query) or None,
+            "json": None if ask.body is None else dict(ask.body),
+            "headers": dict(ask.headers),
+            "timeout": httpx.Timeout(ask.wait, connect=CONNECT_WAIT),
+        }
+
+    def _failed(self, fault: Exception) -> Unreachable:
+        unsent = isinstance(fault, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
+        if (untrusted := _certificate_fault(fault)) is not None:
+            return CertificateRefused(f"the certificate of {self.flows.url} is refused: {untrusted.verify_message}")
+        words = "no engine answers at" if unsent else "the connection ended before the whole answer of"
+        return Unreachable(f"{words} {self.flows.url}: {fault or type(fault).__name__}", sent=not unsent)
+
+
+def _certificate_fault(fault: BaseException) -> ssl.SSLCertVerificationError | None:
+    """What is wrong with the certificate, where that is why a connection failed: httpx tells it as one that failed."""
+    while not isinstance(fault, ssl.SSLCertVerificationError):
+        if (before := fault.__cause__ or fault.__context__) is None:
+            return None
+        fault = before
+    return fault
+
+
+class Driven(Generic[T]):
+    """A flow as a client drives it: `step` is what it wants done next, None once there is a `result`."""
+
+    step: Ask | Pause | None
+    result: T
+
+    def __init__(self, flow: Flow[T]) -> None:
+        self._flow = flow
+        self.go_on(None)
+
+    def go_on(self, answer: Reply | Unreachable | None) -> None:
+        """The step was done; `answer` is what came of an `Ask`. Raises what the flow does."""
+        try:
+            self.step = self._flow.send(answer)
+        except StopIteration as stop:
+            self.step, self.result = None, stop.value
+
+
+def longer(body: bytearray, chunk: bytes) -> None:
+    """Add to an answer that is read whole. Raises NotAnEngine past LARGEST_ANSWER."""
+    if len(body) + len(chunk) > LARGEST_ANSWER:
+        raise NotAnEngine("the answer is larger than any engine's")
+    body += chunk
+
+
+def session_path(session: str) -> str:
+    """The path of one session."""
+    return f"/api/auth/sessions/{quote(session, safe='')}/"
+
+
+def instance_path(identity: str) -> str:
+    """The path of one instance."""
+    return f"{INSTANCES}{quote(identity, safe='')}/"
+
+
+def log_ask(identity: str, stream: str, follow: bool) -> Ask:
+    """The request for an instance's log; one that is followed may be silent for as long as it likes."""
+    query = {"stream": stream, "follow": "true" if follow else "false"}
+    return Ask("GET", f"{instance_path(identity)}log/", query, wait=None if follow else 30.0, stream=True)

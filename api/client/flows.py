@@ -1,0 +1,296 @@
+"""What the client does, without doing it: each call as a generator of requests, driven by a client (section 5)."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from api.client import wire
+
+if TYPE_CHECKING:
+    from engine.keys.keys import PrivateKey
+
+PAUSES = (0.1, 0.4)
+"""Seconds before the second and third try, where trying again is safe."""
+
+LONGEST_PAUSE = 5
+"""Seconds of `Retry-After` that are waited out; a longer one is the caller's to decide."""
+
+READ_WAIT, START_WAIT, STREAM_WAIT = 30.0, 1800.0, 45.0
+"""Seconds without a byte: of most answers, of a start that may fetch an image, of a pairing, which sends one each 5 s
+unless a proxy holds them back to its end, half a minute later."""
+
+INSTANCES = "/api/platform/singularity/instance/"
+T = TypeVar("T")
+
+
+class StoredToken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token with what is needed to use it well. `received` is our clock's, `lifetime` counts from there.
+
+    `url` is the only address it is ever sent to; `key` the path of the key that can replace it.
+    """
+
+    url: str
+    token: str
+    expires_at: int
+    received: float
+    lifetime: int
+    session: str | None = None
+    key: str | None = None
+
+
+class Ask(NamedTuple):
+    """One request. `safe`: sending it twice does what sending it once does. `wait`: seconds without a byte, or None.
+
+    With `stream` a 200 is handed on open, to be read as it comes and closed by whoever asked.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    body: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] = {}
+    safe: bool = True
+    wait: float | None = READ_WAIT
+    stream: bool = False
+
+
+class Pause(NamedTuple):
+    """Wait before going on."""
+
+    seconds: float
+
+
+class Reply(NamedTuple):
+    """A whole answer, or the open `response` of a stream; header names in any case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    response: Any = None
+
+
+Flow: TypeAlias = "Generator[Ask | Pause, Reply | wire.Unreachable | None, T]"
+
+
+def read_key(source: PrivateKey | Path | str | bytes, passphrase: bytes | None = None) -> PrivateKey:
+    """The private key of a PEM file or its bytes. Raises KeyRefused with the one reason, and FileRefused
+    for a file that others may read or write."""
+    from engine.base.files import check_unshared, read_small
+    from engine.keys.keys import PrivateKey, read_private_key
+
+    if isinstance(source, PrivateKey):
+        return source
+    if isinstance(source, bytes):
+        return read_private_key(source, passphrase)
+    data = read_small(Path(source))
+    if b"PRIVATE KEY-----" in data:  # any other file is told as what it is
+        check_unshared(Path(source))
+    return read_private_key(data, passphrase)
+
+
+class Flows:
+    """The calls of one client at one engine, with the token they carry."""
+
+    def __init__(
+        self,
+        url: str,
+        key: Callable[[], PrivateKey] | None,
+        stored: StoredToken | None,
+        lifetime: str | None,
+        on_token: Callable[[StoredToken | None], None],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.url, self.dialled = url, wire.dialled(url)
+        self.wall = wall
+        self._read_key, self._lifetime, self._on_token = key, lifetime, on_token
+        self._key: PrivateKey | None = None
+        self.stored = stored if stored is not None and stored.url == url else None
+
+    def exchange(self, ask: Ask) -> Flow[Reply]:
+        """One request's successful answer, tried again where that is safe. Raises ClientFault."""
+        for pause in (*PAUSES, None):
+            answer = yield ask
+            wait = self._may_repeat(ask, answer, pause)
+            if wait is None:
+                break
+            yield Pause(wait)
+        if isinstance(answer, wire.Unreachable):
+            raise answer
+        assert answer is not None
+        if not 200 <= answer.status < 300:
+            raise wire.problem(answer.status, answer.headers, answer.body, self.wall())
+        return answer
+
+    def _may_repeat(self, ask: Ask, answer: Reply | wire.Unreachable | None, pause: float | None) -> float | None:
+        """Seconds to wait before another try; None where there is to be none.
+
+        What never reached the engine may always be sent again. A 503 with `Retry-After` changed nothing.
+        """
+        if pause is None:
+            return None
+        if isinstance(answer, wire.Unreachable):
+            may_be_again = (ask.safe or not answer.sent) and not isinstance(answer, wire.CertificateRefused)
+            return pause if may_be_again else None
+        if answer is not None and answer.status == 503 and ask.safe:
+            told = wire.retry_after(answer.headers)
+            return None if told is None or told > LONGEST_PAUSE else max(pause, told)
+        return None
+
+    # Signing in
+
+    @property
+    def can_sign_in(self) -> bool:
+        """Whether there is a key to sign in with."""
+        return self._read_key is not None
+
+    def sign_in(self, lifetime: str | None = None) -> Flow[wire.SignedIn]:
+        """Challenge, signature, verify (section 5). Raises ChallengeRefused and signs nothing for a stranger."""
+        key = self.signing_key()
+        reply = yield from self.exchange(Ask("GET", "/api/auth/challenge/", {"identity": key.identity}))
+        challenge = wire.as_type(wire.read_json(reply.body), wire.Challenge)
+        wire.check_nonce(challenge.nonce, self.dialled, key.identity)
+        signature = _sign(key, challenge.nonce)
+        body = {"nonce": challenge.nonce, "signature": signature, "algorithm": "PS256", "identity": key.identity}
+        if lifetime or self._lifetime:
+            body["lifetime"] = lifetime or self._lifetime or ""
+        # A nonce works once: a verify that was sent and not answered is not sent again.
+        reply = yield from self.exchange(Ask("POST", "/api/auth/verify/", body=body, safe=False))
+        return self._keep(wire.as_type(wire.read_json(reply.body), wire.SignedIn))
+
+    def signing_key(self) -> PrivateKey:
+        """The client's key, read once and only when it is needed."""
+        if self._read_key is None:
+            raise wire.KeyMissing
+        self._key = self._key or self._read_key()
+        return self._key
+
+    def _keep(self, signed_in: wire.SignedIn) -> wire.SignedIn:
+        session, lifetime = wire.token_facts(signed_in.token)
+        now = self.wall()
+        lifetime = lifetime or max(0, int(signed_in.expires_at - now))
+        self._store(StoredToken(self.url, signed_in.token, signed_in.expires_at, now, lifetime, session))
+        return signed_in
+
+    def _store(self, stored: StoredToken | None) -> None:
+        self.stored = stored
+        self._on_token(stored)
+
+    # Calls with a token
+
+    def call(self, ask: Ask) -> Flow[Reply]:
+        """The answer to a call that carries the token: renewed past half its lifetime, and replaced once if refused."""
+        yield from self.make_ready()
+        try:
+            return (yield from self.exchange(self._signed(ask)))
+        except wire.Refused as refused:
+            if not (yield from self.heal(refused)):
+                raise
+        return (yield from self.exchange(self._signed(ask)))
+
+    def make_ready(self) -> Flow[None]:
+        """Have a token: sign in without one or with a dead one, renew one that is past half its lifetime."""
+        age = self.wall() - self.stored.received if self.stored else 0.0
+        if self.stored is None or (age >= self.stored.lifetime and self.can_sign_in):
+            yield from self.sign_in()
+        elif self.stored.lifetime / 2 < age < self.stored.lifetime:
+            try:
+                yield from self.renew()
+            except wire.ClientFault:
+                # The old token is good until its own end; the call itself will say what is wrong.
+                return
+
+    def heal(self, refused: wire.Refused) -> Flow[bool]:
+        """Sign in again after a 401 for the token; False where that is no cure."""
+        if refused.code != "invalid_token" or not self.can_sign_in:
+            return False
+        yield from self.sign_in()
+        return True
+
+    def _signed(self, ask: Ask) -> Ask:
+        return ask._replace(headers={**ask.headers, **self.authorization()})
+
+    def authorization(self) -> dict[str, str]:
+        """The header that carries the token; only ever sent to the address it came from."""
+        return {"Authorization": f"Bearer {self.stored.token}"} if self.stored else {}
+
+    def renew(self) -> Flow[wire.SignedIn]:
+        """The same session with a new token, its lifetime counted from now."""
+        reply = yield from self.exchange(self._signed(Ask("POST", "/api/auth/renew/", body={})))
+        return self._keep(wire.as_type(wire.read_json(reply.body), wire.SignedIn))
+
+    def inspect(self) -> Flow[wire.Inspection]:
+        """Whether the session is valid, whose it is and what it may do (section 4.3)."""
+        reply = yield from self.call(Ask("GET", "/api/auth/inspect/"))
+        return wire.as_type(wire.read_json(reply.body), wire.Inspection)
+
+    def logout(self) -> Flow[None]:
+        """End the session, and forget its token whatever the answer. A dead one is no error."""
+        ask = self._signed(Ask("POST", "/api/auth/logout/", body={}))
+        try:
+            if self.stored:
+                yield from self.exchange(ask)
+        except wire.Refused as refused:
+            if refused.code != "invalid_token":
+                raise
+        self._store(None)
+
+    def json(self, ask: Ask) -> Flow[Any]:
+        """The JSON value that a call with the token answers; None for an empty answer."""
+        reply = yield from self.call(ask)
+        return wire.read_json(reply.body) if reply.body else None
+
+    def rows(self, path: str, name: str) -> Flow[list[dict[str, Any]]]:
+        """The whole list that an engine answers under `name`, page by page."""
+        found: list[dict[str, Any]] = []
+        after = ""
+        while True:
+            told = wire.as_type(
+                (yield from self.json(Ask("GET", path, {"after": after} if after else {}))), dict[str, Any]
+            )
+            found += wire.as_type(told.get(name), list[dict[str, Any]])
+            following = wire.as_type(told.get("next", ""), str)
+            if not following:
+                return found
+            if following <= after:
+                raise wire.NotAnEngine("the pages of a list lead back: is this the address of an engine?")
+            after = following
+
+    def sessions(self) -> Flow[list[dict[str, Any]]]:
+        """The live sessions of this identity, the oldest first; all of them with MASTER."""
+        return self.rows("/api/auth/sessions/", "sessions")
+
+    def instances(self) -> Flow[list[dict[str, Any]]]:
+        """The instances of the engine, and of the others of its fleet, in the order of their requests."""
+        found = yield from self.rows(INSTANCES, "instances")
+        return sorted(found, key=lambda row: row.get("requested_at", 0))
+
+    def pair(self, code: str) -> Flow[Reply]:
+        """The open stream of a claimed code (section 4.4). A claim is never sent twice once it may have arrived."""
+        ask = Ask("POST", "/api/auth/pair/request/", body={"code": code}, headers={"Accept": "application/x-ndjson"})
+        return self.exchange(ask._replace(safe=False, wait=STREAM_WAIT, stream=True))
+
+    def pair_line(self, line: bytes, reply: Reply) -> wire.Accepted | wire.SignedIn:
+        """One line of that stream: the operator is asked, or has approved. Raises Refused where there is no session."""
+        value = wire.read_json(line)
+        if isinstance(value, dict) and "accepted" in value:
+            return wire.as_type(value, wire.Accepted)
+        if isinstance(value, dict) and "detail" in value:
+            raise wire.refused(value, reply.status, reply.headers, self.wall())
+        return self._keep(wire.as_type(value, wire.SignedIn))
+
+    def start_instance(self, fields: Mapping[str, Any]) -> Flow[wire.Started]:
+        """Section 4.5. Never sent twice once it may have arrived."""
+        ask = Ask("POST", INSTANCES, body=fields, safe=False, wait=START_WAIT)
+        return wire.started((yield from self.json(ask)))
+
+
+def _sign(key: PrivateKey, nonce: str) -> str:
+    from engine.keys.keys import sign
+
+    return b64encode(sign(key, nonce.encode("ascii"), "PS256")).decode()

@@ -1,0 +1,127 @@
+"""The command's end of the operator socket: JSON lines to the engine of this host, if one runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from engine.base.errors import EngineUnavailable, Refusal
+from engine.base.files import check_private_dir
+
+LONGEST_PATH = 107
+"""Bytes of a socket's path that the kernel takes."""
+
+WAIT = 15.0
+"""Seconds the engine has for an answer that needs no person."""
+
+LONGEST_LINE = 65_536
+
+
+class OperatorLine:
+    """One conversation: a request, then lines both ways."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self._rest = b""
+
+    def fileno(self) -> int:
+        """For select: readable when `read` has something."""
+        return self.socket.fileno()
+
+    def send(self, **message: Any) -> None:
+        """One line to the engine."""
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def read(self) -> list[dict[str, Any]]:
+        """The whole lines that are there, once at least one byte is. Raises EngineUnavailable when the engine is gone,
+        and its refusal where a line is one."""
+        data = self.socket.recv(LONGEST_LINE)
+        if not data or len(self._rest) > LONGEST_LINE:
+            raise EngineUnavailable("the engine hung up")
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [_message(line) for line in lines if line.strip()]
+
+    def answer(self) -> dict[str, Any]:
+        """The next line. For requests that are answered by one."""
+        while True:
+            if lines := self.read():
+                return lines[0]
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(line)
+    if "error" in message:
+        raise _refusal(message["error"])
+    return message
+
+
+def _refusal(error: dict[str, Any]) -> Refusal:
+    refusal = Refusal(str(error.get("detail")))
+    refusal.code = str(error.get("code"))
+    return refusal
+
+
+@contextmanager
+def operator_line(home: Path) -> Iterator[OperatorLine]:
+    """A conversation with the engine that runs on `home`. Raises EngineUnavailable where none does."""
+    try:
+        check_private_dir(home)
+        connected = _connect(home)
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise EngineUnavailable(f"no engine runs on {home}; start one with: hatchway engine start") from None
+    with connected:
+        _check_peer(connected)
+        connected.settimeout(WAIT)
+        try:
+            yield OperatorLine(connected)
+        except TimeoutError:
+            raise EngineUnavailable(f"the engine on {home} does not answer") from None
+        except (BrokenPipeError, ConnectionResetError):
+            raise EngineUnavailable("the engine hung up") from None
+
+
+def _connect(home: Path) -> socket.socket:
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if len(os.fsencode(home / "operator.sock")) <= LONGEST_PATH:
+            connected.connect(str(home / "operator.sock"))
+        else:
+            folder = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                connected.connect(f"/proc/self/fd/{folder}/operator.sock")
+            finally:
+                os.close(folder)
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
+def _check_peer(connected: socket.socket) -> None:
+    """Only an engine of our own user, or root's, is told anything."""
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", credentials)
+    if uid not in (os.geteuid(), 0):
+        raise EngineUnavailable(f"the operator socket is held by another user (uid {uid}): remove it")
+
+
+def ask(home: Path, op: str, **fields: Any) -> dict[str, Any]:
+    """One request and its one answer."""
+    with operator_line(home) as line:
+        line.send(op=op, **fields)
+        return line.answer()
+
+
+def runs(home: Path) -> bool:
+    """Whether an engine holds the operator socket of `home`."""
+    try:
+        with operator_line(home):
+            return True
+    except EngineUnavailable:
+        return False

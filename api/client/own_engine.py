@@ -1,0 +1,129 @@
+"""On an engine's own host: its port is anybody's while it is down, so the engine's word comes before a request."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from api.client.wire import ClientFault, Unreachable, dialled
+from engine.base.errors import EngineUnavailable, Refusal
+from engine.settings.settings import home_folder
+
+AWAY = "HATCHWAY_HOME=~/.hatchway-away"
+"""A folder that no engine runs on: there the command knows of none, and dials a tunnel as it is told."""
+
+
+class OwnEngine:
+    """The engine that runs on `home`, if one has ever: what its operator socket tells, whose peer is checked."""
+
+    def __init__(self, home: Path | None = None) -> None:
+        """`home` is looked for as the command does where it is None, and only once a request goes to loopback."""
+        self._home = home
+
+    @cached_property
+    def home(self) -> Path:
+        """The engine's folder."""
+        return self._home or home_folder()
+
+    @property
+    def has_been(self) -> bool:
+        """Whether this folder is an engine's."""
+        try:
+            return (self.home / "private-key.pem").exists()
+        except (Refusal, RuntimeError, OSError):  # a user without a home, or one that may not be entered
+            return False
+
+    def told(self) -> dict[str, Any]:
+        """What it says of itself now; nothing where it doesn't run."""
+        from api.client.operator import ask
+
+        try:
+            return ask(self.home, "status")
+        except (EngineUnavailable, FileNotFoundError):
+            return {}
+
+    def is_in_question(self, url: str) -> bool:
+        """Whether a request to `url` wants this engine's word first: plain HTTP to loopback, from an engine's folder.
+
+        A certificate says itself whose it is.
+        """
+        parts = urlsplit(url)
+        return parts.scheme == "http" and is_loopback(parts.hostname or "") and self.has_been
+
+    def check(self, url: str) -> None:
+        """Raises ClientFault where a request to `url` could reach another than this engine: nothing is to be sent."""
+        if self.is_in_question(url):
+            check_word(url, self.told(), self.home)
+
+
+def check_word(url: str, told: Mapping[str, Any], home: Path) -> None:
+    """Raises ClientFault unless the engine on `home`, which `told` this, is what answers at `url`: it listens there, or
+    its setting `addresses` says that people reach it there, through a proxy."""
+    if not told:
+        raise Unreachable(
+            f"no engine answers at {url}: none runs on {home}, and its port is anybody's while it is down. "
+            "Nothing was sent",
+            sent=False,
+        )
+    if not (listens_at(told, url) or dialled(url) in told.get("addresses", ())):
+        raise ClientFault(
+            f"this host's engine listens at {told.get('url')}, and who listens at {url} it can't tell. Nothing was "
+            f"sent. For an engine at the end of a tunnel give the command a folder that is no engine's: {AWAY}"
+        )
+
+
+def listens_at(told: Mapping[str, Any], url: str) -> bool:
+    """Whether the engine that `told` this listens itself at every address that `url` can lead to."""
+    own = told.get("url")
+    if not isinstance(own, str) or urlsplit(own).scheme != urlsplit(url).scheme:
+        return False
+    if dialled(own) == dialled(url):
+        return True
+    host, port = urlsplit(url).hostname or "", dialled(url).rpartition(":")[2]
+    listening = told.get("listening") or [dialled(own)]
+    led = _addresses(host) if is_loopback(host) else ()
+    return bool(led) and all(_spelled(ip, port) in listening or _everywhere(ip, port) in listening for ip in led)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine to itself: a name or an address of loopback."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
+
+
+Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _addresses(host: str) -> list[Ip]:
+    """Where a dialled name leads, of what this machine has: nobody listens on [::1] where there is no IPv6."""
+    try:
+        found = {str(row[4][0]) for row in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return []
+    return [ipaddress.ip_address(address) for address in sorted(found) if _is_here(address)]
+
+
+def _is_here(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _spelled(ip: Ip, port: str) -> str:
+    return f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"
+
+
+def _everywhere(ip: Ip, port: str) -> str:
+    return f"[::]:{port}" if ip.version == 6 else f"0.0.0.0:{port}"

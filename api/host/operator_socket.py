@@ -1,0 +1,203 @@
+"""The host-only door: the operator's commands speak to the running engine over a Unix socket in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from api.server.unix_sockets import listen_private, may_operate
+from engine.base.errors import InvalidRequest, PairingExpired, Refusal
+from engine.base.permissions import FIVE, parse_permissions
+from engine.engine import Engine
+from engine.pairings.pairings import Issued
+from engine.runtime.records import Origin
+
+log = structlog.get_logger(__name__)
+
+LONGEST_LINE = 65_536
+OPERATOR = Origin("operator")
+
+Status = Callable[[], dict[str, Any]]
+
+
+class OperatorSocket:
+    """Serves the operator's requests; `status` adds what the doors know, `stop` ends the engine."""
+
+    def __init__(self, engine: Engine, status: Status, stop: Callable[[], None], reload: Callable[[], Any]) -> None:
+        self._engine, self._status, self._stop, self._reload = engine, status, stop, reload
+        self._requests: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
+            "status": self._tell_status,
+            "stop": self._take_stop,
+            "reload": self._take_reload,
+            "keys_changed": self._take_keys,
+        }
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen until cancelled; the path goes with the engine, whose lock says that it is ours."""
+        path = self._engine.home / "operator.sock"
+        path.unlink(missing_ok=True)
+        listener = listen_private(path)
+        try:
+            with listener:
+                task_status.started()
+                await trio.serve_listeners(self._visit, [trio.SocketListener(listener)])
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _visit(self, stream: trio.SocketStream) -> None:
+        if may_operate(stream.socket):
+            await self.talk(stream)
+
+    async def talk(self, stream: trio.abc.Stream) -> None:
+        """One request of somebody who may operate. Whatever goes wrong here ends with it, and never the engine."""
+        try:
+            await self._talk(Lines(stream))
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the command is gone
+        except* Exception:
+            log.exception("operator_request_failed")
+
+    async def _talk(self, lines: Lines) -> None:
+        try:
+            request = await lines.read()
+            if request is not None:
+                await self._answer(lines, request)
+        except* Refusal as refusals:
+            refused = _first(refusals)
+            await lines.write({"error": {"code": refused.code, "detail": refused.detail}})
+
+    async def _answer(self, lines: Lines, request: dict[str, Any]) -> None:
+        op = request.get("op")
+        if op == "pair":
+            await self._pair(lines, request)
+        elif isinstance(op, str) and op in self._requests:
+            await lines.write({"ok": True} | await self._requests[op](request))
+        else:
+            raise InvalidRequest({"op": f"must be one of pair, {', '.join(self._requests)}"})
+
+    async def _tell_status(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._engine.status() | self._status()
+
+    async def _take_stop(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._stop()
+        return {}
+
+    async def _take_reload(self, request: dict[str, Any]) -> dict[str, Any]:
+        waiting = self._reload()
+        return {"restart_needed_for": list(await waiting if isinstance(waiting, Awaitable) else waiting)}
+
+    async def _take_keys(self, request: dict[str, Any]) -> dict[str, Any]:
+        removed, added = _identities(request, "removed"), _identities(request, "added")
+        await self._engine.key_watch.follow()
+        ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
+        for identity in sorted(removed):
+            self._engine.records.notice("key", identity, "unregister", origin=OPERATOR)
+        for identity in sorted(added):
+            self._engine.records.notice("key", identity, "register", origin=OPERATOR)
+        return {"sessions_ended": ended}
+
+    async def _pair(self, lines: Lines, request: dict[str, Any]) -> None:
+        granted = _permissions(request.get("permissions"))
+        lifetime = request.get("lifetime")
+        if type(lifetime) is not int or not 60 <= lifetime <= 86_400:
+            raise InvalidRequest({"lifetime": "must be a number of seconds from 60 to 86400"})
+        send, receive = trio.open_memory_channel[dict[str, Any]](64)
+
+        def terminal(event: str, **details: Any) -> None:
+            send.send_nowait({"event": event, **details})
+
+        issued = await self._engine.pairings.issue(granted, lifetime, terminal, OPERATOR)
+        try:
+            await lines.write(self._issued(issued, granted, lifetime))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(self._answers, lines, issued, nursery.cancel_scope))
+                await _tell(lines, receive)
+                nursery.cancel_scope.cancel()
+        finally:
+            # Ctrl-C, a lost terminal, kill -9: whatever ended the command takes the code back.
+            with trio.CancelScope(shield=True):
+                await self._engine.pairings.withdraw(issued.id, OPERATOR)
+
+    def _issued(self, issued: Issued, granted: tuple[str, ...], lifetime: int) -> dict[str, Any]:
+        longest = self._engine.settings.session_max_age.pairing
+        return {
+            "event": "issued",
+            "code": issued.code,
+            "permissions": granted,
+            "lifetime": min(lifetime, longest),
+            "expires_in": issued.expires_in,
+            "console": self._status().get("url"),
+            "session_max_age": longest,
+        }
+
+    async def _answers(self, lines: Lines, issued: Issued, scope: trio.CancelScope) -> None:
+        while (answer := await lines.read()) is not None:
+            with suppress(PairingExpired):  # the terminal has been told how it ended
+                await self._engine.pairings.answer(issued.id, answer.get("answer") == "y", OPERATOR)
+        scope.cancel()
+
+
+def _first(refusals: BaseExceptionGroup[Refusal]) -> Refusal:
+    first: BaseException = refusals
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, Refusal)
+    return first
+
+
+FINAL = frozenset({"approved", "rejected", "expired", "withdrawn", "left", "failed"})
+
+
+async def _tell(lines: Lines, receive: trio.MemoryReceiveChannel[dict[str, Any]]) -> None:
+    async for event in receive:
+        await lines.write(event)
+        if event["event"] in FINAL:
+            return
+
+
+def _identities(request: dict[str, Any], field: str) -> set[str]:
+    given = request.get(field) or []
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise InvalidRequest({field: "must be a list of key identities"})
+    return set(given)
+
+
+def _permissions(given: object) -> tuple[str, ...]:
+    if given is None:
+        return FIVE
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise InvalidRequest({"permissions": "must be a list of names"})
+    return parse_permissions(",".join(given))
+
+
+class Lines:
+    """JSON objects, one a line, both ways."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream, self._rest = stream, b""
+
+    async def read(self) -> dict[str, Any] | None:
+        """The next object, None at the end. Raises InvalidRequest for anything else."""
+        while b"\n" not in self._rest:
+            more = await self._stream.receive_some()
+            if not more or len(self._rest) > LONGEST_LINE:
+                return None
+            self._rest += more
+        line, _, self._rest = self._rest.partition(b"\n")
+        try:
+            value = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise InvalidRequest({"line": "must be one JSON object"})
+        return value
+
+    async def write(self, value: dict[str, Any]) -> None:
+        """One object, as one line. Raises trio.BrokenResourceError where the command is gone."""
+        await self._stream.send_all(msgspec.json.encode(value) + b"\n")

@@ -1,0 +1,219 @@
+"""One running engine: the engine itself, its HTTP doors, the operator socket and the signals, joined in one nursery."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import trio
+
+from api.host.memory import settle
+from api.host.operator_socket import OperatorSocket
+from api.host.systemd import Notifier
+from api.http.app import make_app
+from api.http.asgi import AsgiApp
+from api.server.listeners import bound
+from api.server.server import ServerLimits, limits_of, open_sockets, serve
+from api.server.tls import Tls, keep_in_time, wanted
+from engine.base.errors import Refusal
+from engine.base.version import installed_version
+from engine.base.words import printable
+from engine.engine import Engine, open_engine
+from engine.journal.logs import set_up_logs, use_log_settings
+from engine.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from api.workers.pool import WorkerPool
+
+log = structlog.get_logger(__name__)
+
+HARD_END = 15.0
+"""Seconds after which a stopping process is ended whatever still holds it."""
+
+
+class Doors:
+    """The doors of one engine, and what they know that the engine does not: address and certificate."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.app: AsgiApp = make_app(engine)
+        self.gateway = self.app.gateway
+        self._limits_of, self._limits = engine.settings, limits_of(engine.settings)
+        self.tls = Tls(engine.home, engine.settings, engine.clock.wall) if wanted(engine.settings) else None
+        engine.certificate = self.tls.fingerprint if self.tls else None
+        self.systemd = Notifier()
+        self.workers = self._pool(engine.settings.workers) if engine.settings.workers > 1 else None
+
+    def _pool(self, count: int) -> WorkerPool:
+        from api.workers.pool import WorkerPool  # an engine that opens its doors itself does without
+
+        return WorkerPool(self.engine, self.app, count)
+
+    async def serve(
+        self, sockets: Sequence[socket.socket], *, task_status: trio.TaskStatus[list[tuple[str, int]]]
+    ) -> None:
+        """Open the doors on these sockets, here or in processes of their own, until the engine stops."""
+        if self.workers is not None:
+            await self.workers.serve(sockets, self.engine.stopping, task_status=task_status)
+            return
+        await serve(
+            self.app,
+            sockets,
+            shutdown=self.engine.stopping,
+            limits=self.limits,
+            tls=self.tls,
+            lane=self.gateway.handle,
+            task_status=task_status,
+        )
+
+    @property
+    def warning(self) -> str | None:
+        """What is amiss with the addresses that the engine listens on."""
+        lacking, port = self.gateway.addresses.lacking, self.gateway.bound[0][1]
+        if lacking is None:
+            return None
+        mine, theirs = ("127.0.0.1", "[::1]") if lacking == "::1" else ("[::1]", "127.0.0.1")
+        return f"another process listens on {theirs}:{port}, so localhost is not this engine: dial {mine}:{port}"
+
+    @property
+    def url(self) -> str:
+        """The console's address."""
+        host, port = self.gateway.bound[0]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+        return f"{'https' if self.tls else 'http'}://{shown}:{port}/"
+
+    def status(self) -> dict[str, Any]:
+        """The part of `engine status` that the doors know."""
+        return {
+            "version": installed_version(),
+            "url": self.url,
+            "listening": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.gateway.bound],
+            "addresses": list(self.engine.settings.addresses),
+            "pid": os.getpid(),
+            "uptime": self.engine.clock.wall() - self.engine.started_at,
+            "fingerprint": self.tls.fingerprint if self.tls else None,
+        } | ({"doors": self.workers.pids} if self.workers else {})
+
+    def limits(self) -> ServerLimits:
+        """HTTP manners as they are set now. Asked several times a request, so made anew only after a reload."""
+        if self._limits_of is not self.engine.settings:
+            self._limits_of = self.engine.settings
+            self._limits = limits_of(self._limits_of)
+        return self._limits
+
+    def stop(self) -> None:
+        """End the engine: everybody who waits is told, then the doors close."""
+        if not self.engine.stopping.is_set():
+            self.systemd.stopping()
+            self.engine.records.notice("engine", self.engine.identity, "stop")
+            self.engine.stopping.set()
+
+    async def reload(self) -> tuple[str, ...]:
+        """Settings, license, token keys, log and certificate anew."""
+        self.systemd.reloading()
+        try:
+            waiting = self.engine.reload(self._take_certificate)
+            use_log_settings(self.engine.settings.log, people=sys.stderr.isatty())
+            if self.workers is not None:
+                await self.workers.configure()
+        finally:
+            self.systemd.ready(self.url)
+        return waiting
+
+    def _take_certificate(self, settings: Settings) -> None:
+        if self.tls is not None:
+            self.tls.reload(settings)
+            self.engine.certificate = self.tls.fingerprint
+
+    async def renew_certificate(self) -> None:
+        """The certificate anew, and nothing else of the settings."""
+        self._take_certificate(self.engine.settings)
+        if self.workers is not None:
+            await self.workers.configure()
+
+
+@asynccontextmanager
+async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[Doors]:
+    """A whole engine with its doors open, until left."""
+    async with open_engine(home, load) as engine:
+        doors = Doors(engine)
+        sockets = await open_sockets(engine.settings.host, engine.settings.port, both_loopbacks=True)
+        doors.gateway.bound = tuple(map(bound, sockets))
+        if doors.warning is not None:
+            log.warning("localhost_is_not_ours", why=doors.warning)
+        async with trio.open_nursery() as nursery:
+            # Whoever is answered at a door may be the next to ask where this host's engine is, or to stop it.
+            await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload).serve)
+            await nursery.start(_obey_signals, doors)
+            await nursery.start(partial(_serve_to_the_end, partial(doors.serve, sockets), nursery.cancel_scope))
+            nursery.start_soon(doors.systemd.watch)
+            if doors.tls is not None:
+                nursery.start_soon(keep_in_time, doors.tls, doors.renew_certificate)
+            doors.systemd.ready(doors.url)
+            yield doors
+            await engine.stopping.wait()
+            await trio.sleep_forever()  # until the last answer is out
+
+
+async def _serve_to_the_end(serving: Any, scope: trio.CancelScope, task_status: Any) -> None:
+    await serving(task_status=task_status)
+    scope.cancel()
+
+
+async def _obey_signals(doors: Doors, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        task_status.started()
+        async for number in signals:
+            if number == signal.SIGHUP:
+                await _reload(doors)
+            else:
+                # Nothing may hold a stopping engine up, not even a write that the kernel never finishes.
+                signal.setitimer(signal.ITIMER_REAL, HARD_END)
+                doors.stop()
+
+
+async def _reload(doors: Doors) -> None:
+    try:
+        waiting = await doors.reload()
+    except Refusal as refused:
+        log.warning("reload_refused", why=refused.detail)
+        return
+    log.info("reloaded", restart_needed_for=waiting)
+
+
+async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
+    """Run until stopped by a signal or the operator. Raises EngineUnavailable, FileRefused, SettingRefused."""
+    set_up_logs(load().log)
+    async with open_doors(home, load) as doors:
+        settle()
+        if sys.stdout.isatty():
+            _print_start_page(doors)
+        elif doors.tls is not None:
+            # Where nobody sees a start page, the log is where people look for what to compare.
+            log.info("certificate", url=doors.url, sha256=doors.tls.fingerprint)
+
+
+def _print_start_page(doors: Doors) -> None:
+    of_the_store = ", a copy of the store's" if doors.engine.settings.keys == "store" else ""
+    lines = [
+        f"Hatchway is running at {doors.url}",
+        f"  engine key   {doors.engine.own_key.identity}",
+        f"  keys         {doors.engine.keys.path}{of_the_store}",
+        "  pair         hatchway engine pair",
+        "  stop         Ctrl-C, or hatchway engine stop",
+    ]
+    if doors.tls is not None:
+        lines.insert(1, f"  certificate  SHA-256 {doors.tls.fingerprint}")
+    if doors.warning is not None:
+        lines.append(f"  warning      {doors.warning}")
+    if doors.engine.fleet is not None and doors.engine.fleet.not_durable:
+        lines.append(f"  warning      {doors.engine.fleet.not_durable}")
+    print("\n".join(map(printable, lines)), flush=True)

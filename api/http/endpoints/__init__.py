@@ -1,0 +1,1 @@
+"""One file a resource: functions that take a request at an endpoint and return the response."""

@@ -1,0 +1,231 @@
+"""Sign-in by key or code, and the session it makes: sections 4.1 to 4.4."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+import structlog
+import trio
+
+from api.http.endpoint import Invocation
+from api.http.problems import problem
+from api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
+from api.http.schema.shapes import told
+from engine.access.challenges import LIFETIME
+from engine.access.principal import SignedIn
+from engine.base.durations import InvalidDuration, format_duration, lifetime
+from engine.base.errors import InvalidRequest, Refusal
+from engine.pairings.pairings import Claim, Claimant
+from statecharts.pairing import DECISION_WINDOW
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT = 5.0
+"""Seconds between the blank lines that keep a proxy from giving up on a waiting claim."""
+
+FIRST_LINE_AFTER = 0.05
+"""Seconds that a claim's stream keeps back where a proxy says that it stands in between. One that is answered before it
+has seen the request's end itself may cut the answer off (Caddy does at random), the code used up for nothing."""
+
+_IDENTITY = re.compile(IDENTITY := r"[A-Za-z0-9:+/=_-]{1,128}")
+_NO_IDENTITY = {"identity": "must be one key identity, such as SHA256:... from `hatchway key list`"}
+_LIFETIME_SHOWN = format_duration(LIFETIME)
+
+
+class VerifyFields(msgspec.Struct, forbid_unknown_fields=True):
+    """The signed challenge (section 4.2). `algorithm` is RS256 or PS256, `lifetime` a duration.
+
+    `identity` says whose signature it is: then that key alone is tried.
+    """
+
+    nonce: str
+    signature: Annotated[str, told(description="Base64 or base64url, as long as the key's modulus.")]
+    algorithm: Annotated[str, told(enum=["RS256", "PS256"])] = "RS256"
+    lifetime: Annotated[str, told(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
+    identity: Annotated[str, told(pattern=f"^{IDENTITY}$")] | None = None
+
+
+class PairFields(msgspec.Struct, forbid_unknown_fields=True):
+    """The pairing code as typed (section 4.4)."""
+
+    code: Annotated[str, told(description="Case, spaces and hyphens don't matter.")]
+
+
+def challenge(invocation: Invocation) -> Response:
+    """A fresh nonce to sign, for one identity or for any key (section 4.1)."""
+    return make_challenge(invocation.engine.sessions.challenge, invocation.request)
+
+
+def make_challenge(issue: Callable[[str, str | None], tuple[str, str]], request: Request) -> Response:
+    """The same, by whatever issues challenges. Raises InvalidRequest."""
+    identity, nonce = issue((request.header(b"host") or b"").decode().lower(), _identity(request.query))
+    return json_response({"identity": identity, "nonce": nonce, "lifetime": _LIFETIME_SHOWN})
+
+
+def _identity(query: bytes) -> str | None:
+    if not query:
+        return None
+    values = [query[9:]] if query.startswith(b"identity=") and b"&" not in query else _identities(query)
+    if not values:
+        return None
+    # A fingerprint holds `+`, which many clients send bare: a space can only have been one.
+    text = _unquoted(values[0]).replace(b" ", b"+").decode("latin-1")
+    if len(values) > 1 or not _IDENTITY.fullmatch(text):
+        raise InvalidRequest(_NO_IDENTITY)
+    return text
+
+
+def _unquoted(value: bytes) -> bytes:
+    """As the library has it, in a third of the time for what a fingerprint holds. (None of it begins an escape.)"""
+    for escape, sign in ((b"%3A", b":"), (b"%2B", b"+"), (b"%2F", b"/"), (b"%3D", b"=")):
+        value = value.replace(escape, sign)
+    return unquote_to_bytes(value) if b"%" in value else value
+
+
+def _identities(query: bytes) -> list[bytes]:
+    return [value for name, _, value in (part.partition(b"=") for part in query.split(b"&")) if name == b"identity"]
+
+
+class Proof(NamedTuple):
+    """What `verify` is asked, its fields found sound. `seconds` is the session's lifetime."""
+
+    nonce: str
+    signature: str
+    algorithm: str
+    seconds: int
+    identity: str | None
+
+
+def check_proof(fields: VerifyFields) -> Proof:
+    """All that can be said of the fields without a look at keys and challenges. Raises InvalidRequest."""
+    if fields.algorithm not in ("RS256", "PS256"):
+        raise InvalidRequest({"algorithm": "must be RS256 or PS256"})
+    try:
+        seconds, _ = lifetime(fields.lifetime)
+    except InvalidDuration as refused:
+        raise InvalidRequest({"lifetime": refused.detail}) from None
+    if fields.identity is not None and not _IDENTITY.fullmatch(fields.identity):
+        raise InvalidRequest(_NO_IDENTITY)
+    return Proof(fields.nonce, fields.signature, fields.algorithm, seconds, fields.identity)
+
+
+async def verify(invocation: Invocation) -> Response:
+    """A session for the key that signed the nonce (section 4.2)."""
+    nonce, signature, algorithm, seconds, identity = check_proof(invocation.fields)
+    signed_in = await invocation.engine.sessions.verify(
+        nonce, signature, algorithm, seconds, invocation.origin, identity
+    )
+    return json_response(signed_in._asdict())
+
+
+def inspect(invocation: Invocation) -> Response:
+    """Whether the session is still good, and what it may do now (section 4.3)."""
+    principal = invocation.principal
+    return json_response({"valid": True, **principal._asdict()}, about=principal)
+
+
+async def renew(invocation: Invocation) -> Response:
+    """A new token of the same session, its lifetime counted from now (section 3.2)."""
+    return json_response((await invocation.engine.sessions.renew(invocation.principal, invocation.origin))._asdict())
+
+
+async def logout(invocation: Invocation) -> Response:
+    """The session ends, with every token of it (section 3.2)."""
+    await invocation.engine.sessions.logout(invocation.principal, invocation.origin)
+    return Response(204, b"", (NO_STORE,))
+
+
+def pair(invocation: Invocation) -> Awaitable[Response]:
+    """Claim a code and wait for the operator (section 4.4): a stream of lines, or one answer where asked for."""
+    named = _media_types(invocation.request)
+    return _claim(invocation, b"application/json" not in named or bool(named & {b"application/x-ndjson", b"*/*"}))
+
+
+def _media_types(request: Request) -> set[bytes]:
+    """What the Accept headers name, whatever the weights (RFC 9110 section 12.5.1)."""
+    values = b",".join(value for name, value in request.headers if name == b"accept")
+    return {part.partition(b";")[0].strip().lower() for part in values.split(b",")}
+
+
+async def _claim(invocation: Invocation, streamed: bool) -> Response:
+    request = invocation.request
+    claim = await invocation.engine.pairings.claim(
+        invocation.fields.code,
+        Claimant(request.peer, invocation.forwarded, request.header(b"user-agent") or b"", request.from_this_host),
+        invocation.origin,
+    )
+    try:
+        if not streamed:
+            return json_response((await claim.wait_answer())._asdict())
+        if request.passed_on:
+            await trio.sleep(FIRST_LINE_AFTER)
+    except trio.Cancelled:
+        await _leave(invocation, claim)
+        raise
+    return Response(200, b"", _STREAM_HEADERS, _Held(invocation, claim))
+
+
+_STREAM_HEADERS = (
+    (b"content-type", b"application/x-ndjson"),
+    (b"cache-control", b"no-store, no-transform"),
+    (b"x-accel-buffering", b"no"),  # nginx would hold the first line until the last
+    NOSNIFF,
+)
+
+
+class _Held:
+    """The lines of a held claim. Closed before its console was told the outcome, begun or not, it ends the claim."""
+
+    def __init__(self, invocation: Invocation, claim: Claim) -> None:
+        self._invocation, self._claim, self._over = invocation, claim, False
+        self._lines = self._write()
+
+    def __aiter__(self) -> _Held:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._lines)
+
+    async def _write(self) -> AsyncGenerator[bytes]:
+        claim = self._claim
+        yield _line({"accepted": True, "match": claim.match, "expires_in": int(DECISION_WINDOW)})
+        while not claim.answered:
+            with trio.move_on_after(HEARTBEAT):
+                await claim.wait_answered()
+            if not claim.answered:
+                yield b"\n"
+        yield _line(await _last_item(claim))
+        self._over = True
+
+    async def aclose(self) -> None:
+        with trio.CancelScope(shield=True):
+            await self._lines.aclose()
+        if not self._over:
+            self._over = True
+            await _leave(self._invocation, self._claim)
+
+
+async def _last_item(claim: Claim) -> dict[str, Any]:
+    try:
+        return (await claim.wait_answer())._asdict()
+    except Refusal as refused:
+        return problem(refused)
+
+
+async def _leave(invocation: Invocation, claim: Claim) -> None:
+    """The console hung up: its code is void, and a session it can't have been told of ends at once."""
+    with trio.CancelScope(shield=True):
+        try:
+            await invocation.engine.pairings.leave(claim)
+            if isinstance(claim.result, SignedIn):
+                await invocation.engine.sessions.end(claim.result.token, "console_hung_up")
+        except Refusal as refused:
+            log.warning("claim_not_left", why=refused.detail)  # its window, or the session's lifetime, ends it
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(value) + b"\n"

@@ -1,0 +1,22 @@
+"""`/metrics` for Prometheus: open on this host, elsewhere for MASTER or where the settings say so."""
+
+from __future__ import annotations
+
+import trio
+
+from api.http.endpoint import Invocation, bearer
+from api.http.request import NO_STORE, Response
+from engine.access.principal import require
+from engine.base.permissions import MASTER
+
+_TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def metrics(invocation: Invocation) -> Response:
+    """Everything measured, in Prometheus's text format. Raises TokenRefused, PermissionDenied."""
+    here = invocation.request.from_this_host and not invocation.request.passed_on
+    if not (here or invocation.engine.settings.metrics_open):
+        require(invocation.engine.sessions.authenticate(bearer(invocation.request)), MASTER)
+    # Some 10 ms with the interpreter's lock taken and given: not in the way of sign-ins.
+    text = await trio.to_thread.run_sync(invocation.engine.metrics.text)
+    return Response(200, text, (_TEXT, NO_STORE))

@@ -1,0 +1,90 @@
+"""What endpoints ask for beside a body, and what they answer with beside one JSON object: columns of the table."""
+
+from __future__ import annotations
+
+from api.http.schema.shapes import (
+    HTML,
+    MOST_ROWS,
+    TEXT,
+    Accepted,
+    Gap,
+    Media,
+    Name,
+    Param,
+    Problem,
+    Running,
+    Session,
+    Status,
+)
+from engine.runtime.records import Record
+from statecharts.catalogue import CHARTS
+
+NOTHING = {204: None}
+PAIRED = {
+    200: (
+        Media(
+            "application/x-ndjson",
+            "Lines as they come: first that the code was accepted, blank lines while the operator decides, last the"
+            " session or a problem.",
+            (Accepted, Session, Problem),
+        ),
+        Session,
+    )
+}
+STARTED = {201: (Status, Name, Running), 202: (Status, Name, Running)}
+LOG = {200: Media(TEXT, "What the instance wrote; followed, it comes as it is written.")}
+EVENTS = {
+    200: Media("text/event-stream", "Server-sent events: records, and `gap` where some are lacking.", (Record, Gap))
+}
+METRICS = {200: Media(TEXT, "Prometheus's text format 0.0.4.")}
+PAGE = {200: Media(HTML, "The console's page."), 304: None}
+ASSET = {
+    200: (
+        Media("text/javascript", "A module of the console."),
+        Media("text/css", "A style of the console."),
+        Media("image/svg+xml", "A picture of the console."),
+        Media(HTML, "The console's page."),
+    ),
+    304: None,
+}
+
+IDENTITY = (
+    Param(
+        "identity",
+        "query",
+        {"type": "string", "pattern": "^[A-Za-z0-9:+/=_-]{1,128}$"},
+        "The key that will sign; without it, any registered key may. A `+` in it is best sent as `%2B`.",
+    ),
+)
+LOG_QUERY = (
+    Param("stream", "query", {"enum": ["out", "err"], "default": "out"}, "Which of its outputs."),
+    Param("follow", "query", {"enum": ["true", "false"], "default": "false"}, "Whether to go on as it comes."),
+)
+PAGE_QUERY = (
+    Param(
+        "limit",
+        "query",
+        {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": MOST_ROWS},
+        "How many at most.",
+    ),
+    Param(
+        "after",
+        "query",
+        {"type": "string", "pattern": "^[A-Za-z0-9_.-]{0,128}$"},
+        "The `next` of the page before; without it, the first page.",
+    ),
+)
+INSTANCE_NAME = Param(
+    "identity", "path", {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"}, "The instance's name."
+)
+CHART_NAME = Param("name", "path", {"enum": list(CHARTS)}, "Which chart.")
+FILE_NAME = Param("file", "path", {"type": "string", "minLength": 1, "examples": ["main.js"]}, "A file of the console.")
+SESSION_ID = Param("session", "path", {"type": "string", "minLength": 1}, "The `session` of a list or an inspection.")
+LAST_EVENT_ID = (
+    Param(
+        "Last-Event-ID",
+        "header",
+        {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+        "The last event that was seen: the stream goes on behind it. Without it, from now on.",
+    ),
+)

@@ -1,0 +1,102 @@
+"""Which addresses a `host` stands for, and listening on them: on one port, both families of loopback together."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import trio
+
+from engine.base.loopback import LOOPBACKS, is_localhost
+
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - listened on where the setting says so
+"""Every address of this host. `::` stands for both, as it does for most servers."""
+
+TRIES = 20
+"""Free ports that are tried for one that is free at every address."""
+
+_NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+"""What a host says of addresses that it hasn't got: all of IPv6, where that is switched off."""
+
+
+class Place(NamedTuple):
+    """An address to listen on; the port stands second in `address`. An `extra` one was not asked for."""
+
+    family: socket.AddressFamily
+    address: tuple[Any, ...]
+    extra: bool = False
+
+
+async def places(host: str) -> list[Place]:
+    """Every address of `host`. Raises OSError where a name is not known."""
+    hosts = LOOPBACKS if is_localhost(host) else EVERYWHERE if host == "::" else (host,)
+    return [place for one in hosts for place in await _resolve(one)]
+
+
+async def other_loopback(found: list[Place]) -> list[Place]:
+    """The loopback address that is lacking beside the other one; none where both are there, or neither."""
+    lacking = [one for one in LOOPBACKS if not _covered(one, found)]
+    if len(lacking) != 1:
+        return []
+    return [place._replace(extra=True) for place in await _resolve(lacking[0])]
+
+
+async def _resolve(host: str) -> list[Place]:
+    found = await trio.socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys(Place(family, tuple(address)) for family, _, _, _, address in found))
+
+
+def _covered(loopback: str, found: Iterable[Place]) -> bool:
+    return any(place.address[0] in (loopback, EVERYWHERE[LOOPBACKS.index(loopback)]) for place in found)
+
+
+def listen(wanted: list[Place], port: int, backlog: int) -> list[socket.socket]:
+    """A listening socket for each place that this host has, on one port (0: one that is free at all of them). An extra
+    one is left out where it can't be had. Raises OSError."""
+    for tries_left in reversed(range(TRIES)):
+        opened: list[socket.socket] = []
+        try:
+            absent = _open_each(wanted, port, opened, strict=port == 0 and tries_left > 0)
+            for sock in opened:
+                sock.listen(backlog)
+            if opened:
+                return opened
+            raise absent or OSError(errno.EADDRNOTAVAIL, "no address to listen on")
+        except OSError as error:
+            for sock in opened:
+                sock.close()
+            if error.errno != errno.EADDRINUSE or port or not tries_left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _open_each(wanted: list[Place], port: int, opened: list[socket.socket], *, strict: bool) -> OSError | None:
+    """Adds to `opened`; the fault of an address that isn't there is returned. `strict` wants the extra ones too."""
+    absent: OSError | None = None
+    for place in wanted:
+        if place.extra and not opened:
+            break  # nothing of what was asked for is here
+        try:
+            opened.append(_bound(place, port or (opened[0].getsockname()[1] if opened else 0)))
+        except OSError as error:
+            if error.errno in _NOT_HERE:
+                absent = error
+            elif strict or not place.extra:
+                raise OSError(error.errno, f"{error.strerror} ({place.address[0]})") from error
+    return absent
+
+
+def _bound(place: Place, port: int) -> socket.socket:
+    sock = socket.socket(place.family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if place.family == socket.AF_INET6:
+            # Each family has a socket of its own: no peer appears as an IPv4 address in IPv6's form.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((place.address[0], port, *place.address[2:]))
+    except OSError:
+        sock.close()
+        raise
+    return sock

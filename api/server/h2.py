@@ -1,0 +1,273 @@
+"""HTTP/2 by h2, over TLS alone: the same refusals and ends as HTTP/1.1; a stream's end never hurts its neighbours."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import h2.errors
+import h2.events
+import h2.exceptions
+import h2.settings
+import trio
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.events import Body, EndBody, Request, StreamClosed
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.h2 import (
+    BUFFER_HIGH_WATER,
+    BUFFER_LOW_WATER,
+    BufferCompleteError,
+    H2Protocol,
+    StreamBuffer,
+)
+from hypercorn.utils import filter_pseudo_headers
+
+from api.server.context import Context
+from api.server.places import CONNECTION_BYTES, WAITING_COST
+from api.server.streams import LastBody, Owner, Stream
+
+IDLE_FRAMES = 200
+"""Frames that ask for nothing (PING, SETTINGS, PRIORITY, RST_STREAM and others, DATA of a few bytes) that a client may
+send at once; more is a flood, such as the rapid reset attack (CVE-2023-44487), and ends the connection."""
+
+IDLE_FRAMES_A_SECOND = 10
+"""How many of them it may send for ever."""
+
+FRAMES_FOR_DATA = 2
+"""How many of them may answer a DATA frame of ours: a client opens its stream's window again, and its connection's."""
+
+FEW_BYTES = 256
+
+READ_AT_ONCE = 1024
+"""Bytes that are read in one turn: they may be a hundred frames."""
+
+UNFINISHED_BYTES = 128 * 1024
+"""Bytes that may come of a frame, or of a header block in its CONTINUATION frames, before it is whole."""
+
+ENCODER_TABLE = 4096
+"""Bytes that a client may have us keep of headers that we sent (RFC 7541 section 4.2): the usual ones."""
+
+PIECE = 16 * 1024
+"""Bytes of an answer that are copied at once for sending."""
+
+VISIBLE = frozenset(range(0x21, 0x7F))
+
+
+def refusal(headers: list[tuple[bytes, bytes]], limit: int) -> int | None:
+    """The status that refuses a request's header block, or None. Counted as HTTP/1.1 would write it."""
+    if sum(len(name) + len(value) + 4 for name, value in headers) > limit:
+        return 431
+    fields = dict(headers)
+    path, method = fields.get(b":path", b""), fields[b":method"]
+    if method == b"CONNECT" or not path.startswith(b"/") or not VISIBLE.issuperset(path + method):
+        return 400
+    if not method.isupper():  # as on HTTP/1.1: `get` is no GET (RFC 9110 9.1)
+        return 501
+    return None
+
+
+class Unsent(StreamBuffer):
+    """What a stream has to send: little, since who adds to it waits. (Stock's waits no more once its client has taken a
+    byte.)"""
+
+    async def push(self, data: bytes) -> None:
+        """Add it; wait while too much is there. Raises BufferCompleteError."""
+        if self._complete:
+            raise BufferCompleteError
+        self.buffer.extend(data)
+        await self._is_empty.clear()
+        while len(self.buffer) >= BUFFER_HIGH_WATER and not self._complete:
+            await self._paused.clear()
+            await self._paused.wait()
+
+    async def pop(self, max_length: int) -> bytes:
+        """Take at most so much out."""
+        data = bytes(self.buffer[:max_length])
+        del self.buffer[:max_length]
+        if len(self.buffer) < BUFFER_LOW_WATER:
+            await self._paused.set()
+        if not self.buffer:
+            await self._is_empty.set()
+        return data
+
+
+class H2(H2Protocol):
+    """One connection's HTTP/2, without its WebSockets and server push."""
+
+    context: Context
+    streams: dict[int, Stream]  # type: ignore[assignment]
+    paused = full = fresh = unread = False
+
+    def __init__(self, owner: Owner, *args: Any) -> None:
+        super().__init__(*args)
+        self.owner = owner
+        self._over = False
+        self._allowance, self._allowed_at = float(IDLE_FRAMES), trio.current_time()
+        self._coming = self._unfinished = 0
+        self.connection.local_settings = h2.settings.Settings(
+            client=False,
+            initial_values={
+                h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: self.config.h2_max_concurrent_streams,
+                h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: self.config.h2_max_header_list_size,
+            },
+        )
+
+    async def resume(self) -> None:
+        """Nothing is ever kept back here."""
+
+    async def handle(self, event: Event) -> None:
+        """Bytes from the client, none at its end; or Closed, after which nothing more is read or said."""
+        if isinstance(event, RawData):
+            return await self._receive(event.data)
+        if isinstance(event, Closed) and not self.closed:
+            with suppress(h2.exceptions.ProtocolError):
+                self.connection.close_connection()
+            await self._flush()
+        await super().handle(event)
+        if self.closed:
+            for buffer in self.stream_buffers.values():
+                await buffer.close()  # whoever waits for a window gets none any more
+        return None
+
+    async def _receive(self, data: bytes) -> None:
+        for begin in range(0, len(data), READ_AT_ONCE):
+            await self.owner.turn()
+            part = data[begin : begin + READ_AT_ONCE]
+            self._coming = len(part)
+            await super().handle(RawData(part))
+            if self._over:
+                return
+
+    async def _end_connection(self) -> None:
+        self._over = True
+        await self.send(Closed())
+
+    def _is_flood(self, event: h2.events.Event) -> bool:
+        """Count a frame that asks for nothing; whether there were too many."""
+        if isinstance(event, h2.events.RequestReceived | h2.events.TrailersReceived | h2.events.StreamEnded):
+            return False
+        if isinstance(event, h2.events.DataReceived) and (event.stream_ended or len(event.data or b"") >= FEW_BYTES):
+            return False
+        now = trio.current_time()
+        back = (now - self._allowed_at) * IDLE_FRAMES_A_SECOND
+        self._allowance, self._allowed_at = min(IDLE_FRAMES, self._allowance + back) - 1, now
+        return self._allowance < 0
+
+    def _hold_unfinished(self, *, whole: bool) -> bool:
+        """Count what has come of a frame that isn't whole; whether that is too much."""
+        before, self._unfinished = self._unfinished, 0 if whole else self._unfinished + self._coming
+        self.owner.hold(self._unfinished - before)
+        return self._unfinished > UNFINISHED_BYTES
+
+    async def _handle_events(self, events: list[h2.events.Event]) -> None:
+        if self._hold_unfinished(whole=bool(events)):
+            return await self._end_connection()
+        for event in events:
+            if self._is_flood(event):
+                return await self._end_connection()
+            if isinstance(event, h2.events.PriorityUpdated):
+                continue  # RFC 9113 5.3.2: deprecated, and a tree of them is only something more to attack
+            if isinstance(event, h2.events.DataReceived) and event.stream_id not in self.streams:
+                # Answered before its body had come: the rest still counts for the connection's window.
+                self.connection.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+                continue
+            await super()._handle_events([event])
+            if isinstance(event, h2.events.RemoteSettingsChanged):
+                table = self.connection.encoder.header_table_size
+                self.connection.encoder.header_table_size = min(table, ENCODER_TABLE)
+            if isinstance(event, h2.events.RequestReceived | h2.events.StreamReset):
+                await self.send(Updated(idle=self.idle))
+        return await self._flush()
+
+    async def _create_stream(self, request: h2.events.RequestReceived) -> None:
+        headers, stream_id = request.headers or [], request.stream_id or 0
+        status = refusal(headers, self.context.header_bytes)
+        if status is not None:
+            return await self._refuse(stream_id, status)
+        if self.owner.held > CONNECTION_BYTES:  # it may ask again when it has taken some of its answers
+            return self._reset(stream_id, h2.errors.ErrorCodes.REFUSED_STREAM)
+        stream = Stream(
+            self.owner,
+            self.app,
+            self.config,
+            self.context,
+            self.task_group,
+            self.ssl,
+            self.client,
+            self.server,
+            self.stream_send,
+            stream_id,
+        )
+        self.streams[stream_id] = stream
+        self.stream_buffers[stream_id] = Unsent(self.context.event_class)
+        self.priority.insert_stream(stream_id)
+        self.priority.block(stream_id)
+        fields = dict(headers)
+        method, path = fields[b":method"].decode("ascii"), fields[b":path"]
+        plain = filter_pseudo_headers(headers)
+        await stream.handle(Request(stream_id, plain, "2", method, path, self.connection_state))
+        if request.stream_ended is None:
+            stream.wait_for_body()
+        return None
+
+    async def _refuse(self, stream_id: int, status: int) -> None:
+        headers = [(b":status", b"%d" % status), (b"content-length", b"0"), *self.config.response_headers("h2")]
+        self.connection.send_headers(stream_id, headers, end_stream=True)
+        self._reset(stream_id, h2.errors.ErrorCodes.NO_ERROR)
+        await self._flush()
+
+    def _reset(self, stream_id: int, code: h2.errors.ErrorCodes) -> None:
+        """Let go of a stream that one side has not ended; nothing, if both have."""
+        with suppress(h2.exceptions.ProtocolError):
+            self.connection.reset_stream(stream_id, code)
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """A part of an answer. Whoever's client opens no window for it waits in the queue of writes."""
+        stream = self.streams.get(event.stream_id)
+        if stream is None:
+            return
+        if isinstance(event, StreamClosed):
+            await self._end(event.stream_id)
+            await super().stream_send(event)
+        elif isinstance(event, Body):
+            cost = WAITING_COST + len(event.data)
+            self.owner.hold(cost)
+            self.context.write.enter(stream)
+            try:
+                await self._send_body(event)
+            finally:
+                self.context.write.leave(stream)
+                self.owner.hold(-cost)
+        else:
+            await super().stream_send(event)
+
+    async def _send_body(self, event: Body) -> None:
+        data = memoryview(event.data)
+        for begin in range(0, len(data), PIECE):
+            if event.stream_id not in self.streams:
+                return
+            await super().stream_send(Body(event.stream_id, data[begin : begin + PIECE]))  # type: ignore[arg-type]
+        if isinstance(event, LastBody):
+            await super().stream_send(EndBody(event.stream_id))
+
+    async def _end(self, stream_id: int) -> None:
+        """The stream is over for its app: cut what is unsaid, and let go of what is unread."""
+        buffer = self.stream_buffers.get(stream_id)
+        if buffer is None:
+            self._reset(stream_id, h2.errors.ErrorCodes.NO_ERROR)
+        elif not buffer.complete:
+            self._reset(stream_id, h2.errors.ErrorCodes.INTERNAL_ERROR)
+            await buffer.close()
+        await self._flush()
+
+    async def _send_data(self, stream_id: int) -> None:
+        stream, buffer = self.streams.get(stream_id), self.stream_buffers.get(stream_id)
+        before = len(buffer.buffer) if buffer is not None else 0
+        await super()._send_data(stream_id)
+        if stream is None or buffer is None or len(buffer.buffer) >= before:
+            return
+        self._allowance += FRAMES_FOR_DATA
+        stream.taken += before - len(buffer.buffer)
+        if stream.taken >= self.context.least_taken:
+            stream.taken = 0
+            self.context.write.renew(stream)

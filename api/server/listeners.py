@@ -1,0 +1,163 @@
+"""Listening: the sockets, the loop that accepts, and the 503 for whoever comes when all places are taken."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import socket
+import ssl
+from collections.abc import Callable
+
+import trio
+
+from api.server.binding import listen, other_loopback, places
+from api.server.context import Context, ServerConfig
+from api.server.deadlines import LOG, Kind
+from api.server.lobby import Lobby
+from api.server.sockets import Socket
+from engine.base.errors import EngineUnavailable
+
+BACKLOG = 4096
+"""Connections that may wait to be accepted. With Hypercorn's 100, a thousand at once lose SYNs, each for a second."""
+
+SPARE_FILES = 100
+"""Open files kept for what isn't a connection: the store, the log, keys, the runtime."""
+
+REFUSED_AT_ONCE = 32
+"""Places for those who are told that there is no place; past them they are cut off."""
+
+ACCEPTED_AT_ONCE = 4
+"""Connections that one turn accepts: those already in want their answers too."""
+
+EXHAUSTED_SECONDS = 0.1
+"""A pause when the host has no more files or memory to give."""
+
+REFUSAL_SECONDS = 2.0
+RETRY_AFTER = 5
+
+TlsContext = Callable[[], ssl.SSLContext]
+"""Asked at each connection, so that a new certificate counts from the next one on."""
+
+
+async def open_sockets(host: str, port: int, *, both_loopbacks: bool = False) -> list[socket.socket]:
+    """A listening socket for each address of `host`, all on one port (0: any free one).
+
+    With `both_loopbacks`, beside one loopback address the other too, unless another process has it: whoever listened
+    there would be called by those who dial `localhost`. Raises EngineUnavailable.
+    """
+    if room_for(1) < 1:
+        raise EngineUnavailable(
+            f"the limit of open files leaves no room for a connection: give it {SPARE_FILES + 1} or more (ulimit -n)"
+        )
+    try:
+        wanted = await places(host)
+        if both_loopbacks:
+            wanted += await other_loopback(wanted)
+        return listen(wanted, port, BACKLOG)
+    except OSError as error:
+        raise EngineUnavailable(f"can't listen on {host} port {port}: {error.strerror or error}") from error
+
+
+def bound(sock: socket.socket) -> tuple[str, int]:
+    """Host and port that a socket listens on; a Unix socket's path, and 0."""
+    name = sock.getsockname()
+    return (name[0], name[1]) if isinstance(name, tuple) else (str(name), 0)
+
+
+def room_for(connections: int) -> int:
+    """How many connections there can be: as many as asked, or the file limit, raised as far as it goes, less 100."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_FILES
+    if soft < wanted:
+        soft = min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return min(connections, soft - SPARE_FILES)
+
+
+class Refused:
+    """A connection past the limit; its deadline is the refusal's own."""
+
+    def expire(self, kind: Kind) -> None:
+        """Nothing: `Refusals.tell` gives up by itself."""
+
+
+class Refusals:
+    """Says 503 to those past `max_connections`."""
+
+    def __init__(self, context: Context, config: ServerConfig) -> None:
+        self.context, self.config = context, config
+        self._told = 0
+
+    async def tell(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """One client; gives up after two seconds, or at once if too many are being told."""
+        stream = Socket(sock, self.context.write, Refused())
+        self._told += 1
+        try:
+            if self._told <= REFUSED_AT_ONCE:
+                with trio.move_on_after(REFUSAL_SECONDS):
+                    await self._tell(stream, tls)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+            pass
+        finally:
+            self._told -= 1
+            stream.cut()
+
+    async def _tell(self, stream: Socket, tls: ssl.SSLContext | None) -> None:
+        stream.linger = True
+        outer = stream if tls is None else trio.SSLStream(stream, tls, server_side=True)
+        if isinstance(outer, trio.SSLStream):
+            await outer.do_handshake()
+            if outer.selected_alpn_protocol() == "h2":
+                return
+        date = self.config.response_headers("h11")[0][1]
+        await outer.send_all(
+            b"HTTP/1.1 503 \r\nretry-after: %d\r\ncontent-length: 0\r\nconnection: close\r\ndate: %b\r\n\r\n"
+            % (RETRY_AFTER, date)
+        )
+        await outer.aclose()
+
+
+async def accept(
+    listener: socket.socket,
+    tls: TlsContext | None,
+    context: Context,
+    nursery: trio.Nursery,
+    lobby: Lobby,
+    refusals: Refusals,
+    at_once: int,
+) -> None:
+    """Take connections into the lobby, at most `at_once` in a tick, for ever. Refusals are told in `nursery`."""
+    places = context.places(listener.family)
+    while True:
+        await trio.lowlevel.wait_readable(listener)
+        for sock in await _waiting(listener, at_once):
+            try:
+                _prepare(sock, context.limits().write_seconds)
+                if places.make_room(places.share(sock), room_for(context.limits().max_connections)):
+                    lobby.take(sock)
+                else:
+                    nursery.start_soon(refusals.tell, sock, tls() if tls is not None else None)
+            except OSError:
+                sock.close()  # it left before we came
+
+
+def _prepare(sock: socket.socket, write_seconds: float) -> None:
+    sock.setblocking(False)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A peer that has vanished from the network is found out by the kernel, as late as a deaf one is by us.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(write_seconds * 1000))
+
+
+async def _waiting(listener: socket.socket, at_once: int) -> list[socket.socket]:
+    """Those who wait to be accepted, a few at a time."""
+    taken: list[socket.socket] = []
+    while len(taken) < at_once:
+        try:
+            taken.append(listener.accept()[0])
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                LOG.error("can't accept a connection: %s", error.strerror)
+                await trio.sleep(EXHAUSTED_SECONDS)
+            break  # nobody waits any more, or one who did has left
+    return taken

@@ -1,0 +1,152 @@
+"""Places and memory, counted by client address: where either runs short, the address that holds the most gives way.
+
+A place is a connection. Memory is what a client makes the server hold while the server waits for that client: a request
+that has not come whole, and an answer that the client does not take.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Protocol
+
+import trio
+
+from api.server.deadlines import LOG, Queue
+from engine.access.limits import source_of
+
+CONNECTION_BYTES = 1024 * 1024
+"""What one connection may have held for it: past this, further HTTP/2 streams are refused until it takes answers."""
+
+HELD_BYTES = 12 * 1024 * 1024
+"""What all connections together may have held for them: past this, one is cut off."""
+
+SILENT_SHARE = 4
+"""One place in so many may be taken by connections that have not made a request yet."""
+
+SILENT_LEAST = 16
+
+WAITING_COST = 24 * 1024
+"""What a request costs besides its bytes while it waits for its client: a task, its frames, the request's headers."""
+
+TOLD_AGAIN = 60.0
+"""Seconds between two lines in the log about addresses that give way."""
+
+
+class Occupant(Protocol):
+    """A connection, as whoever is short of places or memory sees it."""
+
+    share: Share
+    held: int
+    """Bytes held for it, as it has told `Places.hold`."""
+
+    def give_way(self) -> None:
+        """Close at once: somebody else has the place or the memory."""
+
+
+class Share:
+    """What one address holds: an IPv4 address, the /64 of an IPv6 one, or all local sockets together."""
+
+    __slots__ = ("address", "held", "occupants", "silent")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.occupants: dict[Occupant, None] = {}
+        """All connections, the oldest first."""
+        self.silent: dict[Occupant, None] = {}
+        """Those that have not made a request yet, the oldest first."""
+        self.held = 0
+
+
+class Places:
+    """The connections that one kind of socket has accepted. `waiting` are the queues of those that wait for a request:
+    whoever is closed out of them loses nothing that was asked for."""
+
+    def __init__(self, waiting: tuple[Queue, ...]) -> None:
+        self._waiting = waiting
+        self._shares: dict[str, Share] = {}
+        self._taken = self._silent = self._held = 0
+        self._told = -TOLD_AGAIN
+
+    def share(self, sock: socket.socket) -> Share:
+        """The share of whoever is at the other end. Raises OSError if nobody is any more."""
+        peer = sock.getpeername()
+        address = source_of(peer[0]) if isinstance(peer, tuple) else ""
+        return self._shares.get(address) or Share(address)
+
+    def make_room(self, share: Share, places: int) -> bool:
+        """Whether a newcomer of this share may have one of so many places; a connection may be closed for it."""
+        if self._silent >= max(SILENT_LEAST, places // SILENT_SHARE):
+            greedy = max(self._shares.values(), key=lambda one: len(one.silent))
+            self._give_way(next(iter(greedy.silent)), "too many connections say nothing", greedy)
+        if self._taken < places:
+            return True
+        greedy = max(self._shares.values(), key=lambda one: len(one.occupants))
+        if len(share.occupants) >= len(greedy.occupants):
+            greedy = share
+        leaving = self._idle(greedy)
+        if leaving is None and greedy is not share:
+            most = 2 * len(greedy.occupants) > places  # then even who is being answered counts less than a newcomer
+            leaving = next(reversed(greedy.occupants)) if most else self._idle(None)
+        if leaving is None:
+            return False
+        self._give_way(leaving, "all places are taken", greedy)
+        return True
+
+    def asked(self, occupant: Occupant) -> None:
+        """A connection has made its first request."""
+        if occupant in occupant.share.silent:
+            del occupant.share.silent[occupant]
+            self._silent -= 1
+
+    def _idle(self, share: Share | None) -> Occupant | None:
+        """Who of the share (or of all) has waited for a request the longest; before them, who never made one."""
+        if share is not None and share.silent:
+            return next(iter(share.silent))
+        for queue in self._waiting:
+            occupant: Any
+            for occupant in queue.waiting():
+                if occupant in occupant.share.occupants and (share or self._shares.get(occupant.share.address)) is (
+                    occupant.share
+                ):
+                    found: Occupant = occupant
+                    return found
+        return None
+
+    def join(self, occupant: Occupant) -> None:
+        """A connection begins. Its share is one that `share` gave."""
+        occupant.share = share = self._shares.setdefault(occupant.share.address, occupant.share)
+        share.occupants[occupant] = share.silent[occupant] = None
+        self._taken += 1
+        self._silent += 1
+
+    def leave(self, occupant: Occupant) -> None:
+        """A connection is over, or about to be; the second time changes nothing."""
+        share = occupant.share
+        if occupant not in share.occupants:
+            return
+        self.hold(occupant, -occupant.held)
+        self.asked(occupant)
+        del share.occupants[occupant]
+        self._taken -= 1
+        if not share.occupants:
+            del self._shares[share.address]
+
+    def hold(self, occupant: Occupant, change: int) -> None:
+        """So many more bytes are held for a connection, or fewer. Past HELD_BYTES in all, one is cut off."""
+        if occupant not in occupant.share.occupants:
+            return
+        occupant.held += change
+        occupant.share.held += change
+        self._held += change
+        while change > 0 and self._held > HELD_BYTES:
+            share = max(self._shares.values(), key=lambda one: one.held)
+            leaving = max(share.occupants, key=lambda one: one.held)
+            self._give_way(leaving, "too much waits for clients that do not send or read on", share)
+
+    def _give_way(self, leaving: Occupant, why: str, share: Share) -> None:
+        self.leave(leaving)
+        leaving.give_way()
+        now = trio.current_time()
+        if now - self._told >= TOLD_AGAIN:
+            self._told = now
+            LOG.warning("%s: connections of %s are closed for others", why, share.address or "local sockets")

@@ -1,0 +1,179 @@
+"""TLS: the operator's certificate, or one that is made here; taken up anew on reload without dropping anybody."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+import trio
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import NameOID
+
+from engine.base import files
+from engine.base.clock import SystemClock
+from engine.base.errors import FileRefused, Refusal, SettingRefused
+from engine.settings.kinds import wire_name
+from engine.settings.settings import Settings
+
+VALID = datetime.timedelta(days=3650)
+"""How long a self-made certificate lasts: those who pin it should not have to do so often."""
+
+IN_TIME = datetime.timedelta(days=30)
+"""How long before its end it is made anew."""
+
+LOOK = 60.0
+"""Seconds between two looks at whether that is now: a clock that is wrong at a start is set right some time later."""
+
+log = structlog.get_logger(__name__)
+
+
+class Tls:
+    """The context that new connections get. `fingerprint` is that of the certificate, to be compared by people."""
+
+    def __init__(self, home: Path, settings: Settings, wall: Callable[[], float] | None = None) -> None:
+        """`wall` tells the time in seconds since the epoch; by default the host's clock."""
+        self._home, self._wall = home, wall or SystemClock().wall
+        self.reload(settings)
+
+    def __call__(self) -> ssl.SSLContext:
+        return self._context
+
+    def reload(self, settings: Settings) -> None:
+        """Read certificate and key again. Raises SettingRefused, and keeps the old ones, where they don't fit."""
+        cert, key = settings.tls_cert, settings.tls_key
+        self_made = cert is None or key is None
+        if cert is None or key is None:
+            cert, key = self._self_signed(settings)
+        else:
+            _warn_if_shared(key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        try:
+            context.load_cert_chain(cert, key)
+            shown = x509.load_pem_x509_certificate(Path(cert).read_bytes())
+        except (OSError, ValueError) as error:
+            raise _unusable(cert, key, error) from None
+        self._context, self.fingerprint = context, fingerprint_of(shown)
+        self._self_made = shown if self_made else None
+
+    def is_due(self) -> bool:
+        """Whether the certificate in use is self-made and to be made anew: near its end, past it, or not valid yet."""
+        return self._self_made is not None and self._is_due(self._self_made)
+
+    def _is_due(self, made: x509.Certificate) -> bool:
+        now = datetime.datetime.fromtimestamp(self._wall(), datetime.UTC)
+        return not made.not_valid_before_utc <= now < made.not_valid_after_utc - IN_TIME
+
+    def _self_signed(self, settings: Settings) -> tuple[Path, Path]:
+        cert, key = self._home / "tls-cert.pem", self._home / "tls-key.pem"
+        if cert.exists() and key.exists():
+            files.check_private(key)
+            self._make_in_time(cert, key, settings)
+            return cert, key
+        private = ec.generate_private_key(ec.SECP256R1())
+        pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        files.write_private(key, pem)
+        self._write(cert, private, settings)
+        return cert, key
+
+    def _make_in_time(self, cert: Path, key: Path, settings: Settings) -> None:
+        """A new certificate where the one there is due, for the same key: so it is signed with the old one's key, and
+        whoever has pinned that one takes this one."""
+        try:
+            if not self._is_due(x509.load_pem_x509_certificate(cert.read_bytes())):
+                return
+            private = load_pem_private_key(key.read_bytes(), None)
+        except (OSError, ValueError, TypeError) as error:
+            raise _unusable(cert, key, error) from None
+        if not isinstance(private, ec.EllipticCurvePrivateKey):
+            raise _unusable(cert, key, "the key is of another kind than we make")
+        made = self._write(cert, private, settings)
+        log.warning("certificate_made_anew", sha256=fingerprint_of(made), until=f"{made.not_valid_after_utc:%Y-%m-%d}")
+
+    def _write(self, cert: Path, private: ec.EllipticCurvePrivateKey, settings: Settings) -> x509.Certificate:
+        now = datetime.datetime.fromtimestamp(self._wall(), datetime.UTC)
+        made = _certificate(private, _names(settings), now)
+        files.write_private(cert, made.public_bytes(Encoding.PEM))
+        return made
+
+
+async def keep_in_time(tls: Tls, take_up: Callable[[], Awaitable[object]]) -> None:
+    """`take_up` the certificate again when a new one is due, until cancelled. What can't be done is tried again."""
+    while True:
+        await trio.sleep(LOOK)
+        if tls.is_due():
+            try:
+                await take_up()
+            except Refusal as refused:
+                log.warning("certificate_not_made_anew", why=refused.detail)
+
+
+def _warn_if_shared(key: Path) -> None:
+    try:
+        files.check_unshared(key)
+    except FileRefused as refused:
+        log.warning("tls_key_open_to_others", why=refused.detail)
+    except OSError:
+        pass  # told where the key is read
+
+
+def _unusable(cert: Path, key: Path, why: object) -> SettingRefused:
+    return SettingRefused(f"tls_cert {cert} and tls_key {key} can't be used: {why}")
+
+
+def fingerprint_of(certificate: x509.Certificate) -> str:
+    """SHA-256 of the DER, in upper-case hex pairs, as browsers and openssl show it."""
+    return ":".join(f"{byte:02X}" for byte in certificate.fingerprint(SHA256()))
+
+
+def wanted(settings: Settings) -> bool:
+    """Whether this engine speaks TLS."""
+    return settings.tls == "auto" or settings.tls_cert is not None
+
+
+def _names(settings: Settings) -> list[x509.GeneralName]:
+    hosts = {"localhost", "127.0.0.1", "::1", settings.host}
+    with suppress(ValueError):  # a machine may be called what nothing on the network can be
+        hosts.add(wire_name(socket.gethostname()))
+    hosts |= {address.rpartition(":")[0].strip("[]") for address in settings.addresses}
+    return [_name(host) for host in sorted(hosts)]
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _certificate(
+    key: ec.EllipticCurvePrivateKey, names: list[x509.GeneralName], now: datetime.datetime
+) -> x509.Certificate:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hatchway")])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + VALID)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    )
+    return builder.sign(key, SHA256())

@@ -1,0 +1,145 @@
+"""Counts what went wrong by address, in a bounded table."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Callable, Hashable
+from typing import Protocol
+
+from engine.base.clock import Clock
+from engine.base.errors import TooManyRequests
+
+WINDOW = 60.0
+"""Seconds in which an address may fail as often as its limit says."""
+
+SOURCES = 65_536
+"""Addresses kept at most; beyond it the oldest is forgotten."""
+
+
+def source_of(address: str) -> str:
+    """What counts as one source: an IPv4 address, or the /64 of an IPv6 one (one customer has as many as that)."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+def too_many(what: str, seconds: int) -> TooManyRequests:
+    """The refusal of a source that is to wait."""
+    return TooManyRequests(f"too many {what} from this address: wait {seconds} s", retry_after=seconds)
+
+
+class Limit(Protocol):
+    """What one engine counts in memory, and a fleet in its store."""
+
+    async def take(self, address: str) -> None:
+        """Count a failure. Raises TooManyRequests where there were too many before it."""
+
+    async def give_back(self, address: str) -> None:
+        """The try counted last was none."""
+
+    def shut(self, address: str) -> TooManyRequests | None:
+        """What `take` would raise now, as far as this engine knows without asking anybody."""
+
+
+class Shared(Protocol):
+    """What a service needs of the fleet where it is one engine's of several."""
+
+    def limit(self, most: Callable[[], int], what: str) -> Limit:
+        """A count that the whole fleet shares."""
+
+    def check_fresh(self) -> None:
+        """Raises StoreUnavailable where this engine may not know what the others did."""
+
+    async def wait_fresh(self) -> None:
+        """Until it knows. Raises StoreUnavailable where that takes long."""
+
+
+def limit_of(shared: Shared | None, clock: Clock, most: Callable[[], int], what: str) -> Limit:
+    """A limit of one engine, or of its fleet."""
+    return shared.limit(most, what) if shared is not None else FailureLimit(clock, most, what)
+
+
+class FailureLimit:
+    """At most `limit()` failures a minute from one source. Successes never count."""
+
+    def __init__(self, clock: Clock, limit: Callable[[], int], what: str) -> None:
+        self._clock, self._limit, self._what = clock, limit, what
+        self._failures: dict[str, tuple[float, int]] = {}
+
+    def check(self, address: str) -> None:
+        """Raises TooManyRequests with the seconds until this source may try again."""
+        source, now = source_of(address), self._clock.elapsed()
+        since, count = self._failures.get(source, (now, 0))
+        wait = since + WINDOW - now
+        if count >= self._limit() and wait > 0:
+            raise too_many(self._what, math.ceil(wait))
+
+    def count(self, address: str) -> None:
+        """One more failure of this source."""
+        source, now = source_of(address), self._clock.elapsed()
+        since, count = self._failures.pop(source, (now, 0))
+        if now - since >= WINDOW:
+            since, count = now, 0
+        if len(self._failures) >= SOURCES:
+            del self._failures[next(iter(self._failures))]
+        self._failures[source] = (since, count + 1)
+
+    def uncount(self, address: str) -> None:
+        """The try counted last was none."""
+        source = source_of(address)
+        since, count = self._failures.get(source, (0.0, 0))
+        if count > 1:
+            self._failures[source] = (since, count - 1)
+        else:
+            self._failures.pop(source, None)
+
+    def shut(self, address: str) -> TooManyRequests | None:
+        """The refusal that `check` raises."""
+        try:
+            self.check(address)
+        except TooManyRequests as refused:
+            return refused
+        return None
+
+    async def take(self, address: str) -> None:
+        """`check` and `count`, with nothing between them."""
+        self.check(address)
+        self.count(address)
+
+    async def give_back(self, address: str) -> None:
+        """`uncount`."""
+        self.uncount(address)
+
+
+class Tried:
+    """Which challenges a source has answered wrongly, the last `MOST` of them. One that is forgotten is tried again.
+
+    The same answer again is known to be wrong, and after `ANSWERS` different ones no further is worth a look. Another
+    source's wrong answers to a challenge harm nobody, so each has its own.
+    """
+
+    MOST, ANSWERS = 16_384, 3
+
+    def __init__(self) -> None:
+        self._tried: dict[tuple[str, bytes], tuple[int, ...]] = {}
+
+    def add(self, address: str, digest: bytes, answer: Hashable) -> None:
+        """This challenge was answered wrongly from there."""
+        key = (source_of(address), digest)
+        told = self._tried.get(key, ())
+        if not told and len(self._tried) >= self.MOST:
+            del self._tried[next(iter(self._tried))]
+        if hash(answer) not in told:
+            self._tried[key] = (*told, hash(answer))[-self.ANSWERS :]
+
+    def has(self, address: str, digest: bytes, answer: Hashable) -> bool:
+        """Whether this answer to it is one too many."""
+        told = self._tried.get((source_of(address), digest), ())
+        return len(told) >= self.ANSWERS or hash(answer) in told

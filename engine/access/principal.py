@@ -1,0 +1,48 @@
+"""What is known of a session, what its owner is told of it, and who holds it."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from engine.base import permissions
+from engine.base.errors import PermissionDenied
+
+Method = Literal["key", "pairing"]
+
+
+class SessionFacts(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a session. Times in epoch seconds; `latest` bounds every renewal."""
+
+    identity: str
+    method: Method
+    permissions: tuple[str, ...]
+    lifetime: int
+    started_at: float
+    latest: float
+    address: str
+
+
+class SignedIn(NamedTuple):
+    """What a sign-in or a renewal answers (section 2.2); `expires_at` in epoch seconds."""
+
+    token: str
+    permissions: tuple[str, ...]
+    expires_at: int
+
+
+class Principal(NamedTuple):
+    """Who a good token belongs to, and what it may do now. `expires_at` is the token's own, in epoch seconds."""
+
+    session: str
+    identity: str
+    method: Method
+    permissions: tuple[str, ...]
+    expires_at: int
+
+
+def require(principal: Principal, needed: str) -> None:
+    """Raises PermissionDenied unless the holder has the permission, in the grade it is needed."""
+    if not permissions.allows(principal.permissions, needed):
+        raise PermissionDenied(needed)

@@ -1,0 +1,68 @@
+"""The only source of time: elapsed seconds for windows, epoch seconds for tokens, both from one place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import trio
+
+
+class Clock(Protocol):
+    """Seconds of two kinds; `engine.runtime.timers` turns them into trio's sleeps."""
+
+    def elapsed(self) -> float:
+        """Seconds that never jump and count suspended time."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch; may be set back or forward by an administrator."""
+
+
+class SystemClock:
+    """The host's clocks. `CLOCK_BOOTTIME` goes on while the host sleeps; trio's own clock does not (trio#1586)."""
+
+    def elapsed(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def wall(self) -> float:
+        return time.time()
+
+
+class TrioClock:
+    """Trio's own time, so that a mock clock moves windows and tokens together. `skew` moves the wall clock alone."""
+
+    def __init__(self, epoch: float = 1_800_000_000.0) -> None:
+        self.epoch = epoch
+        self.skew = 0.0
+
+    def elapsed(self) -> float:
+        return trio.current_time()
+
+    def wall(self) -> float:
+        return self.epoch + trio.current_time() + self.skew
+
+
+class LoopTicks(trio.abc.Instrument):
+    """Counts the turns of trio's loop. Whatever a turn runs was asked for before it began."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def after_io_wait(self, timeout: float) -> None:
+        """A turn begins; trio calls this."""
+        self.number += 1
+
+
+@contextmanager
+def counted_ticks() -> Iterator[LoopTicks]:
+    """The turns of this run of trio, counted until left."""
+    turns = LoopTicks()
+    trio.lowlevel.add_instrument(turns)
+    try:
+        yield turns
+    finally:
+        trio.lowlevel.remove_instrument(turns)

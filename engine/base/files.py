@@ -1,0 +1,312 @@
+"""The only writer of private files: made with their mode, written whole, read only while private (section 2.4).
+
+Python opens nothing that a program it starts inherits (PEP 446).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shlex
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from engine.base.errors import FileRefused
+
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
+_OTHERS = 0o077
+_LEFTOVER = ".new"
+_RANDOM_BYTES = 8
+
+ELSEWHERE = (
+    "set HATCHWAY_HOME, or the setting that names this folder, to a folder on a file system that has them, such as a"
+    " local disk"
+)
+"""The way out of a file system that lacks what an engine's folder needs."""
+
+
+class LockHeld(FileRefused):
+    """Another process holds the lock."""
+
+
+def make_private_dir(path: Path) -> None:
+    """Makes `path`, and any parent it lacks, with mode 0700; one that is there is checked instead."""
+    for folder in [*reversed(path.parents), path]:
+        if not os.path.exists(folder):  # Path.exists raises on a name that is too long
+            _make(folder)
+    check_private_dir(path)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(FOLDER_MODE)
+        with suppress(PermissionError):  # FAT has one mode for all, which the check looks at
+            folder.chmod(FOLDER_MODE)  # mkdir's mode is cut by the umask
+    except FileExistsError:
+        pass  # by another just now, or a link that leads nowhere: the check tells
+    except OSError as error:
+        raise FileRefused(
+            f"{folder} can't be made: {_reason(error)}; HATCHWAY_HOME may name another folder", cause="unwritable"
+        ) from None
+
+
+def check_private_dir(path: Path) -> None:
+    """Raises `FileRefused` unless `path` is a folder of our own that nobody else may enter."""
+    _check(path, path.lstat(), stat.S_ISDIR, "folder", FOLDER_MODE)
+
+
+def check_private(path: Path) -> None:
+    """Raises `FileRefused` unless `path` is a plain file of our own that nobody else may read."""
+    check_status(path, path.lstat())
+
+
+def check_status(path: Path, status: os.stat_result) -> None:
+    """`check_private` for a `status` that is already at hand."""
+    _check(path, status, stat.S_ISREG, "plain file", FILE_MODE)
+
+
+def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], kind: str, mode: int) -> None:
+    name = shlex.quote(str(path))
+    if stat.S_ISLNK(status.st_mode):
+        # What a folder's link leads to is somebody's home on another disk: it is to be named, not to be cut off.
+        leads = shlex.quote(os.path.realpath(path))
+        mend = (
+            f"rm {name}" if is_kind is stat.S_ISREG else f"export HATCHWAY_HOME={leads}, or what else names this folder"
+        )
+        raise FileRefused(f"{path} is a symbolic link, which is not followed; mend it with: {mend}", cause="symlink")
+    if not is_kind(status.st_mode):
+        raise FileRefused(f"{path} is not a {kind}; mend it with: mv {name} {name}.old", cause="kind")
+    if status.st_uid != os.geteuid():
+        raise FileRefused(f"{path} belongs to another user; mend it with: chown {os.geteuid()} {name}", cause="owner")
+    if status.st_mode & _OTHERS:
+        raise FileRefused(f"{path} is open to other users; mend it with: chmod {mode:o} {name}", cause="mode")
+
+
+def check_unshared(path: Path) -> None:
+    """Raises `FileRefused` where others than its owner may read or write `path`, as OpenSSH does with private keys.
+
+    A file of another user's may be open to a group: that is how secrets are handed to a service. Raises OSError.
+    """
+    status = path.stat()
+    ours = status.st_uid == os.geteuid()
+    if status.st_mode & (_OTHERS if ours else 0o027):
+        name, mend = shlex.quote(str(path)), "chmod 600" if ours else "chmod g-w,o-rwx"
+        raise FileRefused(
+            f"{path} is a private key and open to other users (mode {stat.S_IMODE(status.st_mode):04o}); "
+            f"mend it with: {mend} {name}",
+            cause="mode",
+        )
+
+
+def read_private(path: Path) -> bytes:
+    """The whole of a private file. Raises FileNotFoundError, or `FileRefused` if it can't be read or isn't private."""
+    try:
+        fd = _open_to_read(path, os.O_NOFOLLOW)
+    except FileRefused:
+        with suppress(OSError):
+            check_private(path)  # a symbolic link has a better reason than "too many levels"
+        raise
+    with os.fdopen(fd, "rb") as file:
+        check_status(path, os.fstat(fd))
+        return file.read()
+
+
+def read_small(path: Path, limit: int = 65536) -> bytes:
+    """A file of anybody's, at most `limit` bytes. Raises FileNotFoundError, or `FileRefused` if it is no such file."""
+    with os.fdopen(_open_to_read(path), "rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise FileRefused(f"{path} is larger than {limit // 1024} KiB", cause="size")
+    return data
+
+
+def _open_to_read(path: Path, flags: int = 0) -> int:
+    """A descriptor of a plain file. A pipe is not waited for, a device not read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise FileRefused(f"{path} can't be read: {_reason(error)}", cause="unreadable") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileRefused(f"{path} is not a plain file", cause="kind")
+    return fd
+
+
+def write_private(path: Path, data: bytes, *, overwrite: bool = True) -> None:
+    """Writes `data` whole: whoever opens `path`, even after a crash, finds the old content or the new.
+
+    Without `overwrite` an existing file is left alone and FileExistsError raised. Raises `FileRefused` where
+    something other than a private file stands in the way, or the disk takes no more.
+    """
+    try:
+        if overwrite:
+            with suppress(FileNotFoundError):
+                check_private(path)
+        _put(path, data, overwrite)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise FileRefused(f"{path} can't be written: {_reason(error)}", cause="unwritable") from None
+
+
+def _put(path: Path, data: bytes, overwrite: bool) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(_RANDOM_BYTES)}{_LEFTOVER}")
+    try:
+        _write_new(temporary, data)
+        if overwrite:
+            temporary.rename(path)
+        else:
+            _give_name(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _give_name(temporary: Path, path: Path) -> None:
+    """Has the whole file `temporary` at `path`, where nothing is yet. Raises FileExistsError, OSError."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:
+        # FAT, exFAT, many a network's and FUSE's file system has no links: the name is taken first, and empty for as
+        # long as a rename takes. What else is the matter shows here as well.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE))
+        try:
+            temporary.rename(path)
+        except OSError:
+            path.unlink()
+            raise
+
+
+def move_private(old: Path, new: Path) -> None:
+    """Gives the private file `old` the name `new`, for good, and in the place of what had it. Raises `FileRefused`."""
+    try:
+        old.rename(new)
+        _sync_folder(new.parent)
+    except OSError as error:
+        raise FileRefused(f"{new} can't be written: {_reason(error)}", cause="unwritable") from None
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            _close_to_others(fd, path)
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def _close_to_others(fd: int, path: Path) -> None:
+    """Raises `FileRefused` where that can't be: FAT and many a network's file system have one mode for all files."""
+    with suppress(PermissionError):
+        os.fchmod(fd, FILE_MODE)  # open's mode is cut by the umask
+    if os.fstat(fd).st_mode & _OTHERS:
+        raise FileRefused(
+            f"{path.parent} lies on a file system whose files other users may read, and modes can't be set:"
+            f" {ELSEWHERE}",
+            cause="no_modes",
+        )
+
+
+def open_append(path: Path) -> int:
+    """A descriptor that adds to the private file `path`, made where there is none. Raises `FileRefused`, OSError."""
+    with suppress(FileExistsError):
+        _write_new(path, b"")
+    check_private(path)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        check_status(path, os.fstat(fd))
+    except FileRefused:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def clear_leftovers(path: Path) -> None:
+    """Removes what writers of `path` left when they were killed. Call it under the lock that all of them take."""
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}{re.escape(_LEFTOVER)}")
+    for name in os.listdir(path.parent):
+        if ours.fullmatch(name):
+            path.with_name(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Holds the lock file `path` for the block, across processes. It ends with the process.
+
+    Without `wait` a lock in other hands raises `LockHeld`. The file stays: removing it would let two holders in.
+    """
+    fd = _open_lock(path)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(fd)
+        raise LockHeld(f"{path} is locked by another process", cause="locked") from None
+    except OSError as error:
+        os.close(fd)
+        raise no_locks(path, error) from None
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def no_locks(path: Path, error: OSError) -> FileRefused:
+    """What to raise where a lock that nobody holds can't be had (Lustre without flock, NFS without a lock daemon)."""
+    return FileRefused(
+        f"{path} can't be locked: {_reason(error)}; its file system has no locks that work: {ELSEWHERE}",
+        cause="no_locks",
+    )
+
+
+def try_folder(folder: Path, size: int) -> None:
+    """Makes a private file of `size` bytes in `folder` as a database has its files, locked and synced, and removes it.
+
+    Raises FileRefused where there are no such locks, OSError where the file system takes no file or no bytes.
+    """
+    path = folder / f".{secrets.token_hex(8)}{_LEFTOVER}"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        with os.fdopen(fd, "wb") as file:
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise no_locks(folder, error) from None
+            file.write(bytes(size))
+            file.flush()
+            os.fsync(fd)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        with suppress(FileExistsError):
+            _write_new(path, b"")
+        check_private(path)
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError as error:
+        raise FileRefused(f"{path} can't be locked: {_reason(error)}", cause="unwritable") from None

@@ -1,0 +1,119 @@
+"""Where a command's changes to the keys go, with or without an engine here: a folder's files, or the fleet's store."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import trio
+
+from engine.base import files
+from engine.base.clock import Clock
+from engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
+from engine.fleet.keys import FleetKeys, SharedKeys
+from engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
+from engine.keys.key_edits import Edit, T
+from engine.keys.key_lines import Line, parse_file
+from engine.keys.rotation import next_token_key, rotate_token_key
+from engine.settings.redis_address import read_address
+from engine.settings.settings import Settings, keys_folder
+from engine.store.redis import RedisStore
+from engine.store.redis_link import RedisLink
+
+CONNECTING = 5.0
+"""Seconds that a command waits for the store."""
+
+
+class KeyDesk(Protocol):
+    """What a command asks of the keys."""
+
+    where: str
+    """How people know the place of authorized_keys."""
+
+    def lines(self) -> tuple[Line, ...]:
+        """Every line of authorized_keys now."""
+
+    def edit(self, change: Edit[T]) -> T:
+        """Change authorized_keys; what `change` says it did."""
+
+    def rotate_token(self, clock: Clock, *, force: bool) -> None:
+        """Replace the token key."""
+
+
+def open_desk(home: Path, settings: Settings) -> KeyDesk:
+    """The desk that the settings say. Raises SettingRefused."""
+    folder = keys_folder(home, settings)
+    return _StoreDesk(settings.store) if settings.keys == "store" else _FolderDesk(folder)
+
+
+class _FolderDesk:
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._keys = folder, AuthorizedKeys(folder / AUTHORIZED_KEYS)
+        self.where = str(self._keys.path)
+
+    def lines(self) -> tuple[Line, ...]:
+        with contextlib.suppress(FileNotFoundError):
+            return parse_file(files.read_private(self._keys.path))
+        return ()
+
+    def edit(self, change: Edit[T]) -> T:
+        return self._keys.edit(change)
+
+    def rotate_token(self, clock: Clock, *, force: bool) -> None:
+        rotate_token_key(self._folder, clock, force=force)
+
+
+class _StoreDesk:
+    """Each call connects anew. Raises EngineUnavailable where the store can't be reached."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.where = "the store's authorized_keys"
+
+    def lines(self) -> tuple[Line, ...]:
+        async def read(keys: FleetKeys) -> SharedKeys:
+            return (await keys.read()).keys
+
+        return parse_file(self._ask(read).authorized)
+
+    def edit(self, change: Edit[T]) -> T:
+        def edit(held: SharedKeys) -> tuple[SharedKeys, T]:
+            authorized, done = change(held.authorized)
+            return msgspec.structs.replace(held, authorized=authorized), done
+
+        return self._ask(lambda keys: keys.change(edit))
+
+    def rotate_token(self, clock: Clock, *, force: bool) -> None:
+        def edit(held: SharedKeys) -> tuple[SharedKeys, None]:
+            if not held.token:
+                raise EngineUnavailable("the store has no token key yet: the first start of an engine makes it")
+            now = clock.wall()
+            made, old = next_token_key(held.token, held.rotated_at, now, force=force)
+            return SharedKeys(held.authorized, made, old, now), None
+
+        self._ask(lambda keys: keys.change(edit))
+
+    def _ask(self, ask: Callable[[FleetKeys], Awaitable[T]]) -> T:
+        address = read_address(self._url)
+
+        async def run() -> T:
+            link, done, refusal = RedisLink(address), [], None
+            async with trio.open_nursery() as nursery:
+                with trio.move_on_after(CONNECTING):
+                    await nursery.start(link.run)
+                try:
+                    done.append(await ask(FleetKeys(RedisStore(link))))
+                except Refusal as refused:
+                    refusal = refused
+                nursery.cancel_scope.cancel()
+            if refusal is not None:
+                raise refusal
+            return done[0]
+
+        try:
+            return trio.run(run)
+        except StoreUnavailable as lost:
+            raise EngineUnavailable(f"{lost.detail}; the keys are in {address.shown}") from None

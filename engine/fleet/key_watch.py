@@ -1,0 +1,83 @@
+"""Follows the keys in files while an engine runs: hand edits, and what other engines' operators did (section 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import trio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from engine.access.tokens import Tokens, key_id
+from engine.base.errors import Refusal
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.own_keys import load_token_keys
+
+if TYPE_CHECKING:
+    from engine.fleet.fleet import Fleet
+    from engine.fleet.key_mirror import KeyMirror
+
+log = structlog.get_logger(__name__)
+
+WATCHED = 1.0
+"""Seconds between two looks; every use of a session looks at authorized_keys too."""
+
+
+class KeyWatch:
+    """Of the keys in `folder`. With a `mirror` that is a copy of what the fleet's store holds."""
+
+    def __init__(
+        self,
+        home: Path,
+        folder: Path,
+        keys: AuthorizedKeys,
+        tokens: Tokens,
+        fleet: Fleet | None,
+        mirror: KeyMirror | None,
+    ) -> None:
+        self._folder, self._keys, self._tokens, self._fleet, self._mirror = folder, keys, tokens, fleet, mirror
+        self._common = folder != home
+        self.on_token_keys: list[Callable[[], None]] = []
+        """Called when tokens are verified by other keys than before."""
+
+    async def run(self, end_orphans: Callable[[], Awaitable[Any]]) -> None:
+        """For ever; `end_orphans` ends the sessions whose key is gone."""
+        seen = self._keys.version()
+        while True:
+            await trio.sleep(WATCHED)
+            try:
+                await self.follow()
+                if self._keys.version() != seen:
+                    seen = self._keys.version()
+                    if self._common:
+                        await trio.sleep(WATCHED)  # the command that took a key out ends its sessions, and counts them
+                    await end_orphans()
+            except Refusal as refused:
+                log.warning("keys_not_followed", why=refused.detail)
+
+    async def follow(self) -> None:
+        """Take up what others have made of the fleet's keys. Raises StoreUnavailable."""
+        if self._mirror is not None:
+            await self._mirror.follow()
+            self._keys.look_anew()
+        if self._common:
+            self._follow_token_keys()
+
+    def _follow_token_keys(self) -> None:
+        try:
+            key, old = load_token_keys(self._folder)
+            if key_id(key.public_key()) != self._tokens.key_ids()[0]:
+                self.use(key, old)
+        except (Refusal, OSError) as fault:
+            log.warning("token_key_not_read", why=str(fault))
+
+    def use(self, key: Ed25519PrivateKey, old: Ed25519PublicKey | None) -> None:
+        """Sign with `key` from now on, and verify with the one before it too."""
+        self._tokens.use(key, old)
+        for tell in self.on_token_keys:
+            tell()
+        if self._fleet is not None:
+            self._fleet.later(partial(self._fleet.tell_token_key, self._tokens.key_ids()[0]))

@@ -1,0 +1,1 @@
+"""Instances as containers of Apptainer on this host. It knows nothing of sessions, HTTP and Slurm."""

@@ -1,0 +1,129 @@
+"""Calls of the runtime's program: argument vectors only, an environment built from nothing, no standard input."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import msgspec
+import structlog
+import trio
+
+from engine.base.errors import RuntimeUnavailable
+from engine.base.files import make_private_dir
+from engine.instances.argv import list_argv
+from engine.instances.protocol import Entry
+
+log = structlog.get_logger(__name__)
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class _Listing(msgspec.Struct):
+    instances: list[Entry]
+
+
+class Calls:
+    """The runtime as the engine's own user has it.
+
+    `folder` is where the runtime keeps what it knows of instances where the user's home takes nothing; None where
+    whoever calls says so himself.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.user, self._known = _own_user()
+        self._folder = folder
+
+    @cached_property
+    def config(self) -> Path:
+        """The runtime's own folder. Asked for late: an engine that starts no instance needs no home.
+
+        Once one of ours is there it stays the one: instances are found where they were begun.
+        """
+        usual = Path(self.user.pw_dir) / ".apptainer"
+        if self._folder is None or (not self._folder.exists() and takes_files(usual)):
+            return usual
+        make_private_dir(self._folder)
+        log.info("runtime_folder", folder=str(self._folder), why=f"{self.user.pw_dir} takes no files")
+        return self._folder
+
+    @cached_property
+    def env(self) -> dict[str, str]:
+        """The environment of every call."""
+        own = {"APPTAINER_CONFIGDIR": str(self._folder)} if self.config == self._folder else {}
+        return _environment(self.user) | own
+
+    def check_user(self) -> None:
+        """Raises RuntimeUnavailable where the system does not know our user: the runtime starts nothing then."""
+        if not self._known:
+            raise RuntimeUnavailable(
+                f"the engine's user {os.geteuid()} had no entry on this host (getent passwd) when the engine started:"
+                " instances need one"
+            )
+
+    @property
+    def program(self) -> str:
+        """Its path. Raises RuntimeUnavailable."""
+        self.check_user()
+        found = shutil.which("apptainer", path=PATH) or shutil.which("apptainer")
+        if found is None:
+            raise RuntimeUnavailable("Apptainer is not installed on this host")
+        return found
+
+    async def run(self, arguments: list[str]) -> CompletedProcess[bytes]:
+        return await trio.run_process(
+            arguments, env=self.env, cwd="/", stdin=b"", capture_stdout=True, capture_stderr=True, check=False
+        )
+
+    async def list(self) -> dict[str, Entry]:
+        """The runtime's own list, by name. Raises RuntimeUnavailable."""
+        result = await self.run(list_argv(self.program))
+        try:
+            listing = msgspec.json.decode(result.stdout, type=_Listing)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            log.warning("runtime_list_unreadable", words=result.stderr[-2000:].decode(errors="replace"))
+            raise RuntimeUnavailable("the runtime's list of instances can't be read") from None
+        return {entry.instance: entry for entry in listing.instances}
+
+    def logs(self, identity: str) -> tuple[str, str]:
+        """Where the runtime will keep the logs, out and err; its list says for certain once the instance runs."""
+        folder = f"{self.config}/instances/logs/{socket.gethostname()}/{self.user.pw_name}"
+        return f"{folder}/{identity}.out", f"{folder}/{identity}.err"
+
+
+def takes_files(folder: Path) -> bool:
+    """Whether a file can be made in it, or in the folder that it would be made in: there may be none, no right to
+    write, or no room."""
+    try:
+        with tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent) as file:
+            file.write(b"-")
+            file.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _own_user() -> tuple[pwd.struct_passwd, bool]:
+    """The engine's user, and whether the system knows it; it does not in a container that was given a user by number,
+    or while a directory server is away."""
+    uid = os.geteuid()
+    try:
+        return pwd.getpwuid(uid), True
+    except KeyError:
+        return pwd.struct_passwd((str(uid), "", uid, os.getegid(), "", "/", "")), False
+
+
+def _environment(user: pwd.struct_passwd) -> dict[str, str]:
+    """Whatever the engine's own environment holds (APPTAINER_BIND, secrets) stays with the engine."""
+    env = {"PATH": PATH, "HOME": user.pw_dir}
+    run = Path(f"/run/user/{user.pw_uid}")
+    if (run / "bus").exists():
+        # The way to the user's systemd, which sets limits for an ordinary user.
+        env |= {"XDG_RUNTIME_DIR": str(run), "DBUS_SESSION_BUS_ADDRESS": f"unix:path={run}/bus"}
+    return env

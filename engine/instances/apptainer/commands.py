@@ -1,0 +1,74 @@
+"""The watchers: one small process a command, found again by an engine that comes later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from engine.instances import processes
+from engine.instances.apptainer import watcher
+from engine.instances.processes import Child, Noted
+from engine.instances.protocol import Started
+
+_PROGRAM = watcher.__file__
+_EXIT, _WATCHER = "exit", "watcher"
+
+
+class Commands:
+    """Each instance's folder holds the exit code of its command once there is one."""
+
+    def __init__(self, env: Mapping[str, str], log_bytes: Callable[[], int]) -> None:
+        self._env, self._log_bytes = dict(env), log_bytes
+        self._children: dict[Path, Child] = {}
+
+    async def ensure(
+        self, folder: Path, started: Started, run: list[str], stop: list[str], variables: Mapping[str, str]
+    ) -> None:
+        """Start the instance's watcher, unless an engine before this one has. `run` is empty without a command."""
+        if exit_code(folder) is not None or self._find(folder):
+            return
+        plan = {
+            "exec": run,
+            "stop": stop,
+            "env": {**self._env, **variables},
+            "logs": list(zip((started.entry.log_out_path, started.entry.log_err_path), started.log_from, strict=True)),
+            "most": self._log_bytes(),
+            "exit": str(folder / _EXIT),
+            "pid": started.entry.pid,
+            "ticks": started.since.rpartition(":")[2],
+        }
+        # Not by argument, where every user of the host could read the variables' values; nor by a file.
+        told, note = msgspec.json.encode(plan), folder / _WATCHER
+        self._children[folder] = await processes.begin(_PROGRAM, [str(folder)], self._env, note, told)
+
+    def known(self, folder: Path) -> bool:
+        """Whether a watcher was written down: the end of one that was not is seen by its instance's alone."""
+        return (folder / _WATCHER).exists()
+
+    async def wait(self, folder: Path) -> None:
+        """Returns when no watcher of this folder runs."""
+        child = self._children.get(folder)
+        if child is not None:
+            await child.wait()
+            self._children.pop(folder, None)
+        watcher = self._find(folder)
+        if watcher is not None:
+            await processes.wait_gone(*watcher)
+
+    def kill(self, folder: Path) -> None:
+        watcher = self._find(folder)
+        if watcher is not None:
+            processes.kill(*watcher)
+
+    def _find(self, folder: Path) -> Noted | None:
+        return processes.noted(folder / _WATCHER)
+
+
+def exit_code(folder: Path) -> int | None:
+    """The exit code of the command, None while there is none."""
+    with suppress(OSError, ValueError):
+        return int((folder / _EXIT).read_text())
+    return None

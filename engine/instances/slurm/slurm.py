@@ -1,0 +1,296 @@
+"""Slurm: an instance is one job, whose script runs it by Apptainer on the job's node, in a folder that nodes share."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import structlog
+import trio
+
+from engine.base import files
+from engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
+from engine.instances import argv, binds
+from engine.instances.apptainer import watcher
+from engine.instances.apptainer.calls import PATH, Calls
+from engine.instances.apptainer.commands import exit_code
+from engine.instances.protocol import Entry, Lost, Report, Started, StartFailed, Stream
+from engine.instances.request import InstanceRequest
+from engine.instances.slurm import node
+from engine.instances.slurm.job import Job
+from engine.instances.slurm.jobs import Jobs, Unsure
+from engine.instances.words import progress_of, refusal_of
+from engine.settings.settings import Limits
+
+log = structlog.get_logger(__name__)
+
+STOP_SECONDS = 10
+"""Seconds an instance has to end by itself once its job is told to."""
+
+LOOK = 0.25
+"""Seconds between two looks for what a job leaves in its folder: a shared file system tells nobody of a change."""
+
+WRITTEN_WITHIN = 5.0
+"""Seconds after a job's end until what its node has written is seen from here."""
+
+HEARD_WITHIN = 3.0
+"""Seconds that whoever stops an instance waits for a word of Slurm's."""
+
+UNDONE_WITHIN = 10.0
+"""Seconds until a start that can't be undone is left for a later try."""
+
+_KEY, _SCRIPT, _OUTPUT = "key", "job.sh", "job.log"
+_NODE, _WATCHER, _BINDS = Path(node.__file__), Path(watcher.__file__), Path(binds.__file__)
+_RUNTIME = "apptainer"
+"""As the node's own PATH has it."""
+
+_MIB = 1 << 20
+
+
+class _Begun(msgspec.Struct):
+    """What the node's program leaves once the instance runs."""
+
+    entry: Entry
+    node: str
+
+
+class Slurm:
+    """The platform of a cluster. `folder` is a private one that every node sees under the same path."""
+
+    def __init__(
+        self,
+        folder: Path,
+        allow_root: Callable[[], bool],
+        log_bytes: Callable[[], int] = lambda: Limits().instance_log_bytes,
+    ) -> None:
+        self._folder, self._allow_root, self._log_bytes = folder, allow_root, log_bytes
+        self._calls = calls = Calls()
+        self._userns = os.geteuid() == 0
+        self._env = {"PATH": PATH, "HOME": calls.user.pw_dir, "APPTAINER_CACHEDIR": str(folder / "cache")}
+        self._jobs = Jobs(calls.env, calls.user.pw_name)
+        self._unheard: set[str] = set()
+
+    async def run(self) -> None:
+        """The one poll for all jobs."""
+        await self._jobs.run()
+
+    def admit(self, request: InstanceRequest) -> None:
+        """Raises RuntimeUnavailable, ResourcesUnavailable."""
+        if self._userns and not self._allow_root():
+            raise RuntimeUnavailable(
+                "the engine runs as root: run it as an ordinary user, or set `allow_root_instances`"
+            )
+        self._calls.check_user()
+        self._jobs.program("sbatch")
+        if request.gpu == "all":
+            why = "Slurm gives GPUs by their count"
+            raise ResourcesUnavailable(f"gpu: {why}", errors={"gpu": why})
+
+    # Starting
+
+    async def start(self, request: InstanceRequest, report: Report) -> Started:
+        self.forget(request.identity)
+        key = secrets.token_hex(12)
+        folder = self._folder / request.identity / key
+        script = self._write(request, folder, key)
+        try:
+            job = await self._jobs.submit(key, _options(request, folder), script)
+        except Refusal as refused:
+            if not isinstance(refused, Unsure):
+                self.forget(request.identity)  # there is no job: nothing is to be undone
+            raise StartFailed(refused, 1) from None
+        await report.queued(job)
+        return await self._follow(request, key, report)
+
+    def _write(self, request: InstanceRequest, folder: Path, key: str) -> Path:
+        """Everything the job needs, in files that are ours alone: of all this Slurm keeps no more than the script."""
+        files.make_private_dir(folder)
+        files.make_private_dir(folder / argv.EMPTY)
+        env = self._env | {"APPTAINER_CONFIGDIR": str(folder / "apptainer")} | argv.variables(request)
+        plan = {
+            "identity": request.identity,
+            "start": argv.start_argv(_RUNTIME, request, folder, userns=self._userns, limits=False),
+            "list": argv.list_argv(_RUNTIME),
+            "exec": argv.exec_argv(_RUNTIME, request, userns=self._userns) if request.command else [],
+            "stop": argv.stop_argv(_RUNTIME, request.identity, STOP_SECONDS),
+            "env": env,
+            "binds": argv.binds(request),
+            "log_bytes": self._log_bytes(),
+        }
+        files.write_private(folder / node.PLAN, msgspec.json.encode(plan))
+        for program in (_NODE, _WATCHER, _BINDS):
+            files.write_private(folder / program.name, program.read_bytes())
+        run = shlex.join(["exec", "python3", "-I", "-S", str(folder / _NODE.name), str(folder)])
+        files.write_private(folder / _SCRIPT, f"#!/bin/sh\nPATH={PATH}\nexport PATH\n{run}\n".encode())
+        files.write_private(folder.parent / _KEY, key.encode())  # last: from here on there may be a job
+        return folder / _SCRIPT
+
+    async def adopt(self, request: InstanceRequest, report: Report) -> Started:
+        key = self._key(request.identity)
+        if key is None:
+            raise StartFailed(RuntimeUnavailable("the start was cut off before Slurm was asked"), 1)
+        job = await self._find(request.identity, key)
+        if job is None and self._begun(request.identity, key) is None:
+            raise StartFailed(RuntimeUnavailable("Slurm has no such job"), 1)
+        if job is not None:
+            await report.queued(str(job.job_id))
+        return await self._follow(request, key, report)
+
+    async def _follow(self, request: InstanceRequest, key: str, report: Report) -> Started:
+        await self._jobs.wait(key, lambda job: job is None or not job.waits)
+        await report.placed()
+        until = float("inf")
+        while (started := self._begun(request.identity, key)) is None:
+            job = self._jobs.seen(key)
+            if job is None or job.ended:
+                until = min(until, trio.current_time() + WRITTEN_WITHIN)
+            if self._failed(request.identity) is not None or trio.current_time() >= until:
+                raise self._failure(request.identity, job)
+            await trio.sleep(LOOK)
+        return started
+
+    async def _find(self, identity: str, key: str) -> Job | None:
+        """The job of a start that another engine may have begun; found by its mark alone, its number is kept."""
+        folder = self._folder / identity / key
+        await self._jobs.submitted(key, folder)
+        self._jobs.knows(key, folder)
+        job = (await self._jobs.look()).get(key)
+        self._jobs.learn(key, folder)
+        return job
+
+    def _begun(self, identity: str, key: str) -> Started | None:
+        with suppress(OSError, msgspec.DecodeError):
+            begun = msgspec.json.decode((self._of(identity) / node.STARTED).read_bytes(), type=_Begun)
+            return Started(begun.entry, key, node=begun.node)
+        return None
+
+    def _failed(self, identity: str) -> int | None:
+        with suppress(OSError, ValueError):
+            return int((self._of(identity) / node.FAILED).read_text())
+        return None
+
+    def _failure(self, identity: str, job: Job | None) -> StartFailed:
+        code, words = self._failed(identity), self._words(identity)
+        log.warning("instance_start_failed", instance=identity, exit_code=code, words=words[-2000:])
+        end = self._end(identity, job) if job else ("job_lost", "Slurm no longer knows the job")
+        if end and (code is None or end[0] != "job_failed"):
+            return StartFailed(RuntimeUnavailable(f"{end[1]} before the instance ran", cause=end[0]), code or 1)
+        return StartFailed(refusal_of(words), code or 1)
+
+    async def undo(self, identity: str) -> None:
+        key = self._key(identity)
+        if key is None:
+            return
+        with trio.move_on_after(UNDONE_WITHIN):
+            job = await self._find(identity, key)
+            if job is not None and not job.ended:
+                await self._jobs.cancel(job)
+                await self._jobs.wait(key, lambda job: job is None or job.ended)
+            return
+        raise RuntimeUnavailable("Slurm does not answer: the job is still to be cancelled", retry_after=30)
+
+    # Running
+
+    async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
+        folder = self._of(request.identity)
+        if not self._jobs.knows(started.since, folder):
+            await self._find(request.identity, started.since)
+        job = await self._jobs.wait(started.since, lambda job: job is None or job.ended)
+        by_itself = job is not None and job.end is None
+        with trio.move_on_after(WRITTEN_WITHIN if request.command and by_itself else 0):
+            while exit_code(folder) is None:  # noqa: ASYNC110 - written on another host
+                await trio.sleep(LOOK)
+        code = exit_code(folder)
+        if job is None and not (folder / node.ENDED).exists():
+            raise Lost("job_lost", "Slurm no longer knows the job")
+        if job is not None and (end := self._end(request.identity, job)) is not None:
+            raise Lost(*end, code)
+        return code
+
+    def _end(self, identity: str, job: Job) -> tuple[str, str] | None:
+        """Why Slurm ended it, None where it ended by itself."""
+        with suppress(OSError):
+            return job.why_ended((self._of(identity) / _OUTPUT).read_text(errors="replace"))
+        return job.end
+
+    async def stop(self, request: InstanceRequest, started: Started) -> None:
+        await self._cancel(started, by_force=False)
+
+    async def kill(self, request: InstanceRequest, started: Started) -> None:
+        await self._cancel(started, by_force=True)
+
+    async def _cancel(self, started: Started, *, by_force: bool) -> None:
+        """Until Slurm has heard it: it may be away for a while. Force counts from when the milder word was heard."""
+        if started.since in self._unheard:
+            return
+        self._unheard.add(started.since)
+        try:
+            await self._say(started, by_force=by_force)
+        finally:
+            self._unheard.discard(started.since)
+
+    async def _say(self, started: Started, *, by_force: bool) -> None:
+        while (job := (await self._jobs.look()).get(started.since)) is not None and not job.ended:
+            with suppress(RuntimeUnavailable):
+                await self._jobs.cancel(job, by_force=by_force)
+                return
+            await trio.sleep(LOOK)
+
+    async def heard(self) -> None:
+        with trio.move_on_after(HEARD_WITHIN):
+            await self._jobs.look()
+            return
+        raise RuntimeUnavailable("Slurm does not answer: the instance is stopped as soon as it does", retry_after=30)
+
+    # Beside it
+
+    def progress(self, identity: str) -> str:
+        job = self._jobs.seen(self._key(identity) or "")
+        if job is not None and job.waits:
+            return f"queued ({job.state_reason})" if job.state_reason not in (None, "", "None") else "queued"
+        return progress_of(self._words(identity))
+
+    def _words(self, identity: str) -> str:
+        with suppress(OSError):
+            return (self._of(identity) / node.WORDS).read_text(errors="replace")
+        return ""
+
+    def _of(self, identity: str) -> Path:
+        """The folder of this start alone: what is left of an earlier job of the name writes elsewhere."""
+        return self._folder / identity / (self._key(identity) or "none")
+
+    def _key(self, identity: str) -> str | None:
+        with suppress(OSError):
+            return (self._folder / identity / _KEY).read_text()
+        return None
+
+    def log(self, started: Started, stream: Stream) -> tuple[Path, int]:
+        entry = started.entry
+        return Path(entry.log_err_path if stream == "err" else entry.log_out_path), 0
+
+    def forget(self, identity: str) -> None:
+        self._jobs.forget(self._key(identity) or "")
+        shutil.rmtree(self._folder / identity, ignore_errors=True)
+
+
+def _options(request: InstanceRequest, folder: Path) -> list[str]:
+    """For sbatch. Nothing of the engine's own environment, or of the request's, goes with the job."""
+    asked = {
+        "cpus-per-task": None if request.cpu is None else -(-request.cpu // 1000),
+        "mem": None if request.memory is None else f"{-(-request.memory // _MIB)}M",
+        "gpus": request.gpu,
+        "partition": request.partition,
+        "account": request.account,
+        "time": None if request.time_limit is None else -(-request.time_limit // 60),
+    }
+    return [
+        *(f"--job-name={request.identity}", "--nodes=1", "--ntasks=1", "--no-requeue", "--export=NIL", "--chdir=/"),
+        *("--input=/dev/null", f"--output={str(folder / _OUTPUT).replace('%', '%%')}"),
+        *(f"--{name}={value}" for name, value in asked.items() if value is not None),
+    ]

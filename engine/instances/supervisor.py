@@ -1,0 +1,279 @@
+"""The lives of instances: what each row of the chart sets going on the platform, and who waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from engine.base.errors import Refusal, RuntimeUnavailable, StoreUnavailable
+from engine.instances.protocol import Lost, Platform, Report, Started, StartFailed
+from engine.instances.request import InstanceRequest
+from engine.runtime import Actor, Data, Effect, Runtime
+from statecharts import instance
+from statecharts.interpreter import EventRefused
+
+log = structlog.get_logger(__name__)
+
+LOCAL_STARTS, FETCHING_STARTS = 8, 4
+"""Starts that the runtime is asked for at once: of images that lie here, and of those a registry must hand over."""
+
+STORE_RETRY = 1.0
+"""Seconds until an event of the runtime's that could not be stored is sent again."""
+
+GIVEN_UP = 137
+"""The exit code of a start that was given up: 128 and SIGKILL's number."""
+
+QUEUE_HELD = 15.0
+"""Seconds that whoever asked for a start is held while it is queued, before being told so."""
+
+UNDO_RETRY = 5.0
+"""Seconds until a start that could not be undone is undone again."""
+
+Start = Callable[[InstanceRequest, Report], Awaitable[Started]]
+
+
+class InstanceFacts(msgspec.Struct, frozen=True):
+    """One instance. Times in epoch seconds; `exit_code` is its command's, `failure` why it came to nothing."""
+
+    request: InstanceRequest
+    owner: str
+    requested_at: float
+    started: Started | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    failure: str | None = None
+    job: str | None = None
+
+
+class Waiter:
+    """Who asked for a start: woken once, with nothing or with why it failed. `owner` is the identity."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self._done = trio.Event()
+        self._failed: StartFailed | None = None
+
+    def answer(self, failed: StartFailed | None) -> None:
+        if self._done.is_set():
+            return
+        self._failed = failed
+        self._done.set()
+
+    async def wait(self) -> None:
+        await self._done.wait()
+        if self._failed:
+            raise self._failed
+
+
+class InstanceSupervisor:
+    """Every task of an instance lives in `run`, whoever asked for it: a client that leaves changes nothing."""
+
+    def __init__(self, runtime: Runtime, platform: Platform) -> None:
+        self._runtime, self._platform = runtime, platform
+        self._nursery: trio.Nursery | None = None
+        self._limits = {False: trio.CapacityLimiter(LOCAL_STARTS), True: trio.CapacityLimiter(FETCHING_STARTS)}
+        self._calls: dict[Actor, trio.CancelScope] = {}
+        self.waiters: dict[str, Waiter] = {}
+        self.ends: dict[str, trio.Event] = {}
+
+    @property
+    def effects(self) -> Mapping[str, Effect]:
+        """The handlers of the chart's effects."""
+        return {
+            "queue_start": lambda actor, data: self._spawn(self._take_turn, actor),
+            "call_runtime": lambda actor, data: self._call_runtime(actor, self._platform.start),
+            "confirm_start": lambda actor, data: self._answer(actor, None),
+            "hold_answer": lambda actor, data: self._spawn(self._answer_later, actor),
+            "refuse_start": self._refuse_start,
+            "undo_start": lambda actor, data: self._calls[actor].cancel(),
+            "watch_end": lambda actor, data: self._spawn(self._watch, actor),
+            "stop_instance": lambda actor, data: self._spawn(self._end, actor, self._platform.stop),
+            "kill_instance": lambda actor, data: self._spawn(self._end, actor, self._platform.kill),
+            "report_end": lambda actor, data: self.ends.pop(actor.id, trio.Event()).set(),
+        }
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take up what an engine before this one began, and go on for ever."""
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._platform.run)
+            for actor in await self._runtime.restore("instance"):
+                self._resume(actor)
+            task_status.started()
+            await trio.sleep_forever()
+
+    def _resume(self, actor: Actor) -> None:
+        if actor.state == "requested":
+            self._spawn(self._take_turn, actor)
+        elif actor.state in ("starting", "queued"):
+            self._call_runtime(actor, self._platform.adopt)
+        elif actor.state in ("running", "stopping") and actor.facts.started:
+            self._spawn(self._watch, actor)
+            if actor.state == "stopping":
+                self._spawn(self._end, actor, self._platform.stop)
+        elif actor.state == "stopping":
+            self._spawn(self._undo, actor, _given_up())
+
+    def _spawn(self, task: Callable[..., Awaitable[None]], actor: Actor, *arguments: Any) -> None:
+        assert self._nursery is not None, "an instance was asked for before `run`"
+        self._nursery.start_soon(partial(_mind, task, actor, *arguments))
+
+    # Starting
+
+    async def _take_turn(self, actor: Actor) -> None:
+        turns = self._turns(actor)
+        await turns.acquire_on_behalf_of(actor)
+        try:
+            await self._tell(actor, "begin")
+        except EventRefused:  # it was stopped, or its time was over, while it waited
+            turns.release_on_behalf_of(actor)
+
+    def _turns(self, actor: Actor) -> trio.CapacityLimiter:
+        return self._limits[actor.facts.request.image.registry is not None]
+
+    def _call_runtime(self, actor: Actor, start: Start) -> None:
+        self._calls[actor] = trio.CancelScope()
+        self._spawn(self._call, actor, start)
+
+    async def _call(self, actor: Actor, start: Start) -> None:
+        """Whatever comes of it, the runtime has the instance and the chart says so, or neither."""
+        try:
+            failed: StartFailed | None = _given_up()
+            with self._calls[actor]:
+                failed = await self._try(actor, start)
+            if failed is not None:
+                await self._undo(actor, failed)
+        finally:
+            del self._calls[actor]
+            self._end_turn(actor)
+
+    def _end_turn(self, actor: Actor) -> None:
+        turns = self._turns(actor)
+        if actor in turns.statistics().borrowers:
+            turns.release_on_behalf_of(actor)
+
+    async def _try(self, actor: Actor, start: Start) -> StartFailed | None:
+        try:
+            started = await start(actor.facts.request, _Progress(self, actor))
+            await self._tell(actor, "confirm", {"started": started, "started_at": self._runtime.clock.wall()})
+        except StartFailed as failed:
+            return failed
+        except EventRefused:  # it was stopped, or its time was over, just then
+            return _given_up()
+        except Refusal as refused:
+            return StartFailed(refused, GIVEN_UP)
+        except Exception:
+            log.exception("instance_start_broke", instance=actor.id)
+            return StartFailed(RuntimeUnavailable("the start broke off; the engine's log has why"), GIVEN_UP)
+        return None
+
+    async def _undo(self, actor: Actor, failed: StartFailed) -> None:
+        while not await self._undone(actor, failed):  # noqa: ASYNC110 - it is tried again, not waited for
+            await trio.sleep(UNDO_RETRY)
+
+    async def _undone(self, actor: Actor, failed: StartFailed) -> bool:
+        again = False
+        with trio.CancelScope(shield=True):
+            try:
+                await self._platform.undo(actor.id)
+            except Refusal as refused:
+                log.warning("instance_not_undone", instance=actor.id, why=refused.detail)
+                again = refused.retry_after is not None
+            if not again:
+                changes = self._ended(actor, failure=failed.refusal.detail)
+                await self._tell(actor, "fail", changes, failed=failed, cause=failed.refusal.cause)
+        return not again
+
+    def _answer(self, actor: Actor, failed: StartFailed | None) -> None:
+        waiter = self.waiters.get(actor.id)
+        if waiter:
+            waiter.answer(failed)
+
+    async def _answer_later(self, actor: Actor) -> None:
+        await trio.sleep(QUEUE_HELD)
+        if actor.state == "queued":
+            self._answer(actor, None)
+
+    async def queued(self, actor: Actor, job: str) -> None:
+        """It is the scheduler's: others may have its turn."""
+        if actor.state == "starting" and actor.facts.job is None:
+            await self._tell(actor, "queue", {"job": job})
+        self._end_turn(actor)
+
+    async def placed(self, actor: Actor) -> None:
+        """It has left the queue."""
+        if actor.state == "queued":
+            await self._tell(actor, "place")
+
+    def _refuse_start(self, actor: Actor, data: Data) -> None:
+        self._answer(actor, data.get("failed") or _given_up())
+
+    # Ending
+
+    async def _watch(self, actor: Actor) -> None:
+        try:
+            code = await self._platform.wait_ended(actor.facts.request, actor.facts.started)
+        except Lost as lost:
+            if actor.state != "stopping":
+                changes = self._ended(actor, exit_code=lost.exit_code, failure=lost.why)
+                await self._tell(actor, "fail", changes, cause=lost.cause)
+                return
+            code = lost.exit_code  # it was told to end, and that is how it did
+        await self._tell(actor, "end", self._ended(actor, exit_code=code))
+
+    async def _end(self, actor: Actor, by: Callable[[InstanceRequest, Started], Awaitable[None]]) -> None:
+        await by(actor.facts.request, actor.facts.started)
+
+    def _ended(self, actor: Actor, **changes: Any) -> dict[str, Any]:
+        """What is kept of an ended one: the names of its variables, no longer their values."""
+        request: InstanceRequest = actor.facts.request
+        names = tuple(f"{variable.partition('=')[0]}=" for variable in request.env)
+        kept = msgspec.structs.replace(request, env=names)
+        return {"request": kept, "ended_at": self._runtime.clock.wall(), **changes}
+
+    async def _tell(self, actor: Actor, event: str, changes: Mapping[str, Any] | None = None, **data: Any) -> None:
+        """Send what the runtime did. It happened: a store that can't be written is waited for."""
+        while True:
+            try:
+                await self._runtime.send("instance", actor.id, event, changes=changes, **data)
+            except StoreUnavailable as refused:
+                log.warning("instance_event_not_stored", instance=actor.id, what=event, why=refused.detail)
+                await trio.sleep(STORE_RETRY)
+            else:
+                return
+
+
+class _Progress:
+    """One start's way through a queue, told to the chart."""
+
+    def __init__(self, lives: InstanceSupervisor, actor: Actor) -> None:
+        self._lives, self._actor = lives, actor
+
+    async def queued(self, job: str) -> None:
+        await self._lives.queued(self._actor, job)
+
+    async def placed(self) -> None:
+        await self._lives.placed(self._actor)
+
+
+async def _mind(task: Callable[..., Awaitable[None]], actor: Actor, *arguments: Any) -> None:
+    """One instance's fault must not end the tasks of all the others."""
+    try:
+        await task(actor, *arguments)
+    except Exception:
+        log.exception("instance_task_failed", instance=actor.id)
+
+
+def _given_up() -> StartFailed:
+    return StartFailed(RuntimeUnavailable("the start took too long, or was stopped", retry_after=30), GIVEN_UP)
+
+
+def start_window(facts: InstanceFacts, now: float) -> float:
+    """The deadline of a start: later where a registry must hand over the image first."""
+    fetched = facts.request.image.registry is not None
+    return now + (instance.FETCHED_START_WINDOW if fetched else instance.LOCAL_START_WINDOW)

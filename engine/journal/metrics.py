@@ -1,0 +1,190 @@
+"""What an engine measures, as Prometheus takes it: a registry for each engine, no label that a stranger picks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import trio
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from engine.journal.histograms import Histogram, Series
+from engine.journal.journal import FileJournal
+from engine.runtime import Runtime
+from engine.runtime.records import Record
+from engine.store.protocol import Store
+from statecharts.catalogue import CHARTS
+from statecharts.chart import NONE
+
+LOOK = 0.5
+"""Seconds between two looks at how late the event loop is."""
+
+QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+"""Buckets in seconds for what the engine does by itself."""
+
+PATIENT = (0.05, 0.25, 1, 2.5, 5, 10, 15, 20, 25, 30, 45, 60)
+"""Buckets in seconds for what waits for a person."""
+
+FINEST = tuple(sorted({*QUICK, *PATIENT}))
+"""Every bound there is: what is counted by them elsewhere can be put into any histogram of ours."""
+
+# One line more for each series, which no query of ours asks for.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Metrics:
+    """Watches one engine. Cheap to feed; whoever asks pays for the text."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._transitions = Counter(
+            "hatchway_transitions", "Rows taken.", ("chart", "event", "target"), registry=registry
+        )
+        self._refusals = Counter("hatchway_refusals", "Events refused.", ("chart", "cause"), registry=registry)
+        self._requests = self._timed(
+            "request_duration", "From a whole request to its answer, or to a stream's.", ("method", "path", "status")
+        )
+        self._sign_ins = self._timed(
+            "sign_in_duration",
+            "From the request (key) or the claim (pairing) to the session.",
+            ("method",),
+            buckets=FINEST,
+        )
+        self._lateness = self._timed("timer_lateness", "How late timers fired.").labels()
+        self._commits = self._timed("store_commit_duration", "From a step to its being stored.", ("chart",))
+        self._lag = self._timed("event_loop_lag", "How late the event loop woke.").labels()
+        self._counts = {
+            (chart.name, state): 0
+            for chart in CHARTS.values()
+            for state in chart.states
+            if state not in chart.final and state != NONE
+        }
+        ProcessCollector(registry=registry)
+        self._by_row: dict[tuple[str, str, str | None], Counter] = {}
+        self._by_door: dict[tuple[str, str, int], Series] = {}
+        self._claimed: dict[str, float] = {}
+
+    def watch(self, runtime: Runtime, store: Store, journal: FileJournal, started_at: float) -> None:
+        """Tell of these too, as they are when somebody asks."""
+        self._registry.register(_Now(runtime, store, journal, started_at, self._counts))
+        runtime.subscribe_moves(self._move)
+
+    def observe_commit(self, chart: str, seconds: float) -> None:
+        """A step of the chart was stored, in so many seconds."""
+        self._commits.labels(chart).observe(seconds)
+
+    def observe_lateness(self, seconds: float) -> None:
+        """A delay fired so many seconds late."""
+        self._lateness.observe(seconds)
+
+    def _timed(self, name: str, about: str, labels: Sequence[str] = (), buckets: Sequence[float] = QUICK) -> Histogram:
+        histogram = Histogram(f"hatchway_{name}_seconds", about, labels, buckets)
+        self._registry.register(histogram)
+        return histogram
+
+    def count(self, runtime: Runtime) -> None:
+        """Count the live actors, after a store was read.
+
+        From then on every step says what it changes, so that asking costs the same with a million sessions.
+        """
+        self._counts.update(dict.fromkeys(self._counts, 0))
+        for chart in CHARTS:
+            for actor in runtime.actors(chart):
+                self._count(chart, actor.state, 1)
+
+    def take(self, record: Record) -> None:
+        """A sink of records."""
+        if record.kind == "transition":
+            row = (record.chart, record.event, record.target)
+            taken = self._by_row.get(row)
+            if taken is None:
+                taken = self._by_row[row] = self._transitions.labels(*row)
+            taken.inc()
+            self._count(record.chart, record.source, -1)
+            self._count(record.chart, record.target, 1)
+            if record.chart == "pairing":
+                self._time_pairing(record)
+        elif record.kind == "refusal":
+            self._refusals.labels(record.chart, record.cause).inc(record.count or 1)
+
+    def _move(self, chart: str, actor: str, source: str, target: str | None) -> None:
+        """Another engine of the fleet did it, and has it in its own records."""
+        self._count(chart, source, -1)
+        self._count(chart, target, 1)
+
+    def _count(self, chart: str, state: str | None, change: int) -> None:
+        if (chart, state) in self._counts:
+            self._counts[chart, state or ""] += change
+
+    def _time_pairing(self, record: Record) -> None:
+        if record.target == "claimed":
+            self._claimed[record.actor] = record.time
+            return
+        since = self._claimed.pop(record.actor, None)
+        if since is not None and record.target == "approved":
+            self._sign_ins.labels("pairing").observe(max(record.time - since, 0))
+
+    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+        """A door has answered; `path` as the table of doors has it."""
+        key = (method, path, status)
+        series = self._by_door.get(key)
+        if series is None:
+            series = self._by_door[key] = self._requests.labels(method, path, str(status))
+        series.observe(seconds)
+        if status == 200 and path == "/api/auth/verify/":
+            self._sign_ins.labels("key").observe(seconds)
+
+    def answered_elsewhere(self, method: str, path: str, status: int, buckets: Sequence[int], seconds: float) -> None:
+        """A door process has answered so many in each bucket of FINEST and past it, in so many seconds together."""
+        self._requests.labels(method, path, str(status)).add(FINEST, buckets, seconds)
+        if status == 200 and path == "/api/auth/verify/":
+            self._sign_ins.labels("key").add(FINEST, buckets, seconds)
+
+    async def watch_loop(self) -> None:
+        """Look at how late the event loop wakes, for ever."""
+        while True:
+            due = trio.current_time() + LOOK
+            await trio.sleep_until(due)
+            self._lag.observe(trio.current_time() - due)
+
+    def text(self) -> bytes:
+        """Everything measured, in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+
+class _Now:
+    """What is so at the moment it is asked. A state that nobody is in is told too: a line at zero."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        journal: FileJournal,
+        started_at: float,
+        counts: Mapping[tuple[str, str], int],
+    ) -> None:
+        self._runtime, self._store, self._journal, self._started_at = runtime, store, journal, started_at
+        self._counts = counts
+
+    def collect(self) -> Iterable[Metric]:
+        actors = GaugeMetricFamily("hatchway_actors", "Actors that are in a state.", labels=("chart", "state"))
+        for (chart, state), count in self._counts.items():
+            actors.add_metric((chart, state), count)
+        yield actors
+        for name, about, value in (
+            ("timers_armed", "Delays that run.", len(self._runtime.timers)),
+            ("store_bytes", "Size of the store.", self._store.size()),
+            ("start_time_seconds", "When the engine started, epoch seconds.", self._started_at),
+            ("event_readers", "Followers of the journal.", len(self._journal.followers)),
+            ("journal_lost", "Records that the log file lacks since it last could be written.", self._journal.lost),
+        ):
+            yield GaugeMetricFamily(f"hatchway_{name}", about, value)
+        yield CounterMetricFamily(
+            "hatchway_records", "Records, over every start of this engine.", self._journal.last_seq
+        )

@@ -1,0 +1,194 @@
+"""The file of authorized keys: looked up at every use, edited by hand or by us, never half written (section 2.4)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.base import files
+from engine.base.clock import LoopTicks, SystemClock
+from engine.base.errors import FileRefused
+from engine.base.permissions import FIVE
+from engine.keys import key_edits
+from engine.keys.key_edits import Edit, Registered, T
+from engine.keys.key_index import KeyIndex
+from engine.keys.key_lines import Entry, parse_file
+from engine.keys.keys import PublicKey
+
+__all__ = ["AuthorizedKeys", "Entry", "Fault", "Registered"]
+
+AUTHORIZED_KEYS = "authorized_keys"
+"""The file's name."""
+
+_TICK = 0.05
+"""Seconds: two changes closer than that may carry one time stamp."""
+
+_PAUSE, _PAUSES = 0.005, 10
+"""Seconds, and how many times them an editor gets between emptying the file and writing it."""
+
+
+class Fault(NamedTuple):
+    """A line that grants nothing, and why. `line` counts from 1."""
+
+    line: int
+    reason: str
+
+
+class AuthorizedKeys:
+    """One authorized_keys file. A look costs one `lstat`, 3 us; the file is read again only when it changed, and of it
+    only the lines that did. Whether a key is of a weak kind, the dearest question, is asked once it is used.
+
+    With `turns`, the first look in a turn of the event loop serves all of that turn: what is asked in it was sent
+    before it began, so a change still shows to whoever asks after it.
+
+    Where it isn't a private file of our own, every look and every edit raises `FileRefused`. A file that isn't there
+    is one without keys.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._name = os.fspath(path)
+        self._stamp: tuple[int, ...] | None = None
+        self._inode = 0
+        self._data = b""
+        self._index = KeyIndex()
+        self._version = 0
+        self.turns: LoopTicks | None = None
+        self._looked = -1
+
+    def find(self, identity: str) -> Entry | None:
+        """The line that counts for a key, or None where nothing is granted to it."""
+        self._refresh()
+        entry = self._index.entries.get(identity)
+        return entry if entry is None or entry.key.is_sound() else None
+
+    def candidate(self, identity: str) -> Entry | None:
+        """As `find`, whether or not the key is of a weak kind: what to try a signature with that may be anybody's."""
+        self._refresh()
+        return self._index.entries.get(identity)
+
+    def of_length(self, length: int) -> Collection[Entry]:
+        """The candidates whose signatures have so many bytes, valid until the next look."""
+        self._refresh()
+        return self._index.of_length(length)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The lines that grant something, in the file's order, one for each key: each is read, in 0.5 ms."""
+        self._refresh()
+        return tuple(line.entry for line in parse_file(self._data) if line.entry)
+
+    def faults(self) -> tuple[Fault, ...]:
+        """The lines that grant nothing and are no comment; as dear as `entries`."""
+        self._refresh()
+        return tuple(Fault(line.number, line.fault) for line in parse_file(self._data) if line.fault)
+
+    def check(self) -> None:
+        """Raises FileRefused where the file isn't private."""
+        self._refresh()
+
+    def look_anew(self) -> None:
+        """What is asked now may have been sent after the turn of the event loop began: the next look is a look."""
+        self._looked = -1
+
+    def version(self) -> int:
+        """A number that changes with the file's content; -1 while the file is refused. Raises nothing."""
+        try:
+            self._refresh()
+        except FileRefused:
+            return -1
+        return self._version
+
+    def register(
+        self, key: PublicKey, permissions: tuple[str, ...] = FIVE, comment: str = "", *, own: bool = False
+    ) -> Registered:
+        """Authorize `key`, or replace what it holds; as `key_edits.register`."""
+        return self.edit(partial(key_edits.register, key=key, permissions=permissions, comment=comment, own=own))
+
+    def unregister(self, selector: str, *, force: bool = False, own: str | None = None) -> tuple[str, Entry | None]:
+        """Take out every line of one key; as `key_edits.unregister`."""
+        return self.edit(partial(key_edits.unregister, selector=selector, force=force, own=own))
+
+    def edit(self, change: Edit[T]) -> T:
+        """Change the content under the lock that all who edit by us take; what `change` says it did."""
+        with files.locked(self._lock()):
+            files.clear_leftovers(self.path)
+            data = self._content()
+            edited, done = change(data)
+            if edited != data:
+                self._write(edited)
+        return done
+
+    def _lock(self) -> Path:
+        files.make_private_dir(self.path.parent)
+        return self.path.with_name(f"{self.path.name}.lock")
+
+    def _write(self, data: bytes) -> None:
+        files.write_private(self.path, data)
+        self._stamp, self._looked = None, -1
+
+    def _refresh(self) -> None:
+        turn = -1 if self.turns is None else self.turns.number
+        if turn >= 0 and turn == self._looked:
+            return
+        try:
+            status = os.lstat(self._name)
+        except FileNotFoundError:
+            status = None
+        if _stamp(status) != self._stamp:
+            self._reload(status)
+        self._looked = turn
+
+    def _reload(self, status: os.stat_result | None) -> None:
+        data = self._content()
+        in_place = status is None or status.st_ino == self._inode
+        if data != self._data and (in_place or not data) and not self._is_longer(data):
+            data = self._settled(data)
+        if data != self._data or not self._version:
+            self._load(data)
+        # The stamp is from before the reading: a change in between shows at the next look. So must one within a tick.
+        fresh = status is not None and abs(SystemClock().wall() - status.st_ctime) < _TICK
+        self._stamp, self._inode = None if fresh else _stamp(status), status.st_ino if status else 0
+
+    def _is_longer(self, data: bytes) -> bool:
+        """Whether whole lines were added at the end and nothing else was done: that takes nobody's key."""
+        return self._data.endswith(b"\n") and data.endswith(b"\n") and data.startswith(self._data)
+
+    def _settled(self, data: bytes) -> bytes:
+        """What an editor leaves in the end.
+
+        Some empty or move the file before they write it: a look just then would end everybody's session.
+        """
+        for _ in range(_PAUSES):
+            time.sleep(_PAUSE)
+            before, data = data, self._content()
+            if data and data == before:
+                break
+        return data
+
+    def _content(self) -> bytes:
+        try:
+            return files.read_private(self.path)
+        except FileNotFoundError:
+            return b""
+
+    def _load(self, data: bytes) -> None:
+        self._index.update(self._data, data)
+        self._data = data
+        self._version += 1
+
+
+def _stamp(status: os.stat_result | None) -> tuple[int, ...]:
+    if status is None:
+        return ()
+    return (
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_size,
+        status.st_ino,
+        status.st_mode,
+        status.st_uid,
+    )

@@ -1,0 +1,113 @@
+"""What is done to the content of authorized_keys, wherever it is kept: bytes in, bytes out (section 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple, TypeVar
+
+from engine.base.errors import KeyRefused
+from engine.base.permissions import FIVE, MASTER, fold
+from engine.keys.key_files import one_line, same_name
+from engine.keys.key_lines import Entry, Line, known_lines, lines_with, render
+from engine.keys.keys import PublicKey
+
+T = TypeVar("T")
+Edit = Callable[[bytes], tuple[bytes, T]]
+"""Takes the content; gives the new content, and what was done."""
+
+
+class Registered(NamedTuple):
+    """What `register` did; `before` is what the key held until then."""
+
+    entry: Entry
+    outcome: Literal["added", "replaced", "unchanged"]
+    before: tuple[str, ...] | None = None
+
+
+def register(
+    data: bytes, key: PublicKey, permissions: tuple[str, ...] = FIVE, comment: str = "", *, own: bool = False
+) -> tuple[bytes, Registered]:
+    """Authorize `key`, or replace what it holds. `own` is an engine's own key, which alone takes MASTER.
+
+    Raises KeyRefused where the key's line has foreign options, or MASTER.
+    """
+    permissions = fold(permissions)
+    if not permissions:
+        raise KeyRefused("a key without any permission is not registered", cause="empty")
+    if MASTER in permissions and not own:
+        raise KeyRefused("MASTER belongs to the engine's own key and is not given to another", cause="master")
+    lines = lines_with(data, key)
+    old = next((line for line in lines if line.key and line.key.identity == key.identity), None)
+    _refuse_replacing(old, own)
+    before = old.entry if old else None
+    kept = comment or key.comment or (old.key.comment if old and old.key else "")
+    if any("\ud800" <= letter <= "\udfff" for letter in kept):
+        raise KeyRefused("the comment is not UTF-8 text, as authorized_keys is: give another", cause="comment")
+    entry = Entry(key, permissions, one_line(kept), old.number if old else len(lines) + 1)
+    if before and (before.permissions, before.comment) == (permissions, entry.comment):
+        return data, Registered(before, "unchanged", permissions)
+    edited = _with(lines, old, render(key, permissions, entry.comment))
+    return edited, Registered(entry, "replaced" if old else "added", before.permissions if before else None)
+
+
+def unregister(
+    data: bytes, selector: str, *, force: bool = False, own: str | None = None
+) -> tuple[bytes, tuple[str, Entry | None]]:
+    """Take out every line of one key: its identity, a unique prefix of it, or a unique comment.
+
+    Tells its identity and what it held, None if its lines granted nothing. Raises KeyRefused: no such key, more than
+    one, or, without `force`, one that holds MASTER or is `own`, the engine's own identity.
+    """
+    lines = known_lines(data)
+    identity = _selected(lines, selector)
+    # A later line of the same key must not come to count.
+    gone = [line for line in lines if line.key and line.key.identity == identity]
+    entry = next((line.entry for line in gone if line.entry), None)
+    if not force and (identity == own or (entry and MASTER in entry.permissions)):
+        raise KeyRefused("this is the engine's own key; to remove it all the same, add --force", cause="own")
+    return b"".join(line.raw for line in lines if line not in gone), (identity, entry)
+
+
+def _refuse_replacing(old: Line | None, own: bool) -> None:
+    if old is None:
+        return
+    if old.options:
+        raise KeyRefused(
+            f"line {old.number} of authorized_keys has this key with the option {', '.join(old.options)}:"
+            " unregister it first, or edit the line",
+            cause="options",
+        )
+    if old.entry and MASTER in old.entry.permissions and not own:
+        raise KeyRefused("this is the engine's own key, which holds MASTER already", cause="own")
+
+
+def _with(lines: Iterable[Line], old: Line | None, new: bytes) -> bytes:
+    """The file with `new` in the place of `old`, or as its last line; every other line byte for byte as it was."""
+    if old is None:
+        data = b"".join(line.raw for line in lines)
+        return data + (b"\n" if data and not data.endswith(b"\n") else b"") + new + b"\n"
+    end = b"\r\n" if old.raw.endswith(b"\r\n") else b"\n"
+    return b"".join(new + end if line is old else line.raw for line in lines)
+
+
+def _selected(lines: Iterable[Line], selector: str) -> str:
+    """The one identity that `selector` means. Raises KeyRefused."""
+    known: dict[str, str] = {}
+    for line in lines:
+        if line.key:
+            known.setdefault(line.key.identity, line.key.comment)
+    if selector in known:
+        return selector
+    prefix = len(selector) > len("SHA256:")
+    found = [
+        identity
+        for identity, comment in known.items()
+        if (prefix and identity.startswith(selector)) or same_name(comment, selector)
+    ]
+    if not selector or not found:
+        raise KeyRefused(f"no authorized key has the identity or comment '{one_line(selector)}'", cause="unknown_key")
+    if len(found) > 1:
+        raise KeyRefused(
+            f"{len(found)} authorized keys go by '{one_line(selector)}': give more of the identity", cause="ambiguous"
+        )
+    return found[0]

@@ -1,0 +1,133 @@
+"""The keys of authorized_keys by identity and by length, kept up to date by the lines that changed (section 2.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from engine.keys.key_lines import BOM, Entry, Line, read_line, split
+from engine.keys.keys import PublicKey
+
+PIECE = 65_536
+"""Bytes compared at once, where two contents are looked through for their first difference."""
+
+SEARCHED = 100
+"""Repeated keys that are searched for after a change, some milliseconds each in 8 MB; for more all is read anew."""
+
+
+class KeyIndex:
+    """Of two lines with one key the first counts, whatever it grants. Keys of weak kinds are among them."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        """What counts for each identity. An entry's number is from when its line was read."""
+        self._lengths: dict[int, dict[str, Entry]] = {}
+        self._times: Counter[str] = Counter()
+        self._repeated: dict[str, PublicKey] = {}
+
+    def of_length(self, length: int) -> Collection[Entry]:
+        """Those whose signatures have so many bytes: a view, good until the next update."""
+        return self._lengths.get(length, {}).values()
+
+    def update(self, old: bytes, new: bytes) -> None:
+        """The content was `old`, of which this is the index, and is `new`.
+
+        Costs 20 us a line that changed, and a few milliseconds for looking through 8 MB.
+        """
+        start, old_end, new_end = _changed(old, new)
+        before, after = old[start:old_end], new[start:new_end]
+        first = new.count(b"\n", 0, start) + 1
+        gone, come = list(_surplus(before, after, first)), list(_surplus(after, before, first))
+        keys = {line.key.identity: line.key for line in (*gone, *come) if line.key}
+        # Lines that only changed places are neither; it matters where they have one key.
+        keys |= {
+            name: key for name, key in self._repeated.items() if any(_text(key) in part for part in (before, after))
+        }
+        firsts = {line.key.identity: line for line in reversed(come) if line.key}
+        here = Counter(line.key.identity for line in come if line.key)
+        self._times.update(here)
+        self._times.subtract(line.key.identity for line in gone if line.key)
+        marked = first == 1 and any(part.startswith(BOM) for part in (before, after))  # a key only as the first line
+        if old and (marked or sum(self._times[name] > here[name] for name in keys) > SEARCHED):
+            self.entries, self._lengths, self._times, self._repeated = {}, {}, Counter(), {}
+            self.update(b"", new)
+            return
+        for name, key in keys.items():
+            line = firsts.get(name) if self._times[name] == here[name] else _first_of(key, new)
+            self._put(key, line)
+
+    def _put(self, key: PublicKey, line: Line | None) -> None:
+        """`line` is what counts for the key; None where it has none any more."""
+        name, length = key.identity, key.signature_length
+        entry = line.entry if line is not None else None
+        if entry is not None:
+            self.entries[name] = self._lengths.setdefault(length, {})[name] = entry
+        elif self.entries.pop(name, None) is not None:
+            del self._lengths[length][name]
+        if self._times[name] > 1:
+            self._repeated[name] = key
+        else:
+            self._repeated.pop(name, None)
+            if not self._times[name]:
+                del self._times[name]
+
+
+def _surplus(lines: bytes, others: bytes, first: int) -> Iterator[Line]:
+    """The lines, the first of them that number, that are not among the others as often."""
+    several = split(lines)
+    left = Counter(several)
+    left.subtract(split(others))
+    for number, raw in enumerate(several, first):
+        if left[raw] > 0:
+            left[raw] -= 1
+            yield read_line(raw, number)
+
+
+def _text(key: PublicKey) -> bytes:
+    return key.openssh().partition(" ")[2].encode()
+
+
+def _first_of(key: PublicKey, data: bytes) -> Line | None:
+    text = _text(key)
+    at = data.find(text)
+    while at >= 0:
+        start, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+        raw = data[start:] if end < 0 else data[start : end + 1]
+        line = read_line(raw, data.count(b"\n", 0, start) + 1)
+        if line.key is not None and line.key.identity == key.identity:
+            return line
+        at = data.find(text, start + len(raw))
+    return None
+
+
+def _changed(old: bytes, new: bytes) -> tuple[int, int, int]:
+    """Where the lines begin that differ, and where they end in the one and in the other content."""
+    shortest = min(len(old), len(new))
+    start = new.rfind(b"\n", 0, _alike(old, new, shortest)) + 1
+    after = _alike(old, new, shortest - start, from_end=True)
+    end = new.find(b"\n", len(new) - after) + 1 or len(new)  # what follows are whole lines in both
+    return start, len(old) - (len(new) - end), end
+
+
+def _alike(old: bytes, new: bytes, most: int, *, from_end: bool = False) -> int:
+    """How many bytes, at most so many, are the same at the beginning or the end."""
+    at = 0
+    while at < most:
+        size = min(PIECE, most - at)
+        one, other = _piece(old, at, size, from_end), _piece(new, at, size, from_end)
+        if one != other:
+            while size > 1:  # by halves
+                half = size // 2
+                one, other = _piece(old, at, half, from_end), _piece(new, at, half, from_end)
+                if one == other:
+                    at += half
+                    size -= half
+                else:
+                    size = half
+            return at
+        at += size
+    return at
+
+
+def _piece(data: bytes, at: int, size: int, from_end: bool) -> bytes:
+    return data[len(data) - at - size : len(data) - at] if from_end else data[at : at + size]

@@ -1,0 +1,151 @@
+"""Lines of authorized_keys in OpenSSH's form: what each grants, or why it grants nothing (section 2.4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from engine.base.errors import KeyRefused, Refusal
+from engine.base.permissions import FIVE, parse_permissions
+from engine.keys.key_files import one_line
+from engine.keys.keys import PublicKey, read_openssh, refused_as_weak
+
+BOM = b"\xef\xbb\xbf"
+"""What some editors begin a file with."""
+
+LONGEST_LINE = 16384
+"""Bytes; a line with a key of 8192 bits takes about 1,500."""
+
+_KEY_FIRST = re.compile(r"(?:ssh|ecdsa|sk)-[A-Za-z0-9@.-]+(?:[ \t]|$)")
+_OPTION = re.compile(r'([A-Za-z0-9-]+)(?:="((?:[^"\\]|\\.)*)")?')
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line that grants something. `line` counts from 1; `comment` is as people wrote it."""
+
+    key: PublicKey
+    permissions: tuple[str, ...]
+    comment: str
+    line: int
+
+    @property
+    def identity(self) -> str:
+        """The key's fingerprint."""
+        return self.key.identity
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the file, its bytes kept as they are. `key` is its key, also where it grants nothing."""
+
+    raw: bytes
+    number: int
+    key: PublicKey | None = None
+    entry: Entry | None = None
+    fault: str | None = None
+    options: tuple[str, ...] = ()
+    """Names of options that are not ours."""
+
+
+def parse_file(data: bytes) -> tuple[Line, ...]:
+    """Every line of the file; nothing in it raises. Of two lines with one key the first counts, whatever it grants."""
+    return tuple(map(judged, known_lines(data)))
+
+
+def known_lines(data: bytes) -> tuple[Line, ...]:
+    """As `parse_file`, in 20 us a line and not in 500: whether a key is of a weak kind is left to who asks."""
+    return tuple(_first_counts(read_line(raw, number) for number, raw in enumerate(split(data), 1)))
+
+
+def lines_with(data: bytes, key: PublicKey) -> tuple[Line, ...]:
+    """As `known_lines`, but only what has the text of this key is read: all else stands there as if it were remarks."""
+    text = key.openssh().partition(" ")[2].encode()
+    numbered = enumerate(split(data), 1)
+    return tuple(_first_counts(read_line(raw, n) if text in raw else Line(raw, n) for n, raw in numbered))
+
+
+def judged(line: Line) -> Line:
+    """The line, which grants nothing where its key is of a weak kind."""
+    words = line.key.weakness() if line.key is not None and line.entry is not None else None
+    return line if words is None else Line(line.raw, line.number, fault=refused_as_weak(words).detail)
+
+
+def render(key: PublicKey, permissions: Iterable[str], comment: str) -> bytes:
+    """The line that grants `permissions` to `key`, without its end."""
+    return f'permissions="{",".join(permissions)}" {key.openssh()} {one_line(comment)}'.rstrip(" ").encode()
+
+
+def split(data: bytes) -> list[bytes]:
+    """The lines with their ends, so that joined they are the file again."""
+    lines = data.split(b"\n")
+    return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _first_counts(lines: Iterable[Line]) -> Iterable[Line]:
+    seen: dict[str, int] = {}
+    for line in lines:
+        if line.key is None or (first := seen.setdefault(line.key.identity, line.number)) == line.number:
+            yield line
+        else:
+            yield Line(line.raw, line.number, line.key, None, f"the key of line {first} again; that one counts")
+
+
+def read_line(raw: bytes, number: int) -> Line:
+    """One line by itself: neither which of two counts nor a weak key is looked at."""
+    if len(raw) > LONGEST_LINE:
+        return Line(raw, number, fault=f"longer than {LONGEST_LINE} bytes")
+    try:
+        text = raw.removeprefix(BOM if number == 1 else b"").decode().strip(" \t\r\n")
+    except UnicodeDecodeError:
+        return Line(raw, number, fault="not text")
+    if not text or text.startswith("#"):
+        return Line(raw, number)
+    try:
+        options, rest = ({}, text) if _KEY_FIRST.match(text) else _options(text)
+        key = read_openssh(rest)
+    except KeyRefused as refused:
+        return Line(raw, number, fault=refused.detail)
+    return _grant(Line(raw, number, key), options)
+
+
+def _grant(line: Line, options: dict[str, str | None]) -> Line:
+    assert line.key is not None
+    foreign = tuple(name for name in options if name != "permissions")
+    if foreign:
+        # Ignoring a restriction would widen it.
+        fault = f"the option {', '.join(foreign)} is not known here, so the line grants nothing"
+        return Line(line.raw, line.number, line.key, None, fault, foreign)
+    try:
+        value = options.get("permissions", ",".join(FIVE))
+        permissions = _permissions(value or "")
+    except Refusal as refused:
+        return Line(line.raw, line.number, line.key, None, refused.detail)
+    return Line(line.raw, line.number, line.key, Entry(line.key, permissions, line.key.comment, line.number))
+
+
+@lru_cache(maxsize=256)
+def _permissions(value: str) -> tuple[str, ...]:
+    """Raises KeyRefused. A file of many lines has few different ones."""
+    return parse_permissions(value, master=True)
+
+
+def _options(text: str) -> tuple[dict[str, str | None], str]:
+    """The options before a key, and what follows them. Raises KeyRefused."""
+    options: dict[str, str | None] = {}
+    at = 0
+    while match := _OPTION.match(text, at):
+        name, value = match[1], match[2]
+        if name in options:
+            raise KeyRefused(f"the option {name} stands twice")
+        options[name] = value
+        at = match.end()
+        if text[at : at + 1] != ",":
+            break
+        at += 1
+    rest = text[at:]
+    if not options or rest[:1] not in (" ", "\t") or text[at - 1 : at] == ",":
+        raise KeyRefused("neither a key nor options that can be read")
+    return options, rest.strip(" \t\r")

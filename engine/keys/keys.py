@@ -1,0 +1,230 @@
+"""RSA keys of sign-in: what they are called, which are taken, signing and verifying with them (sections 2.4 and 5)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import padding
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from engine.base.errors import KeyRefused, SignatureRefused
+from engine.keys import key_files, weak_keys
+from engine.keys.key_files import PassphraseWanted
+
+__all__ = [
+    "Algorithm",
+    "PassphraseWanted",
+    "PrivateKey",
+    "PublicKey",
+    "generate_key",
+    "generate_token_key",
+    "identity_of",
+    "parse_openssh",
+    "read_openssh",
+    "read_private_key",
+    "read_public_half",
+    "read_public_key",
+    "read_token_key",
+    "refused_as_weak",
+    "sign",
+    "token_key_pem",
+    "verify",
+]
+
+Algorithm = Literal["RS256", "PS256"]
+NEW_KEY_BITS = 3072
+
+_SHA256 = SHA256()
+_PADDINGS: dict[str, padding.PKCS1v15 | padding.PSS] = {
+    "RS256": padding.PKCS1v15(),
+    "PS256": padding.PSS(padding.MGF1(_SHA256), 32),  # AUTO would take salts of any length
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """An RSA public key that keeps the bounds. `identity` is its OpenSSH fingerprint, `comment` what its file says."""
+
+    identity: str
+    key: RSAPublicKey
+    bits: int
+    comment: str = ""
+    _sound: bool = field(default=False, init=False, compare=False, repr=False)
+    """Whether it was looked at for weak kinds, and is of none."""
+
+    @property
+    def signature_length(self) -> int:
+        """Bytes of each signature: as many as hold the modulus (RFC 8017, 8.1 and 8.2)."""
+        return (self.bits + 7) // 8
+
+    def may_have_made(self, signature: bytes) -> bool:
+        """Whether a signature of the right length is a number that the key can make at all (RFC 8017, 5.2.2)."""
+        return int.from_bytes(signature) < self.key.public_numbers().n
+
+    def is_sound(self) -> bool:
+        """Whether it is of no known weak kind: looked for once, in 0.5 ms. Few of a file's many keys are ever used."""
+        return self._sound or self.weakness() is None
+
+    def weakness(self) -> str | None:
+        """Which weak kind it is, in words, or None."""
+        numbers = self.key.public_numbers()
+        words = weak_keys.weakness(numbers.n, numbers.e)
+        object.__setattr__(self, "_sound", words is None)
+        return words
+
+    def pem(self) -> bytes:
+        """SPKI PEM."""
+        return self.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+    def openssh(self) -> str:
+        """`ssh-rsa AAAA...`, without comment or line end."""
+        return self.key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateKey:
+    """An RSA private key with its public half."""
+
+    key: RSAPrivateKey
+    public: PublicKey
+
+    @property
+    def identity(self) -> str:
+        """The public half's."""
+        return self.public.identity
+
+    def pem(self) -> bytes:
+        """PKCS#8 PEM, without a passphrase."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def identity_of(key: RSAPublicKey) -> str:
+    """OpenSSH's fingerprint: `SHA256:` and 43 characters of base64, as `ssh-keygen -l` prints it."""
+    return _fingerprint(base64.b64decode(key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).split(b" ")[1]))
+
+
+def _fingerprint(blob: bytes) -> str:
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def read_public_key(data: bytes) -> PublicKey:
+    """The one key of a file: SPKI PEM, PKCS#1 PEM or an OpenSSH `ssh-rsa` line.
+
+    Raises `KeyRefused` with the one reason: no key, not RSA, out of bounds, or of a known weak kind.
+    """
+    public = _bounded(*key_files.load_public(data))
+    _refuse(public.weakness() or weak_keys.prime_modulus(public.key.public_numbers().n))
+    return public
+
+
+def parse_openssh(line: str) -> PublicKey:
+    """The key of `ssh-rsa AAAA... comment`. Raises `KeyRefused`; a prime modulus alone is not looked for (cost)."""
+    public = read_openssh(line)
+    _refuse(public.weakness())
+    return public
+
+
+def read_openssh(line: str) -> PublicKey:
+    """As `parse_openssh`, in a twentieth of the time: whether the key is of a weak kind is left to who uses it."""
+    found = key_files.canonical_openssh(line)
+    if found is None:
+        return _bounded(*key_files.load_openssh(line))
+    numbers, blob, comment = found
+    _refuse(weak_keys.out_of_bounds(numbers.n, numbers.e))
+    return PublicKey(_fingerprint(blob), numbers.public_key(), numbers.n.bit_length(), comment)
+
+
+def refused_as_weak(words: str) -> KeyRefused:
+    """The refusal of a key for being of that kind."""
+    return KeyRefused(f"the RSA key is refused: {words}", cause="weak")
+
+
+def read_private_key(data: bytes, passphrase: bytes | None = None) -> PrivateKey:
+    """The one key of a file, PKCS#1 or PKCS#8 PEM. Validation takes 40 ms at 2048 bits: read once.
+
+    Raises `KeyRefused` with the one reason; `PassphraseWanted` where it has a passphrase and none is given.
+    """
+    key = key_files.load_private(data, passphrase)
+    return PrivateKey(key, _bounded(key.public_key()))
+
+
+def read_public_half(data: bytes) -> PublicKey:
+    """The public half of the one private key of a file that we made ourselves: what is read at each start.
+
+    Its numbers must belong together; that its primes are primes is not shown again, which would take 40 ms.
+    Raises `KeyRefused`.
+    """
+    key = key_files.load_private(data, None, proven=True)
+    numbers = key.private_numbers()
+    p, q, n, e = numbers.p, numbers.q, numbers.public_numbers.n, numbers.public_numbers.e
+    if p * q != n or any(numbers.d * e % (prime - 1) != 1 for prime in (p, q)):
+        raise KeyRefused("the private key is damaged: its numbers are no key", cause="damaged")
+    return _bounded(key.public_key())
+
+
+def generate_key(bits: int = NEW_KEY_BITS) -> PrivateKey:
+    """A new key. Takes from 0.1 s to a few seconds: call it in a thread."""
+    key = generate_private_key(public_exponent=65537, key_size=bits)
+    return PrivateKey(key, _bounded(key.public_key()))
+
+
+def sign(private: PrivateKey, message: bytes, algorithm: Algorithm = "PS256") -> bytes:
+    """The signature of `message`, as long as the modulus."""
+    return private.key.sign(message, _PADDINGS[algorithm], _SHA256)
+
+
+def verify(public: PublicKey, algorithm: str, message: bytes, signature: bytes) -> None:
+    """Raises `SignatureRefused` unless `signature` is of `message` under exactly that algorithm. 25 to 250 us."""
+    if algorithm not in _PADDINGS:
+        raise SignatureRefused("unknown_algorithm")
+    if len(signature) != public.signature_length:
+        raise SignatureRefused("signature_length")
+    try:
+        public.key.verify(signature, message, _PADDINGS[algorithm], _SHA256)
+    except InvalidSignature:
+        raise SignatureRefused("wrong_signature") from None
+
+
+def generate_token_key() -> Ed25519PrivateKey:
+    """A new key for session tokens: never the RSA key, which signs strings that others choose."""
+    return Ed25519PrivateKey.generate()
+
+
+def token_key_pem(key: Ed25519PrivateKey) -> bytes:
+    """PKCS#8 PEM, as `token-key.pem` holds it."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def read_token_key(data: bytes) -> Ed25519PrivateKey:
+    """The key in `token-key.pem`. Raises `KeyRefused`."""
+    try:
+        key = load_pem_private_key(data, None)
+    except (ValueError, TypeError):
+        raise KeyRefused("the token key is damaged: its file is not one PKCS#8 PEM key", cause="damaged") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyRefused("the token key is not an Ed25519 key", cause="not_ed25519")
+    return key
+
+
+def _bounded(key: RSAPublicKey, comment: str = "") -> PublicKey:
+    numbers = key.public_numbers()
+    _refuse(weak_keys.out_of_bounds(numbers.n, numbers.e))
+    return PublicKey(identity_of(key), key, key.key_size, comment)
+
+
+def _refuse(words: str | None) -> None:
+    if words:
+        raise refused_as_weak(words)

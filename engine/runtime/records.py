@@ -1,0 +1,151 @@
+"""One record a step: log line, audit entry, event and test subject at once. Section 6."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import msgspec
+import trio
+
+from engine.base.clock import Clock
+
+
+class Origin(NamedTuple):
+    """Who is behind an event: the identity that acts, the socket's peer, and the request it came with."""
+
+    identity: str | None = None
+    address: str | None = None
+    request_id: str | None = None
+
+
+NOBODY = Origin()
+"""A timer, or the engine itself."""
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """What happened to one actor. No field ever holds a code, token, nonce, signature or key.
+
+    `time` is in epoch seconds, `seq` grows by one a record and never repeats on one engine. `kind` is `transition` (a
+    row was taken), `refusal` (none was, `target` is None and `cause` says why) or `notice` (the engine's own news).
+    `count` is there where one record stands for several refusals: of one address in one second, or of many addresses.
+    """
+
+    time: float
+    seq: int
+    kind: Literal["transition", "refusal", "notice"]
+    chart: str
+    actor: str
+    event: str
+    source: str | None = None
+    target: str | None = None
+    effects: tuple[str, ...] = ()
+    identity: str | None = None
+    address: str | None = None
+    request_id: str | None = None
+    cause: str | None = None
+    count: int | msgspec.UnsetType = msgspec.UNSET
+
+
+Sink = Callable[[Record], None]
+
+SURPLUS = "too_many_requests"
+"""Cause of a record that stands for the refusals past a limit."""
+
+AT_ONCE, A_SECOND = 1000, 10.0
+"""Refusals from outside that may have records of their own: so many at once, and so many a second after that."""
+
+TOLD = 1.0
+"""Seconds of surplus that one record tells of."""
+
+SOURCES = 10
+"""Addresses whose surplus of a second is told one by one; the others' is told together."""
+
+
+class Records:
+    """Numbers the records and hands each to every sink, in order. A sink is plain and quick, and must not raise.
+
+    However many refusals strangers cause, few records come of them: `run` tells the surplus in sums.
+    """
+
+    def __init__(self, clock: Clock, *sinks: Sink, last_seq: int = 0) -> None:
+        self._clock = clock
+        self._seq = last_seq
+        self.sinks = list(sinks)
+        self._room, self._room_at = float(AT_ONCE), -math.inf
+        self._surplus: dict[tuple[str, str, str | None], int] = {}
+        self._has_surplus = trio.Event()
+
+    def transition(
+        self,
+        chart: str,
+        actor: str,
+        event: str,
+        source: str,
+        target: str,
+        effects: tuple[str, ...],
+        origin: Origin = NOBODY,
+        cause: str | None = None,
+    ) -> None:
+        """A row was taken: `event` led from `source` to `target`. `cause` says why where the event alone doesn't."""
+        seq = self._seq = self._seq + 1
+        now = self._clock.wall()
+        self._publish(Record(now, seq, "transition", chart, actor, event, source, target, effects, *origin, cause))
+
+    def refusal(
+        self, chart: str, actor: str, event: str, cause: str, origin: Origin = NOBODY, source: str | None = None
+    ) -> None:
+        """No row was taken: nothing changed in `source`. `actor` is `-` where the event found none.
+
+        What comes from outside has a record of its own while there are few; past that it is surplus.
+        """
+        if origin.address is not None and not self._has_room():
+            self.surplus(chart, event, origin)
+            return
+        seq = self._seq = self._seq + 1
+        now = self._clock.wall()
+        self._publish(Record(now, seq, "refusal", chart, actor, event, source, None, (), *origin, cause))
+
+    def surplus(self, chart: str, event: str, origin: Origin) -> None:
+        """A refusal past a limit: it is counted, and one record a second tells how many there were of an address."""
+        key = (chart, event, origin.address)
+        if key not in self._surplus and len(self._surplus) >= SOURCES:
+            key = (chart, event, None)
+        self._surplus[key] = self._surplus.get(key, 0) + 1
+        self._has_surplus.set()
+
+    def tell_surplus(self) -> None:
+        """Publish what was counted since the last time."""
+        told, self._surplus = self._surplus, {}
+        self._has_surplus = trio.Event()
+        for (chart, event, address), count in told.items():
+            seq = self._seq = self._seq + 1
+            origin, now = Origin(None, address), self._clock.wall()
+            self._publish(Record(now, seq, "refusal", chart, "-", event, None, None, (), *origin, SURPLUS, count=count))
+
+    async def run(self) -> None:
+        """Tell the surplus of each second, for ever."""
+        while True:
+            await self._has_surplus.wait()
+            await trio.sleep(TOLD)
+            self.tell_surplus()
+
+    def _has_room(self) -> bool:
+        now = self._clock.elapsed()
+        self._room = min(float(AT_ONCE), self._room + (now - self._room_at) * A_SECOND)
+        self._room_at = now
+        if self._room < 1:
+            return False
+        self._room -= 1
+        return True
+
+    def notice(self, chart: str, actor: str, event: str, cause: str | None = None, origin: Origin = NOBODY) -> None:
+        """News of the engine that no chart holds: a start, a key registered, a setting reloaded."""
+        seq = self._seq = self._seq + 1
+        now = self._clock.wall()
+        self._publish(Record(now, seq, "notice", chart, actor, event, None, None, (), *origin, cause))
+
+    def _publish(self, record: Record) -> None:
+        for sink in self.sinks:
+            sink(record)

@@ -1,0 +1,120 @@
+"""All delays on one heap for each clock, and one task that fires them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import inf
+from typing import Generic, Literal, Protocol, TypeVar
+
+import trio
+
+from engine.base.clock import Clock
+
+TICK = 2.0
+"""Seconds at most between two looks at the clocks while anything is armed: a host that slept, or a wall clock that was
+set, shows only when it is looked at (trio's own clock stops with the host)."""
+
+AWAKE = {"elapsed": -inf, "wall": -inf}
+"""Nothing that is armed now can be missed."""
+
+BATCH = 32
+"""Timers fired together: enough for one group commit, few enough that a request waits a few milliseconds at most."""
+
+
+class Timed(Protocol):
+    """What can be armed: it carries the number of its live timer, 0 for none, so that a heap entry may go stale."""
+
+    timer: int
+
+
+T = TypeVar("T", bound=Timed)
+
+
+class Timers(Generic[T]):
+    """`arm` and `disarm` are immediate; `run` sends each due one to `fire`, at most `BATCH` at once."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        fire: Callable[[T], Awaitable[None]],
+        observe_lateness: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """`observe_lateness` takes how many seconds late each timer fires."""
+        self._fire, self._observe_lateness = fire, observe_lateness
+        self._heaps: dict[str, list[tuple[float, int, T]]] = {"elapsed": [], "wall": []}
+        self._now: dict[str, Callable[[], float]] = {"elapsed": clock.elapsed, "wall": clock.wall}
+        self._number = 0
+        self._stale = 0
+        self._wake = trio.Event()
+        self._asleep_until = AWAKE
+
+    def __len__(self) -> int:
+        return sum(map(len, self._heaps.values())) - self._stale
+
+    def arm(self, item: T, deadline: float, clock: Literal["elapsed", "wall"] = "elapsed") -> None:
+        """Fire `item` at `deadline` on `clock`; an earlier arming of it is forgotten."""
+        if item.timer:
+            self.disarm(item)
+        self._number = item.timer = self._number + 1
+        heapq.heappush(self._heaps[clock], (deadline, item.timer, item))
+        if deadline < self._asleep_until[clock]:
+            self._wake.set()
+
+    def disarm(self, item: T) -> None:
+        """`item` does not fire; nothing happens to one that is not armed."""
+        if item.timer:
+            item.timer = 0
+            self._stale += 1
+            if self._stale > 1000 and self._stale * 2 > sum(map(len, self._heaps.values())):
+                self._rebuild()
+
+    def _rebuild(self) -> None:
+        for clock, heap in self._heaps.items():
+            live = [entry for entry in heap if entry[2].timer == entry[1]]
+            heapq.heapify(live)
+            self._heaps[clock] = live
+        self._stale = 0
+
+    def _due(self) -> list[T]:
+        due: list[T] = []
+        for clock, heap in self._heaps.items():
+            now = self._now[clock]()
+            while heap and heap[0][0] <= now and len(due) < BATCH:
+                deadline, number, item = heapq.heappop(heap)
+                if item.timer == number:
+                    item.timer = 0
+                    self._observe_lateness(now - deadline)
+                    due.append(item)
+                else:
+                    self._stale -= 1
+        return due
+
+    def _pause(self) -> float:
+        waits = [heap[0][0] - self._now[clock]() for clock, heap in self._heaps.items() if heap]
+        return min([TICK, *waits]) if waits else inf
+
+    async def run(self) -> None:
+        """Fire what is due, for ever. A failing `fire` ends the task: it must look after its own errors."""
+        while True:
+            # Made anew before the heaps are looked at: an `arm` between the look and the sleep must wake it.
+            self._wake = trio.Event()
+            self._asleep_until = AWAKE
+            due = self._due()
+            if due:
+                await self._fire_all(due)
+                continue
+            pause = self._pause()
+            self._asleep_until = {clock: now() + pause for clock, now in self._now.items()}
+            with trio.move_on_after(max(pause, 0)):
+                await self._wake.wait()
+
+    async def _fire_all(self, due: list[T]) -> None:
+        if len(due) == 1:
+            await self._fire(due[0])
+        else:
+            async with trio.open_nursery() as nursery:
+                for item in due:
+                    nursery.start_soon(partial(self._fire, item))
+        await trio.lowlevel.checkpoint()

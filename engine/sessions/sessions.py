@@ -1,0 +1,353 @@
+"""The session service: sign-in by key, live sessions, their tokens, who may still do what (sections 3.2, 4.1-4.3)."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Hashable, Iterator
+from typing import Literal
+
+from engine.access.challenges import ANY, Challenge, Challenges, decode_signature, encode
+from engine.access.limits import Shared, Tried, limit_of
+from engine.access.principal import Method, Principal, SessionFacts, SignedIn
+from engine.access.signers import Search, Signed, is_quick, signer_of, whose
+from engine.access.tokens import Tokens
+from engine.base import permissions
+from engine.base.clock import Clock
+from engine.base.errors import NotFound, SignatureRefused, TokenRefused, TooManyRequests
+from engine.keys.authorized_keys import AuthorizedKeys, Entry
+from engine.keys.keys import PublicKey
+from engine.runtime import Actor, Data, Runtime
+from engine.runtime.records import NOBODY, Origin
+from engine.sessions.session_limit import SessionLimit, is_live
+from engine.settings.settings import Settings
+from engine.store.protocol import AlreadyUsed, Once, Store
+from statecharts import session
+from statecharts.interpreter import EventRefused
+
+KEPT = 600.0
+"""Seconds that a door process may answer for a session by itself: so long the engine does not see that it is used."""
+
+UNKNOWN = -1
+"""No actor's version: the store is asked for it."""
+
+
+class Sessions:
+    """Starts, renews, ends and looks up sessions. One for each engine."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        keys: AuthorizedKeys,
+        tokens: Tokens,
+        challenges: Challenges,
+        settings: Callable[[], Settings],
+        own_key: Callable[[], PublicKey],
+        mirror: Shared | None = None,
+    ) -> None:
+        self._runtime, self._keys, self._tokens, self._challenges = runtime, keys, tokens, challenges
+        self._settings, self._own_key = settings, own_key
+        self._clock: Clock = runtime.clock
+        self._mirror = mirror
+        self._failures = limit_of(mirror, self._clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
+        self._tried, self._search = Tried(), Search(keys)
+        runtime.register(
+            session.CHART,
+            facts=SessionFacts,
+            store=store,
+            effects={"issue_token": self._issue_token, "end_session": _nothing, "clean_up_tokens": _nothing},
+            rules={"session_lifetime": _lifetime_ends},
+            owner=_identity_of,
+        )
+        self._limit = SessionLimit(runtime, settings, lambda name: self._revoke(name, NOBODY, "too_many_sessions"))
+
+    # Sign-in by key
+
+    def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
+        """The identity a challenge is for, and its nonce. Any identity gets one: nobody can list keys from outside."""
+        return identity or self._own_key().identity, self._challenges.issue(host, identity or ANY)
+
+    @property
+    def challenge_key(self) -> bytes:
+        """What a door process needs to make challenges, and to know ours again."""
+        return self._challenges.mac_key
+
+    async def verify(
+        self, nonce: str, signature: str, algorithm: str, lifetime: int, origin: Origin, identity: str | None = None
+    ) -> SignedIn:
+        """Start a session of `lifetime` seconds for the key that signed `nonce`: that of `identity`, where it is given.
+
+        Raises SignatureRefused, TooManyRequests, StoreUnavailable.
+
+        An address past its limit is refused before anything is checked, unless it answers a challenge as never before:
+        a correct signature comes with a fresh one, and is never refused for what others behind its address do.
+        """
+        await self._hear_of_keys()
+        challenge, answer = None, (signature, algorithm, identity)
+        try:
+            challenge = self._challenges.read(nonce)
+            self._refuse_tried(challenge, answer, origin)
+            made = decode_signature(signature)
+            signed = Signed(whose(challenge, identity), algorithm, nonce.encode("ascii"), made)
+            key = await self._signer(signed, origin)
+            return await self._start_by_key(challenge, key, lifetime, origin)
+        except SignatureRefused as refused:
+            if challenge is not None:
+                self._tried.add(origin.address or "", challenge.digest, answer)
+            await self._count_failure(refused.cause, origin)
+            raise
+
+    async def _signer(self, signed: Signed, origin: Origin) -> Entry:
+        if is_quick(signed, self._keys):
+            return signer_of(signed, self._keys)
+        try:
+            return await self._search.signer_of(signed, origin.address or "")
+        except TooManyRequests:
+            self._runtime.records.surplus("session", "start", origin)
+            raise
+
+    def _refuse_tried(self, challenge: Challenge, answer: Hashable, origin: Origin) -> None:
+        shut = self._failures.shut(origin.address or "")
+        if shut is not None and self._tried.has(origin.address or "", challenge.digest, answer):
+            self._runtime.records.surplus("session", "start", origin)
+            raise shut
+
+    async def _count_failure(self, cause: str, origin: Origin) -> None:
+        """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
+        address = origin.address or ""
+        try:
+            if shut := self._failures.shut(address):
+                raise shut
+            await self._failures.take(address)
+        except TooManyRequests:
+            self._runtime.records.surplus("session", "start", origin)
+            raise
+        self._runtime.records.refusal("session", "-", "start", cause, origin)
+
+    async def _hear_of_keys(self) -> None:
+        """A key that was taken out elsewhere a second ago signs in nowhere. Raises StoreUnavailable."""
+        if self._mirror is not None:
+            await self._mirror.wait_fresh()
+
+    async def admit(self, challenge: Challenge, identity: str, lifetime: int, origin: Origin) -> SignedIn:
+        """Start a session as `verify` does, for the key whose signature a door process has checked.
+
+        Raises SignatureRefused and StoreUnavailable, and neither records nor counts: the whole request is to follow.
+        """
+        await self._hear_of_keys()
+        entry = self._keys.find(identity)
+        if entry is None:
+            raise SignatureRefused("unknown_key")
+        return await self._start_by_key(challenge, entry, lifetime, origin)
+
+    async def _start_by_key(self, challenge: Challenge, entry: Entry, lifetime: int, origin: Origin) -> SignedIn:
+        once = Once(challenge.digest, challenge.seconds_left, challenge.until)
+        try:
+            return await self.start(
+                "key", entry.key.identity, entry.permissions, lifetime, proof="signature", origin=origin, once=once
+            )
+        except AlreadyUsed:
+            raise SignatureRefused("used_nonce") from None
+
+    async def start(
+        self,
+        method: Method,
+        identity: str,
+        granted: tuple[str, ...],
+        lifetime: int,
+        *,
+        proof: Literal["signature", "approval"],
+        origin: Origin,
+        once: Once | None = None,
+    ) -> SignedIn:
+        """A new session of `lifetime` seconds behind a proof.
+
+        Raises TooManyRequests where its identity has as many as it may, AlreadyUsed, StoreUnavailable.
+        """
+        await self._limit.enter(identity)
+        try:
+            now = self._clock.wall()
+            age = self._settings().session_max_age
+            facts = SessionFacts(
+                sys.intern(identity),
+                method,
+                granted,
+                lifetime,
+                now,
+                now + (age.key if method == "key" else age.pairing),
+                sys.intern(origin.address or ""),
+            )
+            # The time comes first: sessions of one moment stand together in the store, and are written together.
+            name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
+            result = await self._runtime.create(
+                "session",
+                name,
+                "start",
+                facts,
+                origin=Origin(identity, origin.address, origin.request_id),
+                once=once,
+                proof=proof,
+            )
+            return _signed_in(result)
+        finally:
+            self._limit.leave(identity)
+
+    def _issue_token(self, actor: Actor, data: Data) -> SignedIn:
+        facts: SessionFacts = actor.facts
+        held = self._effective(facts) or ()
+        expires_at = int(actor.deadline or 0)
+        return SignedIn(self._tokens.issue(facts.identity, actor.id, held, expires_at), held, expires_at)
+
+    # Use
+
+    def authenticate(self, token: str) -> Principal:
+        """Whose good token this is, looked at anew on every call. Raises TokenRefused; StoreUnavailable where the
+        store is shared and this engine may have missed what others did."""
+        payload = self._tokens.read(token)
+        if self._mirror is not None:
+            self._mirror.check_fresh()
+        actor = self._runtime.peek("session", payload.sid)
+        if actor is None or actor.state != "active":
+            raise TokenRefused("ended")
+        facts: SessionFacts = actor.facts
+        now = self._clock.wall()
+        if min(payload.exp, actor.deadline or 0) <= now:
+            raise TokenRefused("expired")
+        held = self._effective(facts)
+        if held is None:
+            raise TokenRefused("key_unregistered")
+        if now > actor.used:
+            actor.used = now
+        return Principal(actor.id, facts.identity, facts.method, held, payload.exp)
+
+    def good_until(self, principal: Principal) -> float:
+        """Epoch seconds until which nothing but a step of its session, or a change of its key, makes it less."""
+        actor = self._runtime.peek("session", principal.session)
+        return min(principal.expires_at, (actor.deadline if actor else None) or 0)
+
+    def keep(self, principal: Principal) -> float:
+        """Epoch seconds until which a door process may answer for the session by itself, which until then is in use."""
+        actor, until = self._runtime.peek("session", principal.session), self._clock.wall() + KEPT
+        if actor is not None:
+            actor.used = until
+        return min(self.good_until(principal), until)
+
+    def _effective(self, facts: SessionFacts) -> tuple[str, ...] | None:
+        """The session's permissions cut to what its key holds now; None where its key is gone."""
+        if facts.method == "pairing":
+            return facts.permissions
+        entry = self._keys.find(facts.identity)
+        return None if entry is None else permissions.cut(facts.permissions, entry.permissions)
+
+    async def look_again(self, token: str) -> None:
+        """Ask the shared store itself what became of the session: another engine made or renewed it just now, perhaps.
+
+        Raises TokenRefused, StoreUnavailable.
+        """
+        assert self._mirror is not None
+        name = self._tokens.read(token).sid
+        await self._mirror.wait_fresh()
+        await self._runtime.absorb("session", {name: UNKNOWN})
+
+    async def started_elsewhere(self, name: str) -> SignedIn:
+        """A first token of a session that another engine started. Raises TokenRefused where it is none, or ended."""
+        await self._runtime.absorb("session", {name: UNKNOWN})
+        actor = self._runtime.peek("session", name)
+        if actor is None or actor.state != "active":
+            raise TokenRefused("ended")
+        return self._issue_token(actor, {})
+
+    def name_of(self, token: str) -> str:
+        """The session that a token is of."""
+        return self._tokens.read(token).sid
+
+    async def settle(self, token: str) -> None:
+        """End for good what `authenticate` refused for its clock or its key: no later clock or key revives it."""
+        try:
+            actor = self._runtime.peek("session", self._tokens.read(token).sid)
+        except TokenRefused:
+            return
+        if actor is not None:
+            await self._runtime.catch_up(actor)
+            if self._effective(actor.facts) is None:
+                await self._revoke(actor.id, NOBODY, "key_unregistered")
+
+    async def renew(self, principal: Principal, origin: Origin) -> SignedIn:
+        """The same session, its lifetime counted from now. Raises TokenRefused where a logout came first."""
+        return _signed_in(await self._event(principal.session, "renew", origin))
+
+    async def logout(self, principal: Principal, origin: Origin) -> None:
+        """Every token of the session is dead, durably, when this returns."""
+        await self._event(principal.session, "logout", origin)
+
+    async def _event(self, name: str, event: str, origin: Origin) -> object:
+        try:
+            return await self._runtime.send("session", name, event, origin=origin)
+        except EventRefused as refused:
+            raise TokenRefused(refused.cause) from None
+
+    # Listing and revoking
+
+    def visible(self, principal: Principal, after: str = "") -> Iterator[Actor]:
+        """The live sessions a holder may see, its identity's own, all with MASTER: those whose names come after that
+        one, in the order of their names, which is that of their starts. To be read at once."""
+        owner, now = self._sees(principal), self._clock.wall()
+        for actor in self._runtime.actors_after("session", after, owner):
+            if is_live(actor, now):
+                yield actor
+
+    @staticmethod
+    def _sees(principal: Principal) -> str | None:
+        """Whose sessions a holder may see; None for everybody's."""
+        return None if permissions.allows(principal.permissions, permissions.MASTER) else principal.identity
+
+    async def revoke(self, principal: Principal, name: str, origin: Origin) -> None:
+        """End another session. Raises NotFound; PermissionDenied for a stranger's without MASTER is NotFound too."""
+        actor = self._runtime.peek("session", name)
+        if (
+            actor is None
+            or self._sees(principal) not in (None, actor.facts.identity)
+            or not is_live(actor, self._clock.wall())
+        ):
+            raise NotFound("no such session")
+        await self._revoke(name, origin, "revoked")
+
+    async def end_all_of(self, identities: set[str], origin: Origin = NOBODY) -> int:
+        """End every session of these identities, whose keys are authorized no more; how many there were."""
+        names = [actor.id for actor in self._runtime.actors("session") if actor.facts.identity in identities]
+        return sum([await self._revoke(name, origin, "key_unregistered") for name in names])
+
+    async def end_orphans(self) -> int:
+        """End the sessions whose key was taken out of authorized_keys, by hand or while the engine was down."""
+        actors = list(self._runtime.actors("session"))
+        return await self.end_all_of({actor.facts.identity for actor in actors if self._effective(actor.facts) is None})
+
+    async def _revoke(self, name: str, origin: Origin, cause: str) -> bool:
+        try:
+            await self._runtime.send("session", name, "revoke", origin=origin, cause=cause)
+        except EventRefused:
+            return False
+        return True
+
+    async def end(self, token: str, cause: str) -> None:
+        """End the session of a token that never reached its owner."""
+        await self._revoke(self._tokens.read(token).sid, NOBODY, cause)
+
+
+def _lifetime_ends(facts: SessionFacts, now: float) -> float:
+    return float(min(int(now) + facts.lifetime, int(facts.latest)))
+
+
+def _identity_of(facts: SessionFacts) -> str:
+    return facts.identity
+
+
+def _signed_in(result: object) -> SignedIn:
+    """What `issue_token` returned."""
+    assert isinstance(result, SignedIn)
+    return result
+
+
+def _nothing(actor: Actor, data: Data) -> None:
+    """The step itself is the effect: the store holds the session's end, and every token of it is looked up there."""

@@ -1,0 +1,263 @@
+"""The kinds of value a setting may take: each reads TOML or text into a value, and refuses in words."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from engine.base.durations import InvalidDuration, parse_duration
+from engine.settings.home import expanded
+from engine.settings.redis_address import read_address
+
+_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`read` turns TOML's value or a text into ours or raises ValueError in words; `show` is its inverse, as text.
+
+    `paths` gives the paths of the host that a value names: what a container may not reach is gathered by it.
+    """
+
+    read: Callable[[Any], Any]
+    show: Callable[[Any], str] = str
+    paths: Callable[[Any], Iterable[str]] | None = None
+
+
+def _integer(raw: object) -> int:
+    if isinstance(raw, str) and re.fullmatch(r"-?[0-9]{1,12}", raw):
+        return int(raw)
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return raw
+    raise ValueError("a whole number is wanted")
+
+
+def integer(low: int, high: int) -> Kind:
+    """A whole number from `low` to `high`, both included."""
+
+    def read(raw: object) -> int:
+        value = _integer(raw)
+        if not low <= value <= high:
+            raise ValueError(f"a whole number from {low} to {high} is wanted")
+        return value
+
+    return Kind(read)
+
+
+def boolean() -> Kind:
+    """`true` or `false`; as text also yes, no, on, off, 1, 0."""
+
+    def read(raw: object) -> bool:
+        if isinstance(raw, bool):
+            return raw
+        if isinstance(raw, str) and raw.lower() in _YES + _NO:
+            return raw.lower() in _YES
+        raise ValueError("true or false is wanted")
+
+    return Kind(read, lambda value: "true" if value else "false")
+
+
+def _text(raw: object) -> str:
+    if not isinstance(raw, str) or not raw.strip() or any(ord(letter) < 0x20 for letter in raw.strip()):
+        raise ValueError("a text in one line is wanted")
+    return raw.strip()
+
+
+def text() -> Kind:
+    """One line that is not empty."""
+    return Kind(_text)
+
+
+def names() -> Kind:
+    """A name, or several with commas between, as Slurm has them for partitions and accounts."""
+
+    def read(raw: object) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,-]{0,254}", _text(raw)):
+            raise ValueError("a name of letters, digits, '_', '.' and '-' is wanted")
+        return _text(raw)
+
+    return Kind(read)
+
+
+def pem_or_path() -> Kind:
+    """A PEM block, which may be of several lines, or the path of a file that holds one."""
+
+    def read(raw: object) -> str:
+        if not isinstance(raw, str) or not raw.strip() or any(c < " " and c not in "\r\n\t" for c in raw.strip()):
+            raise ValueError("a text is wanted")
+        return raw.strip()
+
+    return Kind(read, paths=lambda value: () if "-----BEGIN" in value else (value,))
+
+
+def choice(*names: str) -> Kind:
+    """One of `names`."""
+
+    def read(raw: object) -> str:
+        if raw not in names:
+            raise ValueError(f"one of {', '.join(names)} is wanted")
+        return str(raw)
+
+    return Kind(read)
+
+
+def _store(raw: object) -> str:
+    value = _text(raw)
+    if value == "sqlite":
+        return value
+    try:
+        return read_address(value).url
+    except ValueError as fault:
+        raise ValueError(f"sqlite, or {fault}") from None
+
+
+def store() -> Kind:
+    """`sqlite`, or the address of a fleet's Redis or Valkey."""
+    return Kind(_store, paths=lambda value: () if value == "sqlite" else read_address(value).paths())
+
+
+def folder_or(*names: str) -> Kind:
+    """One of `names`, or an absolute folder."""
+
+    def read(raw: object) -> str:
+        try:
+            return str(raw) if raw in names else folder(raw)
+        except ValueError:
+            raise ValueError(f"{', '.join(names)} or a path from / or ~ is wanted") from None
+
+    return Kind(read, paths=lambda value: () if value in names else (value,))
+
+
+def duration(low: int, high: int) -> Kind:
+    """Whole seconds, written `30m` or `168h`, from `low` to `high`."""
+
+    def read(raw: object) -> int:
+        try:
+            seconds = int(parse_duration(_text(raw)))
+        except InvalidDuration:
+            raise ValueError("a duration such as 30m or 168h is wanted") from None
+        if not low <= seconds <= high:
+            raise ValueError(f"a duration from {_hours(low)} to {_hours(high)} is wanted")
+        return seconds
+
+    return Kind(read, _hours)
+
+
+def _hours(seconds: int) -> str:
+    if seconds % 60:
+        return f"{seconds // 60}m{seconds % 60}s"
+    return f"{seconds // 3600}h" if seconds % 3600 == 0 else f"{seconds // 60}m"
+
+
+def _path(raw: object) -> Path:
+    path = expanded(_text(raw))
+    if not path.is_absolute():
+        raise ValueError("a path from / or ~ is wanted")
+    return path
+
+
+def path() -> Kind:
+    """An absolute path; `~` is the home folder."""
+    return Kind(_path, paths=lambda value: (str(value),))
+
+
+def _host(raw: object) -> str:
+    value = _text(raw)
+    try:
+        return str(ipaddress.ip_address(value.strip("[]")))
+    except ValueError:
+        value = wire_name(value)
+        if not _NAME.fullmatch(value):
+            raise ValueError("an IP address or a host name is wanted") from None
+    return value.lower()
+
+
+def wire_name(name: str) -> str:
+    """A host's name as it travels, `xn--mller-kva` for `müller` (RFC 5890). Raises ValueError where it can't."""
+    if name.isascii():
+        return name
+    import idna  # for few
+
+    try:
+        return idna.encode(name, uts46=True).decode()
+    except idna.IDNAError:
+        raise ValueError("an IP address or a host name is wanted") from None
+
+
+def host() -> Kind:
+    """An IP address or a host name, without a port."""
+    return Kind(_host)
+
+
+def address(raw: object) -> str:
+    """`host:port`, an IPv6 address in brackets; the form that the Host header has."""
+    name, colon, port = _text(raw).rpartition(":")
+    if not colon or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+        raise ValueError("host:port is wanted, such as engine.example:7420")
+    if ":" in name and not (name.startswith("[") and name.endswith("]")):
+        raise ValueError("an IPv6 address goes in brackets, such as [::1]:7420")
+    known = _host(name)
+    return f"[{known}]:{int(port)}" if ":" in known else f"{known}:{int(port)}"
+
+
+def network(raw: object) -> str:
+    """An IP address or a network such as `10.0.0.0/8`."""
+    try:
+        return str(ipaddress.ip_network(_text(raw)))
+    except ValueError:
+        raise ValueError("an IP address or a network such as 10.0.0.0/8 is wanted") from None
+
+
+def registry(raw: object) -> str:
+    """A registry's host, with a port where it has one."""
+    value = _text(raw).lower()
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?", value):
+        raise ValueError("a registry's host is wanted, such as docker.io or registry.example:5000")
+    return value
+
+
+def folder(raw: object) -> str:
+    """An absolute folder, kept as text so that what is shown is what was written."""
+    return str(_path(raw))
+
+
+def several(one: Callable[[object], str]) -> Kind:
+    """A list of texts, each read by `one`; as text they are separated by commas, and an empty text is none."""
+
+    def read(raw: object) -> tuple[str, ...]:
+        items = [part for part in raw.split(",") if part.strip()] if isinstance(raw, str) else raw
+        if not isinstance(items, (list, tuple)):
+            raise ValueError("a list of texts is wanted")  # noqa: TRY004 - every refusal of a kind is a ValueError
+        return tuple(dict.fromkeys(one(item) for item in items))
+
+    return Kind(read, ",".join)
+
+
+def folders() -> Kind:
+    """A list of absolute folders."""
+    texts = several(folder)
+    return Kind(texts.read, texts.show, paths=lambda value: value)
+
+
+def url() -> Kind:
+    """The engine's address for clients: `http://host:port` or `https://host:port`, no path, user or query."""
+
+    def read(raw: object) -> str:
+        value = _text(raw).rstrip("/")
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise ValueError("an address such as http://127.0.0.1:7420 is wanted")
+        if parts.path or parts.query or parts.fragment:
+            raise ValueError("an address without a path is wanted, such as http://127.0.0.1:7420")
+        address(parts.netloc if parts.port else f"{parts.netloc}:80")
+        if not value.isascii():
+            return f"{parts.scheme}://{wire_name(parts.hostname)}" + (f":{parts.port}" if parts.port else "")
+        return value
+
+    return Kind(read)

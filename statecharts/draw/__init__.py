@@ -1,0 +1,1 @@
+"""Draws charts: layout, pictures, and exports for other tools. It knows charts and nothing that runs them."""
