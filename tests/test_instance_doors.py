@@ -234,7 +234,7 @@ import trio
 from engine.engine import open_engine
 from engine.instances.instances.request import InstanceFields
 from engine.runtime.records import Origin
-from engine.settings.settings.settings import Settings
+from engine.settings.settings import Settings
 
 async def main(home, images, fields):
     settings = Settings(image_folders=(images,), volume_roots=(str(Path(images).with_name("volumes")),))

@@ -266,7 +266,7 @@ import trio
 from engine.engine import open_engine
 from engine.instances.instances.request import InstanceFields
 from engine.runtime.records import Origin
-from engine.settings.settings.settings import Settings
+from engine.settings.settings import Settings
 
 async def main(home, images, name):
     settings = Settings(platform="slurm", image_folders=(images,))
