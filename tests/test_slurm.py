@@ -264,7 +264,7 @@ from functools import partial
 from pathlib import Path
 import trio
 from engine.engine import open_engine
-from engine.instances.instances.request import InstanceFields
+from engine.instances.request import InstanceFields
 from engine.runtime.records import Origin
 from engine.settings.settings import Settings
 
