@@ -71,7 +71,14 @@ def run_as_user(arguments: list[str], timeout: float) -> subprocess.CompletedPro
     env = {name: os.environ[name] for name in ("CI", "HATCHWAY_EFFORT") if name in os.environ}
     env |= {"HOME": user().pw_dir, "PATH": PATH, "PYTHONPATH": f"{root}:{packages}", "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        as_user([python(), *arguments]), env=env, cwd=root, capture_output=True, text=True, timeout=timeout, check=False
+        as_user([python(), *arguments]),
+        env=env,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        umask=0o022,  # an engine that this process held before has narrowed its own
     )
 
 
