@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import trio
 
-from api.http.app import make_app
-from engine.base.permissions import FIVE
-from engine.engine import Engine
-from engine.runtime.records import NOBODY
-from engine.settings.settings import Limits
+from hatchway.api.http.app import make_app
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine
+from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.settings.settings import Limits
 from tests.bench.load import latency
 from tests.bench.results import Promise, Results, at
 from tests.bench.startup import COMMAND, seconds_of

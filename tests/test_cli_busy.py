@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.base.files import make_private_dir
-from engine.base.permissions import MASTER
-from engine.engine import make_own_key_ahead
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.settings.settings import Settings
+from hatchway.engine.base.files import make_private_dir
+from hatchway.engine.base.permissions import MASTER
+from hatchway.engine.engine import make_own_key_ahead
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.settings.settings import Settings
 from tests.fakes import ROOT
 from tests.terminal import CALL, terminal
 
@@ -45,7 +45,7 @@ async def test_none_with_json(home: Path, tmp_path: Path) -> None:
 @pytest.mark.process
 def test_none_off_a_terminal(home: Path, tmp_path: Path) -> None:
     """Into a file or pipe goes no bar."""
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HATCHWAY_HOME": str(home)}
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / ".packages"), "HATCHWAY_HOME": str(home)}
     done = subprocess.run(
         [*CALL, "key", "generate", "a"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )

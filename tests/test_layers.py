@@ -74,13 +74,13 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def module_of(name: str) -> str:
-    """The dotted name of a file: `engine.base.clock` of `engine/base/clock.py`."""
-    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    """The dotted name of a file: `hatchway.engine.base.clock` of `engine/base/clock.py`."""
+    return "hatchway." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def package_of(module: str) -> str:
     """The innermost package of PACKAGES that a module is in."""
-    return max((package for package in PACKAGES if f"{module}.".startswith(f"{package}.")), key=len)
+    return max((package for package in PACKAGES if f"{module}.".startswith(f"hatchway.{package}.")), key=len)
 
 
 @cache
@@ -111,7 +111,7 @@ def test_imports_run_downward(name: str, path: Path) -> None:
         if library in libraries:
             assert any(name.startswith(place) for place in places), f"{name} imports {library}"
     if name.startswith("statecharts"):
-        assert libraries - {"__future__", "statecharts", "transitions"} <= STATECHARTS_MAY
+        assert libraries - {"__future__", "hatchway", "transitions"} <= STATECHARTS_MAY
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -135,7 +135,7 @@ def test_services_do_not_know_each_other() -> None:
     """Pairings and instances reach sessions through what the engine hands them, not by calling one another."""
     services = ("pairings", "instances", "sessions")
     for service in services:
-        others = {f"engine.{other}.{other}" for other in services if other != service}
+        others = {f"hatchway.engine.{other}.{other}" for other in services if other != service}
         for path in (ROOT / "engine" / service).rglob("*.py"):
             assert not imports(path) & others
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from api.cli import cli
-from engine.keys.keys import generate_key
+from hatchway.api.cli import cli
+from hatchway.engine.keys.keys import generate_key
 from tests.checkout import copy_project
 from tests.fakes import ROOT, key_file
 from tests.ports import free_port
@@ -60,7 +60,7 @@ def test_the_gate_sets_up_as_the_readme_says() -> None:
 
 def test_commands_that_are_shown_exist() -> None:
     """Each `hatchway ...` between back-ticks or in a block is a command with those options."""
-    shown = set(re.findall(r"(?<![\w/.-])hatchway ([a-z]+(?: [a-z][a-z-]+)?)", TEXT))
+    shown = set(re.findall(r"(?<![\w/.-])(?<!from )hatchway ([a-z]+(?: [a-z][a-z-]+)?)", TEXT))
     for words in sorted(shown):
         done = CliRunner().invoke(cli, [*words.split(), "--help"])
         assert done.exit_code == 0, f"hatchway {words}: {done.output}"
@@ -101,7 +101,15 @@ def setting(request: pytest.FixtureRequest) -> dict[str, str]:
 def running(port: int, environ: dict[str, str], tmp_path: Path, setting: dict[str, str]) -> Iterator[None]:
     """`hatchway engine start`, as the README's first command leaves it, on a port of the test's."""
     environ = environ | setting
-    program = [sys.executable, "-c", "from api.cli import main; main()", "engine", "start", "--port", str(port)]
+    program = [
+        sys.executable,
+        "-c",
+        "from hatchway.api.cli import main; main()",
+        "engine",
+        "start",
+        "--port",
+        str(port),
+    ]
     with (tmp_path / "engine.log").open("wb") as log:
         engine = subprocess.Popen(program, cwd=ROOT, env=environ, stdout=log, stderr=log)
     try:

@@ -13,9 +13,9 @@ import trio
 from quart_trio import QuartTrio
 from trio.testing import MockClock
 
-from api.server.pinned import check_hypercorn
-from api.server.server import open_sockets, serve
-from engine.base.errors import EngineUnavailable
+from hatchway.api.server.pinned import check_hypercorn
+from hatchway.api.server.server import open_sockets, serve
+from hatchway.engine.base.errors import EngineUnavailable
 from tests.server_apps import Told, bare_app
 from tests.wire import GET, certificate, server_context, serving
 
@@ -97,7 +97,7 @@ async def test_cancelled_server(autojump_clock: MockClock) -> None:
 
 async def test_another_hypercorn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server refuses in words to start on a Hypercorn that its parts were not written for."""
-    monkeypatch.setattr("api.server.pinned.version", lambda name: "0.19.0")
+    monkeypatch.setattr("hatchway.api.server.pinned.version", lambda name: "0.19.0")
     with pytest.raises(EngineUnavailable, match=r"needs hypercorn 0\.18\.\*, found 0\.19\.0"):
         check_hypercorn()
     monkeypatch.undo()

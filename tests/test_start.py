@@ -13,8 +13,8 @@ import httpx
 import pytest
 import trio
 
-from api.http import app
-from api.http.app import make_app
+from hatchway.api.http import app
+from hatchway.api.http.app import make_app
 from tests.fakes import ROOT, Browser, virtual_engine
 from tests.keep_alive import Wire
 from tests.ports import free_port
@@ -22,8 +22,14 @@ from tests.processes import EngineProcess, running_engine
 from tests.waits import until
 
 LEFT_OUT = (
-    *("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "statecharts.draw.layout", "xml.sax"),
-    *("engine.fleet.fleet", "engine.store.redis", "engine.instances.slurm.slurm", "coredis", "OpenSSL"),
+    *("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "hatchway.statecharts.draw.layout", "xml.sax"),
+    *(
+        "hatchway.engine.fleet.fleet",
+        "hatchway.engine.store.redis",
+        "hatchway.engine.instances.slurm.slurm",
+        "coredis",
+        "OpenSSL",
+    ),
 )
 
 LINE = (ROOT / "tests" / "data" / "own" / "keys" / "rsa2048.ssh.pub").read_text().rstrip()
@@ -34,10 +40,10 @@ def test_a_start_loads_no_more_than_it_needs() -> None:
     does what looks at the keys, and never brings what it has for certificates."""
     code = f"""
 import gc, sys
-from api.host.memory import loading, settle
+from hatchway.api.host.memory import loading, settle
 with loading():
-    import api.host.run
-from engine.keys.keys import parse_openssh
+    import hatchway.api.host.run
+from hatchway.engine.keys.keys import parse_openssh
 print("badkeys" in sys.modules)
 parse_openssh({LINE!r})
 print([name for name in {LEFT_OUT} if name in sys.modules])
@@ -113,7 +119,7 @@ async def test_a_quart_that_is_gone_is_told_and_may_come_back(home: Path, monkey
 
     async with virtual_engine(home) as engine:
         browser = Browser(make_app(engine))
-        monkeypatch.setattr(app, "MOUNT", "api.http.not_loaded_yet")
+        monkeypatch.setattr(app, "MOUNT", "hatchway.api.http.not_loaded_yet")
         monkeypatch.setattr(app, "import_module", gone)
         refused = await browser.get("/")
         assert (refused.status, refused.json()["code"]) == (500, "internal_error")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http.request import Request, Response
-from api.workers.messages import Ask, Frames, ToEngine, Told, ToWorker, frame
-from api.workers.tally import WorkerCounts
-from engine.settings.settings import Settings
-from engine.settings.sources import as_plain, from_plain
+from hatchway.api.http.request import Request, Response
+from hatchway.api.workers.messages import Ask, Frames, ToEngine, Told, ToWorker, frame
+from hatchway.api.workers.tally import WorkerCounts
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.settings.sources import as_plain, from_plain
 from tests.fakes import virtual_engine
 
 

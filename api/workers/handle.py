@@ -9,14 +9,14 @@ from typing import Any
 import structlog
 import trio
 
-from api.http.endpoint import Route
-from api.http.gateway import Gateway
-from api.http.request import Request, Response, json_response
-from api.workers.channel import Channel
-from api.workers.messages import Admit, Admitted, Ask, Configure, Counts, Enter, Ready, ToEngine, Told
-from engine.base.errors import Refusal
-from engine.engine import Engine
-from engine.sessions.versions import VersionCounters
+from hatchway.api.http.endpoint import Route
+from hatchway.api.http.gateway import Gateway
+from hatchway.api.http.request import Request, Response, json_response
+from hatchway.api.workers.channel import Channel
+from hatchway.api.workers.messages import Admit, Admitted, Ask, Configure, Counts, Enter, Ready, ToEngine, Told
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.engine import Engine
+from hatchway.engine.sessions.versions import VersionCounters
 
 log = structlog.get_logger(__name__)
 

@@ -7,9 +7,9 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
 
-from api.http.endpoint import Invocation
-from api.http.request import NOSNIFF, Response
-from engine.base.errors import NotFound
+from hatchway.api.http.endpoint import Invocation
+from hatchway.api.http.request import NOSNIFF, Response
+from hatchway.engine.base.errors import NotFound
 
 PAGE = "index.html"
 
@@ -57,7 +57,7 @@ class File(NamedTuple):
 @lru_cache(maxsize=1)
 def console_files() -> dict[str, File]:
     """Every file of the console by name, read once."""
-    folder = files("api").joinpath("console")
+    folder = files("hatchway.api").joinpath("console")
     kinds = {item.name: _TYPES.get(item.name.rpartition(".")[2]) for item in folder.iterdir()}
     bodies = {name: (folder.joinpath(name).read_bytes(), kind) for name, kind in kinds.items() if kind}
     return {
