@@ -114,6 +114,12 @@ def test_imports_run_downward(name: str, path: Path) -> None:
         assert libraries - {"__future__", "hatchway", "transitions"} <= STATECHARTS_MAY
 
 
+def test_one_name_to_import() -> None:
+    """Program and tests import `hatchway...` alone: by its folder's name a module would be loaded a second time."""
+    for path in (*KNOWN.values(), *(ROOT / "tests").rglob("*.py")):
+        assert not {name.split(".")[0] for name in imports(path)} & {"api", "engine", "statecharts"}, path
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_says_what_it_is_for(package: str) -> None:
     """Each one's docstring is a sentence or two, for somebody who has read nothing else."""

@@ -177,7 +177,7 @@ async def test_an_error_of_ours(
     async with serving() as served:
         unlucky, other = await served.connect(), await served.connect()
         with monkeypatch.context() as patch:
-            patch.setattr("api.server.h1.refusal", lambda *_: {"": 400}["a mistake"])
+            patch.setattr("hatchway.api.server.h1.refusal", lambda *_: {"": 400}["a mistake"])
             await unlucky.send(GET % (b"/hello", b""))
             assert await unlucky.ends()
         assert (await other.get(b"/hello"))[0] == 200
