@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 import trio
 
-from hatchway.engine.access.principal import Method, SignedIn
-from hatchway.engine.base.clock import TrioClock
-from hatchway.engine.base.errors import NotFound, TokenRefused
-from hatchway.engine.base.permissions import FIVE
-from hatchway.engine.engine import Engine
-from hatchway.engine.runtime.records import NOBODY
-from hatchway.engine.store.protocol import Change
+from engine.access.principal import IssuedSession, Method
+from engine.base.clock import TrioClock
+from engine.base.errors import NotFound, TokenRefused
+from engine.base.permissions import FIVE
+from engine.engine import Engine
+from engine.runtime.records import NOBODY
+from engine.store.protocol import Change
 from tests.fakes import jump, key
 
 pytestmark = pytest.mark.virtual_time
 
 
-async def started(engine: Engine, name: str, lifetime: int = 3600, method: Method = "key") -> SignedIn:
+async def started(engine: Engine, name: str, lifetime: int = 3600, method: Method = "key") -> IssuedSession:
     """A session of a key, or by pairing."""
     proof: Any = "signature" if method == "key" else "approval"
     return await engine.sessions.start(method, name, FIVE, lifetime, proof=proof, origin=NOBODY)

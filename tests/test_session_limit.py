@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import trio
 
-from hatchway.api.client.base import Driven
-from hatchway.api.client.flows import Ask, Flow, Flows
-from hatchway.api.client.wire import NotAnEngine
-from hatchway.api.http.app import make_app
-from hatchway.engine.access.principal import SignedIn
-from hatchway.engine.base.errors import TooManyRequests
-from hatchway.engine.base.permissions import FIVE
-from hatchway.engine.engine import Engine
-from hatchway.engine.runtime.records import NOBODY
-from hatchway.engine.settings.settings import Limits
+from api.client.base import Driven
+from api.client.flows import Ask, Flow, Flows
+from api.client.wire import NotAnEngine
+from api.http.app import make_app
+from engine.access.principal import IssuedSession
+from engine.base.errors import TooManyRequests
+from engine.base.permissions import FIVE
+from engine.engine import Engine
+from engine.runtime.records import NOBODY
+from engine.settings.settings import Limits
 from tests.fakes import Browser, key, sign_in, signed, virtual_engine, watch_of
 
 pytestmark = pytest.mark.virtual_time
@@ -32,13 +32,13 @@ async def engine(home: Path) -> AsyncIterator[Engine]:
         yield made
 
 
-async def start(engine: Engine, identity: str | None = None) -> SignedIn:
+async def start(engine: Engine, identity: str | None = None) -> IssuedSession:
     return await engine.sessions.start(
         "key", identity or key().identity, FIVE, 24 * HOUR, proof="signature", origin=NOBODY
     )
 
 
-def name_of(engine: Engine, signed_in: SignedIn) -> str:
+def name_of(engine: Engine, signed_in: IssuedSession) -> str:
     return engine.sessions.name_of(signed_in.token)
 
 

@@ -9,12 +9,12 @@ from collections import Counter
 import pytest
 import trio
 
-from hatchway.engine.access import signers
-from hatchway.engine.access.challenges import ANY, Challenge
-from hatchway.engine.access.signers import Search, Signed, whose
-from hatchway.engine.base.errors import Refusal, SignatureRefused, TooManyRequests
-from hatchway.engine.keys.authorized_keys import AuthorizedKeys
-from hatchway.engine.keys.keys import PrivateKey, PublicKey, sign, verify
+from engine.access import signers
+from engine.access.challenges import ANY, ChallengeFacts
+from engine.access.signers import Search, Signed, whose
+from engine.base.errors import Refusal, SignatureRefused, TooManyRequests
+from engine.keys.authorized_keys import AuthorizedKeys
+from engine.keys.keys import PrivateKey, PublicKey, sign, verify
 from tests.authorized import keys, put
 from tests.fakes import key
 from tests.key_data import line_of, odd_key
@@ -130,7 +130,7 @@ def test_without_a_key_of_that_length_one_is_tried_all_the_same(keys: Authorized
 
 def test_a_named_key_answers_a_challenge_for_any(keys: AuthorizedKeys) -> None:
     """`identity` narrows what is tried, and never widens it: a challenge for one key stays that key's."""
-    any_, one = Challenge(ANY, b"", 60.0), Challenge("SHA256:one", b"", 60.0)
+    any_, one = ChallengeFacts(ANY, b"", 60.0), ChallengeFacts("SHA256:one", b"", 60.0)
     assert [whose(any_, None), whose(any_, "SHA256:x"), whose(any_, ANY)] == [ANY, "SHA256:x", ANY]
     assert [whose(one, None), whose(one, "SHA256:one")] == ["SHA256:one"] * 2
     for named in ("SHA256:x", ANY):

@@ -12,16 +12,16 @@ import msgspec
 import structlog
 import trio
 
-from hatchway.engine.access.principal import SignedIn
-from hatchway.engine.base.errors import HostUnavailable, PairingCodeRefused, Refusal
-from hatchway.engine.fleet.fleet import Fleet, Message
-from hatchway.engine.fleet.remote_calls import Caller, NoReply, RemoteCall, RemoteCalls
-from hatchway.engine.pairings.claims import Claim, Shown
-from hatchway.engine.pairings.pairings import REMEMBERED, Pairings
-from hatchway.engine.runtime.records import Origin
-from hatchway.engine.store.redis import PREFIX
-from hatchway.engine.store.scripts import CLAIM, PUBLISH
-from hatchway.statecharts.pairing import CLAIM_WINDOW
+from engine.access.principal import IssuedSession
+from engine.base.errors import HostUnavailable, PairingCodeRefused, Refusal
+from engine.fleet.fleet import Fleet, Message
+from engine.fleet.remote_calls import Caller, NoReply, RemoteCall, RemoteCalls
+from engine.pairings.claims import Claim, Shown
+from engine.pairings.pairings import REMEMBERED, Pairings
+from engine.runtime.records import Origin
+from engine.store.redis import PREFIX
+from engine.store.scripts import CLAIM, PUBLISH
+from statecharts.pairing import CLAIM_WINDOW
 
 log = structlog.get_logger(__name__)
 
@@ -97,9 +97,9 @@ class RemoteCodes:
             raise PairingCodeRefused(f"{outcome.decode()}_code")
         return str(run[0].decode())
 
-    async def _result(self, call: RemoteCall) -> SignedIn | Refusal:
+    async def _result(self, call: RemoteCall) -> IssuedSession | Refusal:
         try:
-            signed_in: SignedIn = await self._started_elsewhere((await call.reply()).decode())
+            signed_in: IssuedSession = await self._started_elsewhere((await call.reply()).decode())
         except NoReply:
             return PairingCodeRefused("engine_gone")
         except HostUnavailable as refused:

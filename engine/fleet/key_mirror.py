@@ -9,16 +9,16 @@ from pathlib import Path
 
 import trio
 
-from hatchway.engine.access.tokens import key_id
-from hatchway.engine.base import files
-from hatchway.engine.base.errors import EngineUnavailable, FileRefused, StoreUnavailable
-from hatchway.engine.base.permissions import MASTER
-from hatchway.engine.fleet.keys import FleetKeys, Held, SharedKeys
-from hatchway.engine.keys import key_edits, keys
-from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS
-from hatchway.engine.keys.key_lines import known_lines
-from hatchway.engine.keys.keys import PublicKey
-from hatchway.engine.keys.own_keys import OLD_TOKEN_KEY, OWN, TOKEN_KEY
+from engine.access.tokens import key_id
+from engine.base import files
+from engine.base.errors import EngineUnavailable, FileRefused, StoreUnavailable
+from engine.base.permissions import MASTER
+from engine.fleet.keys import FleetKeys, SharedKeys, StoredKeys
+from engine.keys import key_edits, keys
+from engine.keys.authorized_keys import AUTHORIZED_KEYS
+from engine.keys.key_lines import known_lines
+from engine.keys.keys import PublicKey
+from engine.keys.own_keys import OLD_TOKEN_KEY, OWN, TOKEN_KEY
 
 FLEET = "fleet"
 """File that names the fleet whose keys the folder has a copy of, and the engine's key that was authorized there."""
@@ -68,7 +68,7 @@ class KeyMirror:
         async with self._following:  # else what was read first might be looked at last, and seem to be lost keys
             self._take(await self._store.read())
 
-    def _take(self, held: Held) -> None:
+    def _take(self, held: StoredKeys) -> None:
         if held.version < self._version:
             raise StoreUnavailable("the fleet's store has lost keys that it held; restart the engine", cause="older")
         if not held.keys.token:
@@ -78,7 +78,7 @@ class KeyMirror:
         except (FileRefused, OSError) as error:
             raise StoreUnavailable(f"the fleet's keys can't be kept here: {error}", cause="mirror") from None
 
-    def _write(self, held: Held) -> None:
+    def _write(self, held: StoredKeys) -> None:
         kept = held.keys
         self._put(OLD_TOKEN_KEY, kept.old_token)
         if kept.old_token:

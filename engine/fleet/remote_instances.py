@@ -8,14 +8,14 @@ from typing import TypeVar
 import msgspec
 import trio
 
-from hatchway.engine.base.errors import HostUnavailable, InstanceNotFound, TooManyRequests
-from hatchway.engine.fleet.remote_calls import RETRY_AFTER, Caller, NoReply, RemoteCalls
-from hatchway.engine.fleet.roster import InstanceReport, Roster, Row, generation_of, without_values
-from hatchway.engine.instances import output
-from hatchway.engine.instances.instances import Instances, Seen, is_live
-from hatchway.engine.instances.protocol import Stream
-from hatchway.engine.instances.tails import Log
-from hatchway.engine.runtime.records import Origin
+from engine.base.errors import HostUnavailable, InstanceNotFound, TooManyRequests
+from engine.fleet.remote_calls import RETRY_AFTER, Caller, NoReply, RemoteCalls
+from engine.fleet.roster import InstanceReport, Roster, Row, generation_of, without_values
+from engine.instances import output
+from engine.instances.instances import Instances, Seen, is_live
+from engine.instances.protocol import Stream
+from engine.instances.tails import LogFile
+from engine.runtime.records import Origin
 
 HELD = 2.0
 """Seconds that an engine holds a call for more of a log while there is none."""
@@ -134,7 +134,7 @@ class InstanceServer:
         actor = self._instances.show(asked.name)
         if generation_of(actor.facts) != asked.life:
             raise InstanceNotFound("another instance has that name by now")
-        log = Log(*self._instances.log(actor, asked.stream))
+        log = LogFile(*self._instances.log(actor, asked.stream))
         with trio.move_on_after(HELD):
             while True:
                 last = not is_live(actor) or self._is_stopping()  # asked first: nothing is written after an end

@@ -11,16 +11,16 @@ import msgspec
 import structlog
 import trio
 
-from hatchway.api.http.endpoint import Invocation
-from hatchway.api.http.problems import problem
-from hatchway.api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
-from hatchway.api.http.schema.shapes import told
-from hatchway.engine.access.challenges import LIFETIME
-from hatchway.engine.access.principal import SignedIn
-from hatchway.engine.base.durations import InvalidDuration, format_duration, lifetime
-from hatchway.engine.base.errors import InvalidRequest, Refusal
-from hatchway.engine.pairings.pairings import Claim, Claimant
-from hatchway.statecharts.pairing import DECISION_WINDOW
+from api.http.endpoint import Invocation
+from api.http.problems import problem
+from api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
+from api.http.schema.shapes import told
+from engine.access.challenges import LIFETIME
+from engine.access.principal import IssuedSession
+from engine.base.durations import InvalidDuration, format_duration, lifetime
+from engine.base.errors import InvalidRequest, Refusal
+from engine.pairings.pairings import Claim, Claimant
+from statecharts.pairing import DECISION_WINDOW
 
 log = structlog.get_logger(__name__)
 
@@ -221,7 +221,7 @@ async def _leave(invocation: Invocation, claim: Claim) -> None:
     with trio.CancelScope(shield=True):
         try:
             await invocation.engine.pairings.leave(claim)
-            if isinstance(claim.result, SignedIn):
+            if isinstance(claim.result, IssuedSession):
                 await invocation.engine.sessions.end(claim.result.token, "console_hung_up")
         except Refusal as refused:
             log.warning("claim_not_left", why=refused.detail)  # its window, or the session's lifetime, ends it

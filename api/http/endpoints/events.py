@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import lru_cache
 
-from hatchway.api.http.endpoint import Invocation, bearer
-from hatchway.api.http.request import Request, Response
-from hatchway.engine.access.principal import require
-from hatchway.engine.base.errors import InvalidRequest, Refusal
-from hatchway.engine.base.permissions import MASTER
-from hatchway.engine.engine import Engine
-from hatchway.engine.journal.files import Line
-from hatchway.engine.journal.subscribers import SubscriberDropped
+from api.http.endpoint import Invocation, bearer
+from api.http.request import Request, Response
+from engine.access.principal import require
+from engine.base.errors import InvalidRequest, Refusal
+from engine.base.permissions import MASTER
+from engine.engine import Engine
+from engine.journal.files import RecordLine
+from engine.journal.subscribers import SubscriberDropped
 
 SHARED = 64
 """Lines at most that are put together once for all readers who are sent the same."""
@@ -98,12 +98,12 @@ class _Reader:
         return True
 
 
-def frames(after: int, lines: list[Line]) -> bytes:
+def frames(after: int, lines: list[RecordLine]) -> bytes:
     """The lines as events; where some between are lacking, a `gap` says which."""
     return _shared(after, tuple(lines)) if len(lines) <= SHARED else _frames_of(after, lines)
 
 
-def _frames_of(after: int, lines: Iterable[Line]) -> bytes:
+def _frames_of(after: int, lines: Iterable[RecordLine]) -> bytes:
     parts = []
     for line in lines:
         if line.seq != after + 1:
