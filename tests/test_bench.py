@@ -55,7 +55,7 @@ def test_help_starts_little() -> None:
     """The command's help imports neither the server nor the engine, nor anything heavy."""
     heavy = ("quart", "hypercorn", "trio", "httpx", "cryptography", "jwt", "rich", "structlog", "msgspec")
     code = (
-        "import sys, contextlib\nfrom api.cli import main\n"
+        "import sys, contextlib\nfrom hatchway.api.cli import main\n"
         "with contextlib.suppress(SystemExit):\n    sys.argv = ['hatchway', '--help']\n    main()\n"
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     )

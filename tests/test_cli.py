@@ -57,7 +57,9 @@ def every_command(group: click.Group = cli, path: tuple[str, ...] = ()) -> list[
 
 def test_help_is_cheap() -> None:
     """`--help` of the command and of each group imports nothing heavy; that is what keeps it under 150 ms."""
-    code = "import sys\nfrom api.cli import cli\ntry: cli()\nfinally: print([m for m in %r if m in sys.modules])"
+    code = (
+        "import sys\nfrom hatchway.api.cli import cli\ntry: cli()\nfinally: print([m for m in %r if m in sys.modules])"
+    )
     for arguments in ((), ("engine",), ("key",), ("config",), ("session",)):
         done = subprocess.run(
             [sys.executable, "-c", code % (HEAVY,), *arguments, "--help"],
