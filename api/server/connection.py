@@ -12,7 +12,7 @@ import trio
 from api.http.request import Request, Response
 from api.server.apps import App
 from api.server.context import Context
-from api.server.deadlines import LOG, Kind
+from api.server.deadlines import LOG, WaitKind
 from api.server.h1 import H1, PENDING_BYTES
 from api.server.lane import Lane, PlainParser, encode
 from api.server.outbox import Writer
@@ -227,15 +227,15 @@ class Connection:
             raise RuntimeError("a connection that does not run")
         self._nursery.start_soon(call, *args)
 
-    def expire(self, kind: Kind) -> None:
+    def expire(self, kind: WaitKind) -> None:
         """A wait of this connection's took too long."""
-        if kind is Kind.WRITE:
+        if kind is WaitKind.WRITE:
             if self.socket.took(self.context.least_taken):
                 self.context.write.enter(self)
             else:
                 self.cut()
             return
-        self._late = kind is Kind.HEAD
+        self._late = kind is WaitKind.HEAD
         self.end()
 
     def hold(self, change: int) -> None:

@@ -15,7 +15,7 @@ import trio
 from api.http.request import LEFT
 from api.server.apps import App, ClientGone, Inbox, run_app
 from api.server.context import Context
-from api.server.deadlines import Expiring, Kind
+from api.server.deadlines import Expiring, WaitKind
 from api.server.places import WAITING_COST
 
 Headers = list[tuple[bytes, bytes]]
@@ -202,13 +202,13 @@ class Stream:
         self._phase = Phase.OVER
         await self._writer.send_bare(self, status)
 
-    def expire(self, kind: Kind) -> None:
+    def expire(self, kind: WaitKind) -> None:
         """The rest of the body did not come in time, or the client takes nothing of the response (HTTP/2 alone)."""
         self.owner.spawn(self._give_up, kind)
 
-    async def _give_up(self, kind: Kind) -> None:
+    async def _give_up(self, kind: WaitKind) -> None:
         if self.closed:
             return
-        if kind is Kind.BODY and self._phase is Phase.WAITED_FOR:
+        if kind is WaitKind.BODY and self._phase is Phase.WAITED_FOR:
             await self._fail(408)
         await self._writer.end_stream(self)
