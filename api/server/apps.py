@@ -7,8 +7,8 @@ from typing import Any
 
 import trio
 
-from api.http.request import BrokenOff
-from api.server.deadlines import LOG
+from hatchway.api.http.request import BrokenOff
+from hatchway.api.server.deadlines import LOG
 
 INBOX_BYTES = 64 * 1024
 """Body bytes that may wait for an app; past them its client is not read on."""

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from api.http.request import Request, Response
-from api.server.apps import App
-from api.server.context import Context
-from api.server.deadlines import LOG, WaitKind
-from api.server.h1 import H1, PENDING_BYTES
-from api.server.lane import Lane, PlainParser, encode
-from api.server.outbox import Writer
-from api.server.sockets import Socket
-from api.server.streams import End
+from hatchway.api.http.request import Request, Response
+from hatchway.api.server.apps import App
+from hatchway.api.server.context import Context
+from hatchway.api.server.deadlines import LOG, WaitKind
+from hatchway.api.server.h1 import H1, PENDING_BYTES
+from hatchway.api.server.lane import Lane, PlainParser, encode
+from hatchway.api.server.outbox import Writer
+from hatchway.api.server.sockets import Socket
+from hatchway.api.server.streams import End
 
 if TYPE_CHECKING:
-    from api.server.h2 import H2
+    from hatchway.api.server.h2 import H2
 
 FAILED = Response(500, b"", ())
 
@@ -111,7 +111,7 @@ class Connection:
         self.client, self.server = _address(self.socket.sock.getpeername()), _address(self.socket.sock.getsockname())
         self._plain = PlainParser((self.client, self.server))
         if alpn == "h2":
-            from api.server.h2 import H2  # HTTP/2 is spoken over TLS alone, which many engines have not
+            from hatchway.api.server.h2 import H2  # HTTP/2 is spoken over TLS alone, which many engines have not
 
             self.protocol = H2(self)
             await self.protocol.initiate()

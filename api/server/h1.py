@@ -7,7 +7,7 @@ import re
 import h11
 import trio
 
-from api.server.streams import Headers, Owner, Stream
+from hatchway.api.server.streams import Headers, Owner, Stream
 
 PENDING_BYTES = 16 * 1024
 """Bytes of later requests that are read while one is answered; reading on is how a hang-up is seen."""

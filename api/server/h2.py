@@ -14,9 +14,9 @@ from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.events import Body, EndBody, Response, StreamClosed
 from hypercorn.protocol.h2 import H2Protocol
 
-from api.server.h2_parts import H2Config, H2Context, H2Stream, Unsent
-from api.server.places import CONNECTION_BYTES, WAITING_COST
-from api.server.streams import Headers, Owner, Stream
+from hatchway.api.server.h2_parts import H2Config, H2Context, H2Stream, Unsent
+from hatchway.api.server.places import CONNECTION_BYTES, WAITING_COST
+from hatchway.api.server.streams import Headers, Owner, Stream
 
 IDLE_FRAMES = 200
 """Frames that ask for nothing (PING, SETTINGS, PRIORITY, RST_STREAM and others, DATA of a few bytes) that a client may

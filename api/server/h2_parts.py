@@ -11,8 +11,8 @@ from hypercorn.protocol.events import Body, EndBody, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h2 import BufferCompleteError
 
-from api.server.context import Context
-from api.server.streams import Headers, Stream
+from hatchway.api.server.context import Context
+from hatchway.api.server.streams import Headers, Stream
 
 MOST_STREAMS = 32
 """Requests at once on one connection: the console asks for as many files. Each costs a task while it waits."""

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import trio
 
-from api.server.deadlines import LOG
-from api.server.sockets import Socket
+from hatchway.api.server.deadlines import LOG
+from hatchway.api.server.sockets import Socket
 
 
 class Sender(Protocol):

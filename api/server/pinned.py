@@ -16,7 +16,7 @@ from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol import events
 from hypercorn.protocol.h2 import BufferCompleteError, H2Protocol
 
-from engine.base.errors import EngineUnavailable
+from hatchway.engine.base.errors import EngineUnavailable
 
 SERIES = "0.18."
 

@@ -8,15 +8,15 @@ from functools import partial
 
 import trio
 
-from api.server.apps import App
-from api.server.connection import Connection
-from api.server.context import Context, ServerLimits
-from api.server.deadlines import sweep
-from api.server.lane import Lane
-from api.server.listeners import ACCEPTED_AT_ONCE, Acceptor, TlsContext, bound, open_sockets
-from api.server.lobby import Lobby
-from engine.base.clock import Clock, SystemClock
-from engine.settings.settings import Settings
+from hatchway.api.server.apps import App
+from hatchway.api.server.connection import Connection
+from hatchway.api.server.context import Context, ServerLimits
+from hatchway.api.server.deadlines import sweep
+from hatchway.api.server.lane import Lane
+from hatchway.api.server.listeners import ACCEPTED_AT_ONCE, Acceptor, TlsContext, bound, open_sockets
+from hatchway.api.server.lobby import Lobby
+from hatchway.engine.base.clock import Clock, SystemClock
+from hatchway.engine.settings.settings import Settings
 
 __all__ = ["Lane", "ServerLimits", "TlsContext", "limits_of", "open_sockets", "serve"]
 
@@ -59,7 +59,7 @@ async def serve(
     Raises EngineUnavailable.
     """
     if tls is not None:
-        from api.server.pinned import check_hypercorn  # its HTTP/2 is spoken over TLS alone
+        from hatchway.api.server.pinned import check_hypercorn  # its HTTP/2 is spoken over TLS alone
 
         check_hypercorn()
     context = Context(limits, lane, clock or SystemClock())

@@ -12,11 +12,11 @@ from urllib.parse import unquote
 
 import trio
 
-from api.http.request import LEFT
-from api.server.apps import App, ClientGone, Inbox, run_app
-from api.server.context import Context
-from api.server.deadlines import Expiring, WaitKind
-from api.server.places import WAITING_COST
+from hatchway.api.http.request import LEFT
+from hatchway.api.server.apps import App, ClientGone, Inbox, run_app
+from hatchway.api.server.context import Context
+from hatchway.api.server.deadlines import Expiring, WaitKind
+from hatchway.api.server.places import WAITING_COST
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case, values without the space around them."""
