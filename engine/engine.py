@@ -15,8 +15,9 @@ from engine.access.challenges import Challenges
 from engine.access.license import License, load_license
 from engine.access.tokens import Tokens
 from engine.base import files
-from engine.base.clock import Clock, SystemClock, counted_ticks
+from engine.base.clock import Clock, SystemClock
 from engine.base.errors import EngineUnavailable, Refusal
+from engine.base.ticks import loop_ticks
 from engine.fleet.key_watch import KeyWatch
 from engine.instances.apptainer.apptainer import Apptainer
 from engine.instances.instances import Instances, is_live
@@ -263,8 +264,7 @@ async def open_engine(
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership)
         stack.callback(engine.journal.close)
         stack.callback(engine.records.tell_surplus)
-        engine.keys.turns = stack.enter_context(counted_ticks())
-        stack.callback(setattr, engine.keys, "turns", None)
+        engine.keys.ticks = loop_ticks()
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:

@@ -15,10 +15,10 @@ from hypercorn.typing import Event
 
 from api.server.deadlines import Expiring, Kind, Queue
 from api.server.lane import Lane
-from api.server.outbox import Outbox
 from api.server.places import Occupant, Places
 from api.server.starts import Starts
 from engine.base.clock import Clock
+from engine.base.ticks import loop_ticks
 
 BODY_GRACE = 0.5
 """Seconds by which an app that keeps the body's time itself is first, with a better answer than our bare 408."""
@@ -126,7 +126,7 @@ class Context(WorkerContext):
         self.head = Queue(Kind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(Kind.BODY, lambda: limits().body_seconds + BODY_GRACE)
         self.write = Queue(Kind.WRITE, lambda: limits().write_seconds)
-        self.outbox = Outbox()
+        self.ticks, self.token = loop_ticks(), trio.lowlevel.current_trio_token()
         self.starts = Starts()
         # Local sockets have places of their own: whoever fills the others can't keep this host out.
         self._places, self._local_places = Places((self.idle, self.head)), Places((self.idle, self.head))
