@@ -11,8 +11,8 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from api.http.request import Request, Response
-from api.server.server import Lane, ServerLimits
+from hatchway.api.http.request import Request, Response
+from hatchway.api.server.server import Lane, ServerLimits
 from tests.server_apps import Told
 from tests.wire import GET, Client, serving
 

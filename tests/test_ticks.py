@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.base.ticks import loop_ticks
+from hatchway.engine.base.ticks import loop_ticks
 
 
 async def test_the_end_of_a_tick_comes_behind_all_its_tasks() -> None:
