@@ -16,8 +16,8 @@ In order
     4. `h1` and `h2` refuse what no app should see, and make a `Stream` of each request. `starts` lets a few requests
        begin in each tick, one address after the other. The app runs in a task of its own: it receives the body as it
        comes, then `http.disconnect`, and sends a head and then the body (ASGI HTTP 2.4).
-    5. `outbox` sends: responses of the fast path together at the tick's end, all others at once, as far as the kernel
-       takes them; the rest waits in `deadlines`, which ends every wait that lasts too long.
+    5. `writer` sends: responses of the fast path together at the tick's end, all others at once, as far as the kernel
+       takes them; the rest waits for the client, in the queues of `deadlines`, where every wait has its end.
 
 What each side may assume
     The app gets whole and unambiguous heads: one Host, one length, a path in origin form. It may send when it likes:

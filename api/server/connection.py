@@ -15,9 +15,9 @@ from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.h1 import H1, PENDING_BYTES
 from hatchway.api.server.lane import Lane, PlainParser, encode
-from hatchway.api.server.outbox import Writer
 from hatchway.api.server.sockets import Socket
 from hatchway.api.server.streams import End
+from hatchway.api.server.writer import Writer
 
 if TYPE_CHECKING:
     from hatchway.api.server.h2 import H2
@@ -47,7 +47,7 @@ class Connection:
         self.app, self.context = app, context
         self.socket = Socket(sock, context.write, self)
         self.stream: Socket | trio.SSLStream[Socket] = self.socket
-        self.writer = Writer(self.socket, context.outbox, self)
+        self.writer = Writer(self.socket, context, self)
         self.places = context.places(sock.family)
         self.share = self.places.share(sock)
         self.held = 0
@@ -156,7 +156,9 @@ class Connection:
                 await self._write_before_more(b"".join(answers), len(data))
                 answers, size = [], 0
         if answers:
-            await self.writer.put(b"".join(answers) if len(answers) > 1 else answers[0])
+            said = b"".join(answers) if len(answers) > 1 else answers[0]
+            if not self.writer.put(said):
+                await self.writer.write(said)
             self.update(busy=False)
         return b"" if self._ended else data[begin:]
 

@@ -66,7 +66,6 @@ async def serve(
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sweep, context.queues, context.refresh)
-            nursery.start_soon(context.outbox.run)
             lobby = Lobby(context, partial(_begin, app, context, tls, nursery))
             nursery.start_soon(lobby.run)
             acceptor = Acceptor(context, lobby, tls, nursery, at_once=1 if shared else ACCEPTED_AT_ONCE)

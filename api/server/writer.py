@@ -1,6 +1,4 @@
-"""What connections send: each in order and whole, and the fast path's responses of one tick of the event loop together
-behind it, so that a client that sleeps is woken once.
-"""
+"""What one connection sends: in order and whole, and the fast path's responses of one tick in one write at its end."""
 
 from __future__ import annotations
 
@@ -9,41 +7,9 @@ from typing import Any, Protocol
 
 import trio
 
+from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG
 from hatchway.api.server.sockets import Socket
-
-
-class Sender(Protocol):
-    """Whoever has something to send."""
-
-    def flush(self) -> None:
-        """Send it, as far as the kernel takes it at once."""
-
-
-class Outbox:
-    """Who has something to send behind this tick."""
-
-    def __init__(self) -> None:
-        self._senders: list[Sender] = []
-        self._idle = trio.lowlevel.ParkingLot()
-
-    def put(self, sender: Sender) -> None:
-        """Flush it when the tasks of this tick have run."""
-        self._senders.append(sender)
-        if len(self._senders) == 1:
-            self._idle.unpark()
-
-    async def run(self) -> None:
-        """Flush for ever. One such task stands beside the connections."""
-        while True:
-            if not self._senders:
-                await self._idle.park()
-            senders, self._senders = self._senders, []
-            for sender in senders:
-                try:
-                    sender.flush()
-                except Exception:
-                    LOG.exception("an answer was not sent, in an error of ours")  # the others' are
 
 
 class WriterOwner(Protocol):
@@ -62,10 +28,10 @@ class WriterOwner(Protocol):
 class Writer:
     """What one connection sends, in the order in which it is given."""
 
-    __slots__ = ("_encrypted", "_lock", "_outbox", "_owner", "_socket", "_unsent")
+    __slots__ = ("_context", "_encrypted", "_lock", "_owner", "_socket", "_unsent")
 
-    def __init__(self, socket: Socket, outbox: Outbox, owner: WriterOwner) -> None:
-        self._socket, self._outbox, self._owner = socket, outbox, owner
+    def __init__(self, socket: Socket, context: Context, owner: WriterOwner) -> None:
+        self._socket, self._context, self._owner = socket, context, owner
         self._encrypted: trio.SSLStream[Socket] | None = None
         self._unsent = b""
         self._lock = trio.Lock()
@@ -74,23 +40,35 @@ class Writer:
         """Send through TLS from now on."""
         self._encrypted = stream
 
-    async def put(self, data: bytes) -> None:
-        """Have it sent with the others of this tick; at once where something else goes first, or TLS is between."""
+    def put(self, data: bytes) -> bool:
+        """Have it sent with the others of this tick: a client that sleeps is woken once for all. False where something
+        else goes first, or TLS is between: it is for `write` then."""
         if self._encrypted is not None or self._unsent or self._lock.locked():
-            await self.write(data)
-            return
+            return False
         self._unsent = data
-        self._outbox.put(self)
+        self._context.ticks.at_end(self._flush)
+        return True
 
-    def flush(self) -> None:
-        """Send what waits for the end of the tick; nothing, where a later write has taken it along."""
+    def _flush(self) -> None:
+        """At the end of a tick: send what waits for it; nothing, where a later write has taken it along."""
+        if not self._unsent:
+            return
         try:
             self._unsent = self._unsent[self._socket.send_now(self._unsent) :]
         except trio.BrokenResourceError:
-            self._owner.cut()
+            self._context.token.run_sync_soon(self._owner.cut)
         else:
             if self._unsent:
+                self._context.token.run_sync_soon(self._send_rest)
+
+    def _send_rest(self) -> None:
+        """The kernel did not take all of it: a task waits until it does."""
+        try:
+            if self._unsent and not self._socket.closed:
                 self._owner.spawn(self.write, b"")
+        except Exception:
+            LOG.exception("an answer was not sent, in an error of ours")  # the others' are
+            self._owner.cut()
 
     async def write(self, data: bytes) -> None:
         """At once as far as the kernel takes it, else in turn. Shielded: half a response would spoil the next."""
