@@ -71,7 +71,7 @@ def stop() -> None:
     """Stop the running engine, and wait until it is gone. Sessions outlive it."""
     from api.client.operator import ask
     from engine.base.errors import EngineUnavailable
-    from engine.base.files import LockHeld, locked
+    from engine.base.file_locks import LockHeld, locked
     from engine.settings.settings import home_folder
 
     home = home_folder()

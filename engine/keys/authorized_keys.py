@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.base import files
+from engine.base import file_locks, files
 from engine.base.clock import LoopTicks, SystemClock
 from engine.base.errors import FileRefused
 from engine.base.permissions import FIVE
@@ -114,7 +114,7 @@ class AuthorizedKeys:
 
     def edit(self, change: Edit[T]) -> T:
         """Change the content under the lock that all who edit by us take; what `change` says it did."""
-        with files.locked(self._lock()):
+        with file_locks.locked(self._lock()):
             files.clear_leftovers(self.path)
             data = self._content()
             edited, done = change(data)

@@ -11,7 +11,8 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from engine.base.errors import SettingRefused
-from engine.base.files import locked, make_private_dir, read_private, write_private
+from engine.base.file_locks import locked
+from engine.base.files import make_private_dir, read_private, write_private
 from engine.settings.settings import setting
 from engine.settings.sources import read_value
 
