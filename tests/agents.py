@@ -16,8 +16,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from api.client.agent import FAILURE, IDENTITIES_ANSWER, SIGN_REQUEST, SIGN_RESPONSE, Fields, string
-from engine.keys.keys import PrivateKey, PublicKey, sign
+from hatchway.api.client.agent import FAILURE, IDENTITIES_ANSWER, SIGN_REQUEST, SIGN_RESPONSE, Fields, string
+from hatchway.engine.keys.keys import PrivateKey, PublicKey, sign
 
 SOFTHSM = Path("/usr/lib/softhsm/libsofthsm2.so")
 PIN = "1234"

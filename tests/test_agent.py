@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.client import agent as agents
-from api.client.agent import FAILURE, SIGN_RESPONSE, Agent, AgentFault, read_keys, read_signature, string
-from api.client.client import ChallengeRefused, Client, Refused
-from api.client.signers import MOST_TRIED, agent_signers, only_key
+from hatchway.api.client import agent as agents
+from hatchway.api.client.agent import FAILURE, SIGN_RESPONSE, Agent, AgentFault, read_keys, read_signature, string
+from hatchway.api.client.client import ChallengeRefused, Client, Refused
+from hatchway.api.client.signers import MOST_TRIED, agent_signers, only_key
 from tests.agents import false_agent, holding, listing
 from tests.fakes import key
 from tests.false_engine import answer, false_engine, nonce

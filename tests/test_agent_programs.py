@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from api.client.agent import Agent, AgentFault
-from api.client.client import AsyncClient
-from api.client.signers import agent_signers, only_key
-from engine.base.permissions import FIVE
-from engine.keys.keys import parse_openssh
+from hatchway.api.client.agent import Agent, AgentFault
+from hatchway.api.client.client import AsyncClient
+from hatchway.api.client.signers import agent_signers, only_key
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.keys.keys import parse_openssh
 from tests.agents import gpg_agent, script, ssh_agent, token_agent
 from tests.command import run
 from tests.fakes import ROOT, key
@@ -44,7 +44,7 @@ async def test_login_by_openssh_agent_reads_no_private_key(home: Path, tmp_path:
             (tmp_path / "private-key.pem").write_bytes(key().pem())
             trace = tmp_path / "trace"
             strace = ["strace", "-f", "-e", "trace=open,openat,openat2,connect", "-o", str(trace)]
-            program = [*strace, sys.executable, "-c", "from api.cli import main; main()"]
+            program = [*strace, sys.executable, "-c", "from hatchway.api.cli import main; main()"]
             await trio.run_process(
                 [*program, "login", "--url", at.url, "--agent", key("agent").identity],
                 cwd=ROOT,

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.base import file_locks, files
+from hatchway.engine.base import file_locks, files
 
 HOLD = """
 import sys
 from pathlib import Path
-from engine.base.file_locks import locked
+from hatchway.engine.base.file_locks import locked
 
 with locked(Path(sys.argv[1])):
     print("held", flush=True)

@@ -12,26 +12,26 @@ from urllib.parse import urlsplit
 
 import click
 
-from api.cli.groups import json_option
+from hatchway.api.cli.groups import json_option
 
 if TYPE_CHECKING:
-    from api.client.client import SignedIn
-    from api.client.signers import Signer
+    from hatchway.api.client.client import SignedIn
+    from hatchway.api.client.signers import Signer
 
 
 def read_lifetime(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
     """A flag's lifetime, checked; one out of range is the default of 1 hour, and said so (section 4.2)."""
     if text is None:
         return None
-    from engine.base.durations import InvalidDuration
-    from engine.base.durations import lifetime as lifetime_of
+    from hatchway.engine.base.durations import InvalidDuration
+    from hatchway.engine.base.durations import lifetime as lifetime_of
 
     try:
         _, fell_back = lifetime_of(text)
     except InvalidDuration as fault:
         raise click.BadParameter(fault.detail) from None
     if fell_back:
-        from api.cli.printing import note
+        from hatchway.api.cli.printing import note
 
         note(f"{text} is not between 1 minute and 24 hours: 1h is used")
     return text
@@ -74,7 +74,7 @@ def login(
     The key is that of --key, or of the setting key (on an engine's own host the engine's, where it is not set), or an
     RSA key of the SSH agent at SSH_AUTH_SOCK. An agent signs by itself: no private key is read.
     """
-    from api.cli.host import Here
+    from hatchway.api.cli.host import Here
 
     if key is not None and agent is not None:
         raise click.UsageError("give --key or --agent, not both")
@@ -87,8 +87,8 @@ def login(
 @click.command(epilog="\b\nExample:\n  hatchway logout")
 def logout() -> None:
     """End the session of the stored token, and forget the token."""
-    from api.cli.host import Here
-    from api.cli.printing import say
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import say
 
     here = Here()
     if here.stored is None:
@@ -116,9 +116,9 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
 
     The code is asked for, or read from standard input. The link that was printed with it does as well.
     """
-    from api.cli.host import Here
-    from api.cli.printing import note
-    from api.client.client import Accepted
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import note
+    from hatchway.api.client.client import Accepted
 
     def asked(accepted: Accepted) -> None:
         heard()
@@ -136,7 +136,7 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
 
 def _given_code(argument: str | None) -> str:
     if argument is not None and argument != "-":
-        from api.cli.printing import note
+        from hatchway.api.cli.printing import note
 
         note("everybody on this host can see that code in the list of processes: leave it out, and it is asked for")
         return argument
@@ -173,7 +173,7 @@ FIRST_LINE_WITHIN = 5.0
 @contextmanager
 def silence_told(url: str) -> Iterator[Callable[[], None]]:
     """Says on standard error what it may be where nothing comes for a while; what it gives is called once it has."""
-    from api.cli.printing import note
+    from hatchway.api.cli.printing import note
 
     words = (
         f"no line from {url} for {FIRST_LINE_WITHIN:.0f} s: a proxy before the engine may hold the answer back to its"
@@ -190,7 +190,7 @@ def silence_told(url: str) -> Iterator[Callable[[], None]]:
 
 
 def _tell(url: str, signed_in: SignedIn, as_json: bool, signer: Signer | None = None) -> None:
-    from api.cli.printing import print_facts, print_json, span
+    from hatchway.api.cli.printing import print_facts, print_json, span
 
     facts = {"url": url, "permissions": list(signed_in.permissions), "expires_at": signed_in.expires_at}
     by = {} if signer is None else {"key": signer.identity, "key_from": signer.words}
@@ -217,8 +217,8 @@ Examples:
 @json_option
 def ping(as_json: bool) -> None:
     """Contact the engine: sign in if need be, and say who we are there."""
-    from api.cli.host import Here
-    from api.cli.printing import print_facts, print_json, span
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import print_facts, print_json, span
 
     here = Here()
     with here.client() as client:

@@ -13,7 +13,7 @@ from base64 import b64encode
 from hashlib import sha256
 from typing import NamedTuple
 
-from api.client.wire import ClientFault
+from hatchway.api.client.wire import ClientFault
 
 FAILURE, SUCCESS = 5, 6
 REQUEST_IDENTITIES, IDENTITIES_ANSWER = 11, 12

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from api.client import wire
+from hatchway.api.client import wire
 
 if TYPE_CHECKING:
-    from api.client.signers import Signer
+    from hatchway.api.client.signers import Signer
 
 PAUSES = (0.1, 0.4)
 """Seconds before the second and third try, where trying again is safe."""

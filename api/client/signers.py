@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from api.client.agent import RSA_SHA2_256, Agent, AgentFault, AgentKey
-from engine.base.words import counted
+from hatchway.api.client.agent import RSA_SHA2_256, Agent, AgentFault, AgentKey
+from hatchway.engine.base.words import counted
 
 if TYPE_CHECKING:
-    from engine.keys.keys import PrivateKey
+    from hatchway.engine.keys.keys import PrivateKey
 
 AGENT = "agent:"
 """Begins the name of keys in an agent, where a file's path could stand: all of them, or the one named after it."""
@@ -49,7 +49,7 @@ class FileSigner:
 
     def sign(self, message: bytes) -> bytes:
         """RSASSA-PSS."""
-        from engine.keys.keys import sign
+        from hatchway.engine.keys.keys import sign
 
         return sign(self._key, message, "PS256")
 
@@ -61,15 +61,15 @@ class AgentSigner:
 
     def __init__(self, agent: Agent, key: AgentKey) -> None:
         """Raises KeyRefused where the key is not within the bounds of ours."""
-        from engine.keys.keys import read_openssh
+        from hatchway.engine.keys.keys import read_openssh
 
         self._agent, self._key, self._public = agent, key, read_openssh(key.line)
         self.identity, self.words = key.identity, f"SSH agent, {key.comment}" if key.comment else "SSH agent"
 
     def sign(self, message: bytes) -> bytes:
         """RSASSA-PKCS1-v1_5, looked at before it is sent. Raises AgentFault."""
-        from engine.base.errors import SignatureRefused
-        from engine.keys.keys import verify
+        from hatchway.engine.base.errors import SignatureRefused
+        from hatchway.engine.keys.keys import verify
 
         name, made = self._agent.sign(self._key, message, RSA_SHA2_256)
         if name != "rsa-sha2-256":
@@ -114,7 +114,7 @@ def only_key(name: str = "", agent: Agent | None = None) -> AgentKey:
 
 def named(keys: Sequence[AgentKey], name: str) -> list[AgentKey]:
     """The one key that `name` means. Raises AgentFault where it is none, or several."""
-    from engine.keys.key_files import same_name
+    from hatchway.engine.keys.key_files import same_name
 
     exact = [key for key in keys if key.identity == name]
     prefix = len(name) > len("SHA256:")
@@ -130,7 +130,7 @@ def named(keys: Sequence[AgentKey], name: str) -> list[AgentKey]:
 
 def _usable(agent: Agent, keys: Sequence[AgentKey]) -> tuple[list[Signer], str]:
     """Those that can sign in, and why the first of the others can't."""
-    from engine.base.errors import KeyRefused
+    from hatchway.engine.base.errors import KeyRefused
 
     signers: list[Signer] = []
     why = ""
@@ -145,8 +145,8 @@ def _usable(agent: Agent, keys: Sequence[AgentKey]) -> tuple[list[Signer], str]:
 def read_key(source: PrivateKey | Path | str | bytes, passphrase: bytes | None = None) -> PrivateKey:
     """The private key of a PEM file or its bytes. Raises KeyRefused with the one reason, and FileRefused
     for a file that others may read or write."""
-    from engine.base.files import check_unshared, read_small
-    from engine.keys.keys import PrivateKey, read_private_key
+    from hatchway.engine.base.files import check_unshared, read_small
+    from hatchway.engine.keys.keys import PrivateKey, read_private_key
 
     if isinstance(source, PrivateKey):
         return source

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from engine.base import files
-from engine.base.errors import FileRefused
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import FileRefused
 
 
 class LockHeld(FileRefused):

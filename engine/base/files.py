@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from engine.base.errors import FileRefused
+from hatchway.engine.base.errors import FileRefused
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 _OTHERS = 0o077

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature
-from engine.access.limits import Shared, Tried, limit_of
-from engine.access.principal import IssuedSession
-from engine.access.signers import Search, Signed, is_quick, signer_of, whose
-from engine.base.clock import Clock
-from engine.base.errors import SignatureRefused, TooManyRequests
-from engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
-from engine.keys.keys import PublicKey
-from engine.runtime.records import Origin, Records
-from engine.sessions.sessions import Sessions
-from engine.settings.settings import Settings
-from engine.store.protocol import AlreadyUsed, Once
+from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature
+from hatchway.engine.access.limits import Shared, Tried, limit_of
+from hatchway.engine.access.principal import IssuedSession
+from hatchway.engine.access.signers import Search, Signed, is_quick, signer_of, whose
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
+from hatchway.engine.keys.keys import PublicKey
+from hatchway.engine.runtime.records import Origin, Records
+from hatchway.engine.sessions.sessions import Sessions
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.protocol import AlreadyUsed, Once
 
 
 class Proof(NamedTuple):

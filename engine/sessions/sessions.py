@@ -7,20 +7,20 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from engine.access.challenges import encode
-from engine.access.limits import Shared
-from engine.access.principal import IssuedSession, Method, Principal, SessionFacts
-from engine.access.tokens import Tokens
-from engine.base import permissions
-from engine.base.errors import NotFound, TokenRefused
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.runtime import Actor, Data, Runtime
-from engine.runtime.records import NOBODY, Origin
-from engine.sessions.session_limit import SessionLimit, is_live
-from engine.settings.settings import Settings
-from engine.store.protocol import Once, Store
-from statecharts import session
-from statecharts.interpreter import EventRefused
+from hatchway.engine.access.challenges import encode
+from hatchway.engine.access.limits import Shared
+from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
+from hatchway.engine.access.tokens import Tokens
+from hatchway.engine.base import permissions
+from hatchway.engine.base.errors import NotFound, TokenRefused
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.runtime import Actor, Data, Runtime
+from hatchway.engine.runtime.records import NOBODY, Origin
+from hatchway.engine.sessions.session_limit import SessionLimit, is_live
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.protocol import Once, Store
+from hatchway.statecharts import session
+from hatchway.statecharts.interpreter import EventRefused
 
 KEPT = 600.0
 """Seconds that a door process may answer for a session by itself: so long the engine does not see that it is used."""
