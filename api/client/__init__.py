@@ -47,7 +47,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load the client when it is asked for: the engine and the command need nothing of it."""
     if name not in __all__:
-        raise AttributeError(f"module 'api.client' has no attribute {name!r}")
+        raise AttributeError(f"module 'hatchway.api.client' has no attribute {name!r}")
     from hatchway.api.client import client
 
     return getattr(client, name)
