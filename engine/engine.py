@@ -121,11 +121,24 @@ class Engine:
 
     def _instances(self, own: Store) -> tuple[Instances, SharedInstances | None]:
         def make(store: Store, elsewhere: RemoteInstances | None) -> Instances:
-            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home, elsewhere)
+            return Instances(
+                self.runtime,
+                store,
+                self._platform(),
+                lambda: self.settings,
+                self.home,
+                elsewhere,
+                self._instances_allowed,
+            )
 
         if self._membership is None:
             return make(own, None), None
         return self._membership.join_instances(own, self.runtime, make, lambda: self.stopping.is_set())
+
+    def _instances_allowed(self, identity: str) -> int | None:
+        """How many live instances the line of a key allows it; None where it doesn't say."""
+        grant = self.keys.find(identity)
+        return None if grant is None or grant.options is None else grant.options.instances
 
     def _platform(self) -> Platform:
         def allow_root() -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hatchway.api.cli.groups import json_option
+from hatchway.api.cli.key_flags import described, expiry_words, only_words, option_flags
 from hatchway.api.cli.pairing import permissions_option
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ def list_(as_json: bool) -> None:
             "bits": entry.key.bits,
             "comment": entry.comment,
         }
+        | described(entry.options)
         for entry in entries
     ]
     for line in lines:
@@ -68,8 +71,18 @@ def list_(as_json: bool) -> None:
         print_json(rows)
         return
     print_table(
-        ("IDENTITY", "PERMISSIONS", "BITS", "COMMENT"),
-        [(entry.identity, ",".join(entry.permissions), entry.key.bits, entry.comment) for entry in entries],
+        ("IDENTITY", "PERMISSIONS", "BITS", "EXPIRES", "ONLY", "COMMENT"),
+        [
+            (
+                entry.identity,
+                ",".join(entry.permissions),
+                entry.key.bits,
+                expiry_words(entry.options, time.time()),
+                only_words(entry.options),
+                entry.comment,
+            )
+            for entry in entries
+        ],
         "no authorized keys; the first start of the engine makes one, and `hatchway key register` adds others",
     )
 
@@ -125,6 +138,7 @@ def _write_new(path: Path, data: bytes) -> None:
 Examples:
   hatchway key register rsa.pub
   hatchway key register ~/.ssh/id_rsa.pub --permissions RUNTIME:READ --comment dashboard
+  hatchway key register ci.pub --expires 90d --from 10.0.0.0/8 --instances 4 --lifetime 8h
   hatchway key register --agent                   the RSA key that the SSH agent holds
   hatchway key register --agent alice@laptop      the one of that comment""",
 )
@@ -138,15 +152,20 @@ Examples:
 )
 @permissions_option
 @click.option("--comment", default="", help="A name for the key; `key unregister` takes it too.")
+@option_flags
 @json_option
 def register(
-    public_key_file: str | None, agent: str | None, permissions: tuple[str, ...] | None, comment: str, as_json: bool
+    public_key_file: str | None,
+    agent: str | None,
+    permissions: tuple[str, ...] | None,
+    comment: str,
+    options: dict[str, str],
+    as_json: bool,
 ) -> None:
     """Authorize a public key, or change what it may do.
 
     The file holds one key: SPKI or PKCS#1 PEM, or an OpenSSH line.
     """
-    from hatchway.api.cli.printing import print_json, say
     from hatchway.engine.base.permissions import FIVE
     from hatchway.engine.keys import key_edits
     from hatchway.engine.keys.key_lines import lines_with
@@ -157,19 +176,67 @@ def register(
         entries = [line.entry for line in lines_with(data, public) if line.entry]
         known = next((entry for entry in entries if entry.identity == public.identity), None)
         name = comment or (known.comment if known else "") or public.comment or fallback
-        return key_edits.register(data, public, permissions or FIVE, name)
+        return key_edits.register(data, public, permissions or FIVE, name, options)
 
     done = _desk().edit(change)
     _tell_engine(removed=(), added=(public.identity,))
-    held = ", ".join(done.entry.permissions)
+    _tell_registered(done, as_json)
+
+
+@key.command(
+    "edit",
+    epilog="""\b
+Examples:
+  hatchway key edit dashboard --expires 90d --from 10.0.0.0/8
+  hatchway key edit SHA256:2hFqN... --expires none --permissions SHELL""",
+)
+@click.argument("key_identity")
+@permissions_option
+@click.option("--comment", default="", help="Another name for the key.")
+@option_flags
+@json_option
+def edit(
+    key_identity: str, permissions: tuple[str, ...] | None, comment: str, options: dict[str, str], as_json: bool
+) -> None:
+    """Change what an authorized key may do; what is not named stays as it is.
+
+    Its sessions go by the narrower of what they began with and what the key holds now.
+    """
+    from hatchway.engine.keys import key_edits
+
+    if permissions is None and not comment and not options:
+        raise click.UsageError(
+            "say what to change: --permissions, --comment, --expires, --from, --instances, --lifetime"
+        )
+    change = partial(key_edits.edit, selector=key_identity, permissions=permissions, comment=comment, options=options)
+    done = _desk().edit(change)
+    _tell_engine(removed=(), added=(done.entry.identity,))
+    _tell_registered(done, as_json)
+
+
+def _tell_registered(done: Registered, as_json: bool) -> None:
+    from hatchway.api.cli.printing import print_json, say
+
+    entry = done.entry
+    held = ", ".join(entry.permissions)
     if as_json:
-        print_json({"identity": public.identity, "permissions": list(done.entry.permissions), "outcome": done.outcome})
-    elif done.outcome == "added":
-        say(f"registered {public.identity}", f"permissions  {held}")
+        told: dict[str, Any] = {
+            "identity": entry.identity,
+            "permissions": list(entry.permissions),
+            "outcome": done.outcome,
+        }
+        print_json(told | described(entry.options))
+        return
+    if done.outcome == "added":
+        say(f"registered {entry.identity}", f"permissions  {held}")
     elif done.outcome == "replaced":
-        say(f"changed {public.identity}", f"permissions  {held}, before: {', '.join(done.before or ('none',))}")
+        before = "" if done.before == entry.permissions else f", before: {', '.join(done.before or ('none',))}"
+        say(f"changed {entry.identity}", f"permissions  {held}{before}")
     else:
-        say(f"{public.identity} is registered already", f"permissions  {held}")
+        say(f"{entry.identity} is registered already", f"permissions  {held}")
+    if entry.options is not None:
+        say(f"expires      {expiry_words(entry.options, time.time()) or 'never'}")
+        say(f"only         {only_words(entry.options) or 'as it may'}")
 
 
 def _given_key(path: str | None, agent: str | None) -> tuple[PublicKey, str]:

@@ -47,17 +47,25 @@ class Invocation:
         request = self.request
         return forwarded_for(request.headers, request.peer, self.engine.settings.trusted_proxies)
 
+    def address(self) -> str:
+        """Where the request comes from: by a trusted proxy's word, else by the connection."""
+        return self.forwarded or self.request.peer
+
+    def authenticate(self) -> Principal:
+        """Whose good token the request has. Raises TokenRefused, BadRequest."""
+        return self.engine.sessions.authenticate(bearer(self.request), self.address)
+
     @property
     def origin(self) -> Origin:
         """Who asks, for the records and the limits; by name, once somebody is signed in."""
         identity = None if self.authenticated is None else self.authenticated.identity
-        return Origin(identity, self.forwarded or self.request.peer, self.request_id)
+        return Origin(identity, self.address(), self.request_id)
 
     def authorize(self) -> None:
         """Token, permission and license, which come before the body is looked at. Raises a Refusal."""
         endpoint = self.endpoint
         if endpoint.access != "open":
-            self.authenticated = self.engine.sessions.authenticate(bearer(self.request))
+            self.authenticated = self.authenticate()
             if endpoint.access != "session":
                 require(self.authenticated, endpoint.access)
         if endpoint.module is not None:

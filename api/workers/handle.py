@@ -99,7 +99,8 @@ class WorkerHandle:
             self.channel.post(Responded(ask.number, response))
         else:
             # Nothing has happened since the response was made: nobody waited.
-            mark, until = self._validity.mark(response.about.session), self._engine.sessions.keep(response.about)
+            until = self._engine.sessions.keep(response.about)
+            mark = self._validity.mark(response.about.session) if until else None
             self.channel.post(Responded(ask.number, response._replace(about=None), mark, until))
 
     async def _respond_later(self, ask: HandleRequest, waiting: Awaitable[Response]) -> None:
@@ -120,7 +121,7 @@ class WorkerHandle:
             signed_in = await self._engine.key_sign_in.admit(
                 asked.challenge, asked.identity, asked.lifetime, asked.origin
             )
-            body = json_response(signed_in._asdict()).body
+            body = json_response(signed_in.told()).body
         except Refusal:
             pass  # the whole request follows, and is refused as it should be
         except Exception:

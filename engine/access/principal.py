@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,8 @@ class SessionFacts(msgspec.Struct, frozen=True, gc=False):
     started_at: float
     latest: float
     address: str
+    renewed_at: float = 0.0
+    """From when the lifetime counts; 0 in sessions of releases that did not note it."""
 
 
 class IssuedSession(NamedTuple):
@@ -30,6 +32,12 @@ class IssuedSession(NamedTuple):
     token: str
     permissions: tuple[str, ...]
     expires_at: int
+    key_expires_at: int | None = None
+    """When the key is no longer accepted, in epoch seconds, where that is near."""
+
+    def told(self) -> dict[str, Any]:
+        """As an answer has it: what is not there is left out."""
+        return _without_none(self._asdict())
 
 
 class Principal(NamedTuple):
@@ -40,6 +48,18 @@ class Principal(NamedTuple):
     method: Method
     permissions: tuple[str, ...]
     expires_at: int
+    key_expires_at: int | None = None
+    """As of IssuedSession."""
+
+    def told(self) -> dict[str, Any]:
+        """As an answer has it: what is not there is left out."""
+        return _without_none(self._asdict())
+
+
+def _without_none(told: dict[str, Any]) -> dict[str, Any]:
+    if told["key_expires_at"] is None:
+        del told["key_expires_at"]
+    return told
 
 
 def require(principal: Principal, needed: str) -> None:

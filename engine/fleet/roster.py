@@ -19,6 +19,9 @@ log = structlog.get_logger(__name__)
 
 ROWS_OF = PREFIX + "instances"
 
+FULL = "|"
+"""No host's name: the owner of an instance has as many as it may."""
+
 AT_ONCE = 64
 """Rows read in one turn of the event loop: a fleet may have thousands."""
 
@@ -58,9 +61,11 @@ class Roster:
         self._read: dict[bytes, InstanceReport] = {}
         """Rows as they were read last: most are the same again, and reading one takes 20 us."""
 
-    async def enter(self, name: str, version: int, live: bool, told: InstanceReport) -> str:
-        """Write a row of ours; the host that holds the name, empty where the row is there now."""
+    async def enter(self, name: str, version: int, live: bool, told: InstanceReport, most: int | None = None) -> str:
+        """Write a row of ours; the host that holds the name, empty where the row is there now. With `most`, FULL where
+        the whole fleet has so many live ones of its owner already."""
         args = [name, self.home, generation_of(told.facts), version, int(live), _encode(told)]
+        args += ["", ""] if most is None else [told.facts.owner, most]
         held: bytes = await self._link.script(ENTER, [ROWS_OF], args, durable=True)
         return held.decode()
 

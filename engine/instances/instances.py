@@ -31,6 +31,20 @@ FULL_RETRY = 30
 """Seconds after which whoever was refused for too many live instances may ask again."""
 
 
+Allowance = Callable[[str], int | None]
+"""Takes an identity; gives how many live instances its key allows it, None where the key doesn't say."""
+
+
+def unlimited(identity: str) -> None:
+    """The allowance of keys that say nothing."""
+
+
+def too_many_of_key(most: int) -> TooManyInstances:
+    """The refusal of a start that an identity's key does not allow."""
+    words = f"{counted(most, 'instance', 'are')} live of your key, the most that its `instances=` allows"
+    return TooManyInstances(words, retry_after=FULL_RETRY)
+
+
 class Seen(NamedTuple):
     """An instance as anybody may see it, on whatever host: as it is, or as it was told of last where its engine does
     not answer. `run` is that engine where it is another one."""
@@ -74,7 +88,10 @@ class Instances:
         settings: Callable[[], Settings],
         home: Path,
         elsewhere: FleetInstances | None = None,
+        allowance: Allowance = unlimited,
     ) -> None:
+        """`allowance` tells how many live ones the key of an identity allows it."""
+        self.allowance = allowance
         self._runtime, self._store, self._platform = runtime, store, platform
         self._settings, self._home = settings, home
         self.elsewhere = elsewhere
@@ -134,17 +151,16 @@ class Instances:
                 f"{counted(most, 'instance', 'are')} live, the most that `max_instances` allows this engine",
                 retry_after=FULL_RETRY,
             )
-        most = self._may_hold(owner)
-        if list(live.values()).count(owner) >= most:
+        held, most = list(live.values()).count(owner), self._settings().limits.instances_per_identity
+        if held >= most:
             raise TooManyInstances(
                 f"{counted(most, 'instance', 'are')} yours and live, the most that"
                 " `limits.instances_per_identity` allows one identity",
                 retry_after=FULL_RETRY,
             )
-
-    def _may_hold(self, owner: str) -> int:
-        """How many live instances an identity may have at this engine."""
-        return self._settings().limits.instances_per_identity
+        by_key = self.allowance(owner)
+        if by_key is not None and held >= by_key:
+            raise too_many_of_key(by_key)
 
     async def _look_elsewhere(self, name: str) -> None:
         """A start that the fleet will refuse must not cost an ended instance of that name its exit code and log."""

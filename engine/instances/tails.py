@@ -14,7 +14,7 @@ from hatchway.engine.instances import output
 LOOK = 0.25
 """Seconds between two looks at a log that is followed: it may lie on a file system that tells nobody of a change."""
 
-ASKED = 4
+ASKED = 2
 """Looks between two questions to each follower whether it may go on."""
 
 AT_ONCE = 16

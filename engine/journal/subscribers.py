@@ -16,7 +16,7 @@ GATHERED = 0.02
 TOLD_AT_ONCE = 4
 """Followers woken in one turn of the event loop. Two thousand at once would hold a sign-in up until all are served."""
 
-LOOKED = 1.0
+LOOKED = 0.5
 """Seconds between two questions to each follower whether it has something to do although there is no news."""
 
 ASKED_AT_ONCE = 32
@@ -111,7 +111,7 @@ class Subscribers:
 class Subscriber:
     """Somebody's place in the journal: first what the files hold, then what comes. Use as a context manager.
 
-    `look` is asked once a second, and must be quick: whether `read` should return although there may be no news.
+    `look` is asked twice a second, and must be quick: whether `read` should return although there may be no news.
     """
 
     __slots__ = ("_followers", "_live", "_log", "_older", "after", "look")

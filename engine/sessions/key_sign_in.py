@@ -50,7 +50,7 @@ class KeySignIn:
         mirror: Shared | None = None,
     ) -> None:
         self._sessions, self._records, self._keys, self._challenges = sessions, records, keys, challenges
-        self._own_key, self._mirror = own_key, mirror
+        self._own_key, self._mirror, self._clock = own_key, mirror, clock
         self._failures = limit_of(mirror, clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
         self._tried, self._search = Tried(), Search(keys)
 
@@ -132,6 +132,7 @@ class KeySignIn:
         return await self._start(challenge, entry, lifetime, origin)
 
     async def _start(self, challenge: ChallengeFacts, entry: KeyGrant, lifetime: int, origin: Origin) -> IssuedSession:
+        self._check_options(entry, origin)
         once = Once(challenge.digest, challenge.seconds_left, challenge.until)
         try:
             return await self._sessions.start(
@@ -139,3 +140,13 @@ class KeySignIn:
             )
         except AlreadyUsed:
             raise SignatureRefused("used_nonce") from None
+
+    def _check_options(self, entry: KeyGrant, origin: Origin) -> None:
+        """Whoever signed has the key, and may be told why it does not do. Raises SignatureRefused."""
+        options, now = entry.options, self._clock.wall()
+        if options is None:
+            return
+        if options.ends_at is not None and options.ends_at <= now:
+            raise SignatureRefused("key_expired", "the key has expired: have it registered anew, on the engine's host")
+        if not options.admits(origin.address or ""):
+            raise SignatureRefused("foreign_address", "the key may not be used from this address")

@@ -107,18 +107,18 @@ def check_proof(fields: VerifyFields) -> Proof:
 async def verify(invocation: Invocation) -> Response:
     """A session for the key that signed the nonce (section 4.2)."""
     signed_in = await invocation.engine.key_sign_in.verify(check_proof(invocation.fields), invocation.origin)
-    return json_response(signed_in._asdict())
+    return json_response(signed_in.told())
 
 
 def inspect(invocation: Invocation) -> Response:
     """Whether the session is still good, and what it may do now (section 4.3)."""
     principal = invocation.principal
-    return json_response({"valid": True, **principal._asdict()}, about=principal)
+    return json_response({"valid": True, **principal.told()}, about=principal)
 
 
 async def renew(invocation: Invocation) -> Response:
     """A new token of the same session, its lifetime counted from now (section 3.2)."""
-    return json_response((await invocation.engine.sessions.renew(invocation.principal, invocation.origin))._asdict())
+    return json_response((await invocation.engine.sessions.renew(invocation.principal, invocation.origin)).told())
 
 
 async def logout(invocation: Invocation) -> Response:
@@ -148,7 +148,7 @@ async def _claim(invocation: Invocation, streamed: bool) -> Response:
     )
     try:
         if not streamed:
-            return json_response((await claim.wait_answer())._asdict())
+            return json_response((await claim.wait_answer()).told())
         if request.passed_on:
             await trio.sleep(FIRST_LINE_AFTER)
     except trio.Cancelled:
@@ -199,7 +199,7 @@ class _Held:
 
 async def _last_item(claim: Claim) -> dict[str, Any]:
     try:
-        return (await claim.wait_answer())._asdict()
+        return (await claim.wait_answer()).told()
     except Refusal as refused:
         return problem(refused)
 
