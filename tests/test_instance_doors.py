@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ import trio
 
 from hatchway.api.http.problems import problem_response
 from hatchway.engine.base.errors import TooManyInstances
+from hatchway.engine.keys import key_edits
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.settings.settings import Limits
 from tests.containers import LONG, Gate, Place, listed, living, new_name, place
-from tests.fakes import ROOT, Reply
+from tests.fakes import ROOT, Reply, key
 from tests.instance_doors import Doors, doors
+from tests.processes import prepare
 from tests.traps import BODIES, filled
 from tests.traps import Place as Traps
 
@@ -206,6 +210,49 @@ async def test_the_log(place: Place) -> None:
         assert (await at.ask("GET", f"{name}/log/?stream=err")).body == b"oops\n"
         assert (await at.ask("GET", f"{name}/log/?stream=both")).json()["errors"] == {"stream": "must be out or err"}
         assert (await at.ask("GET", "unknown/log/")).status == 404
+
+
+async def test_a_followed_log_ends_with_its_key(place: Place) -> None:
+    """Within a second once the key has expired, though the instance runs on."""
+    async with doors(place) as at:
+        name, reply = new_name(), Reply()
+        await at.start(identity=name, command=["sh", "-c", f"echo one; sleep {LONG}"])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(at.follow, reply, name)
+            with trio.fail_after(60):
+                while reply.body != b"one\n":
+                    await trio.sleep(0.02)
+            edit_key(place, {"expiry-time": "20200101Z"})
+            with trio.fail_after(1.5):  # a second, and what a busy machine takes
+                await reply.done.wait()
+        assert reply.body == b"one\n"
+        edit_key(place, {"expiry-time": ""})
+    assert living()
+
+
+async def test_a_key_s_instances_are_counted_however_many_are_asked_for_at_once(place: Place) -> None:
+    """Fifty starts at once by a key with `instances="4"`: four run, the others are refused for that."""
+    prepare(place.home)
+    edit_key(place, {"instances": "4"})
+    async with doors(place) as at:
+        replies = [Reply() for _ in range(50)]
+        async with trio.open_nursery() as nursery:
+            for reply in replies:
+                nursery.start_soon(partial(at.start, reply, command=["sleep", LONG]))
+        assert Counter(reply.status for reply in replies) == {201: 4, 429: 46}
+        assert len(living()) == 4
+        refused = next(reply for reply in replies if reply.status == 429).json()
+        assert refused["code"] == "too_many_instances"
+        assert refused["detail"] == "4 instances are live of your key, the most that its `instances=` allows"
+        name = next(reply for reply in replies if reply.status == 201).json()[1]["payload"]
+        await at.ask("DELETE", f"{name}/")
+        assert (await at.start(command=["sleep", LONG])).status == 201
+
+
+def edit_key(place: Place, options: dict[str, str]) -> None:
+    """Give the key `one` these options."""
+    keys = AuthorizedKeys(place.home / "authorized_keys")
+    keys.edit(partial(key_edits.edit, selector=key().identity, options=options))
 
 
 async def test_a_failed_start_has_the_runtimes_code(place: Place) -> None:

@@ -32,7 +32,7 @@ STRICTER = {
     "stands twice": "of two options sshd takes the earlier time; an edit could not tell which of them is meant",
     "neither a key nor options that can be read": "sshd passes over a comma behind the last option",
     "is no address": "sshd reads 127.1 and 0x7f.1 as addresses, and 999.1.1.1 as a name that nobody has",
-    "is neither an address, a network": "sshd takes a text with a space for a name, which never matches, negated or not",
+    "is neither an address, a network": "sshd takes a text with a space for a name that never matches, negated or not",
     "is no time": "sshd reads the 30th of February as the 2nd of March, a second 60, and spaces for digits",
     "the option FROM": "sshd reads names of options in either case",
     "the option Expiry-Time": "as before",

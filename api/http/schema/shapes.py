@@ -53,15 +53,19 @@ class ChallengeShape(Shape):
     lifetime: Annotated[str, Meta(pattern="^[0-9]+m[0-9]+s$")]
 
 
-class SessionShape(Shape):
+KeyExpiry = Annotated[Epoch, Meta(description="When the session's key expires, from a week before.")]
+
+
+class SessionShape(Shape, omit_defaults=True):
     """A token and what it is good for (section 2.2)."""
 
     token: str
     permissions: Permissions
     expires_at: Epoch
+    key_expires_at: KeyExpiry | msgspec.UnsetType = msgspec.UNSET
 
 
-class InspectionShape(Shape):
+class InspectionShape(Shape, omit_defaults=True):
     """A session that is still good, and what it may do now (section 4.3)."""
 
     valid: Literal[True]
@@ -70,6 +74,7 @@ class InspectionShape(Shape):
     method: Literal["key", "pairing"]
     permissions: Permissions
     expires_at: Epoch
+    key_expires_at: KeyExpiry | msgspec.UnsetType = msgspec.UNSET
 
 
 class AcceptedShape(Shape):
