@@ -14,7 +14,6 @@ from tests.command import run
 from tests.fakes import key
 from tests.live import command, live_engine, told
 
-
 ALL = ("--expires", "90d", "--from", "10.0.0.0/8,!10.0.0.9", "--instances", "4", "--lifetime", "8h")
 
 
