@@ -32,6 +32,7 @@ from hatchway.engine.pairings.pairings import Pairings
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records
 from hatchway.engine.sessions.key_sign_in import KeySignIn
+from hatchway.engine.sessions.key_uses import KeyUses
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.redis_address import is_redis
 from hatchway.engine.settings.settings import Settings, keys_folder
@@ -90,6 +91,7 @@ class Engine:
             home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
         )
         self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
+        self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store)
@@ -107,6 +109,7 @@ class Engine:
             Challenges(self.clock, shared=self.fleet.lease if self.fleet else None),
             lambda: self.settings,
             lambda: self.own_key,
+            self.key_uses.note,
             self.fleet,
         )
 
@@ -187,7 +190,8 @@ class Engine:
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self.records.run)
             nursery.start_soon(self.journal.run)
-            nursery.start_soon(self.key_watch.run, self.sessions.end_orphans)
+            nursery.start_soon(self.key_watch.run, self._follow_keys)
+            nursery.start_soon(self.key_uses.run, self.stopping)
             nursery.start_soon(self._end_pairings)
             nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
@@ -195,6 +199,11 @@ class Engine:
                 await nursery.start(self._shared_instances.run)
             self.metrics.count(self.runtime)
             task_status.started()
+
+    async def _follow_keys(self) -> None:
+        """The keys' file was changed."""
+        await self.sessions.end_orphans()
+        await self.key_uses.follow()
 
     async def _end_pairings(self) -> None:
         await self.stopping.wait()

@@ -215,8 +215,8 @@ async def test_the_log(place: Place) -> None:
 async def test_a_followed_log_ends_with_its_key(place: Place) -> None:
     """Within a second once the key has expired, though the instance runs on."""
     async with doors(place) as at:
-        name, reply = new_name(), Reply()
-        await at.start(identity=name, command=["sh", "-c", f"echo one; sleep {LONG}"])
+        name, reply, gate = new_name(), Reply(), Gate(place)
+        await at.start(identity=name, command=["sh", "-c", f"echo one; {gate.wait}"], volume=[gate.volume])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(at.follow, reply, name)
             with trio.fail_after(60):
@@ -226,8 +226,11 @@ async def test_a_followed_log_ends_with_its_key(place: Place) -> None:
             with trio.fail_after(1.5):  # a second, and what a busy machine takes
                 await reply.done.wait()
         assert reply.body == b"one\n"
-        edit_key(place, {"expiry-time": ""})
-    assert living()
+        assert living()
+        gate.open()
+        with trio.fail_after(60):
+            while living():
+                await trio.sleep(0.1)
 
 
 async def test_a_key_s_instances_are_counted_however_many_are_asked_for_at_once(place: Place) -> None:
@@ -238,15 +241,18 @@ async def test_a_key_s_instances_are_counted_however_many_are_asked_for_at_once(
         replies = [Reply() for _ in range(50)]
         async with trio.open_nursery() as nursery:
             for reply in replies:
-                nursery.start_soon(partial(at.start, reply, command=["sleep", LONG]))
+                nursery.start_soon(partial(at.start, reply, identity=new_name(), command=["sleep", LONG]))
         assert Counter(reply.status for reply in replies) == {201: 4, 429: 46}
         assert len(living()) == 4
         refused = next(reply for reply in replies if reply.status == 429).json()
         assert refused["code"] == "too_many_instances"
         assert refused["detail"] == "4 instances are live of your key, the most that its `instances=` allows"
-        name = next(reply for reply in replies if reply.status == 201).json()[1]["payload"]
-        await at.ask("DELETE", f"{name}/")
-        assert (await at.start(command=["sleep", LONG])).status == 201
+        names = [reply.json()[1]["payload"] for reply in replies if reply.status == 201]
+        await at.ask("DELETE", f"{names[0]}/")
+        names[0] = new_name()
+        assert (await at.start(identity=names[0], command=["sleep", LONG])).status == 201
+        for name in names:
+            await at.ask("DELETE", f"{name}/")
 
 
 def edit_key(place: Place, options: dict[str, str]) -> None:

@@ -103,3 +103,10 @@ def expiry_words(options: KeyOptions | None, now: float) -> str:
 def only_words(options: KeyOptions | None) -> str:
     """A key's other options, as they are written."""
     return " ".join(f"{name}={text}" for name, text in (options.texts if options else ()) if name != "expiry-time")
+
+
+def moment_words(at: float | None) -> str:
+    """A point in time for a column; `-` where it is not known."""
+    from hatchway.api.cli.printing import moment
+
+    return "-" if at is None else moment(at)

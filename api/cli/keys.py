@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hatchway.api.cli.groups import json_option
-from hatchway.api.cli.key_flags import described, expiry_words, only_words, option_flags
+from hatchway.api.cli.key_flags import described, expiry_words, moment_words, only_words, option_flags
 from hatchway.api.cli.pairing import permissions_option
 
 if TYPE_CHECKING:
@@ -48,12 +48,13 @@ def _desk() -> KeyDesk:
 @key.command("list", epilog="\b\nExample:\n  hatchway key list --json")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the authorized keys, with their permissions."""
+    """List the authorized keys: what each may do, until when, when it was registered and last used."""
     from hatchway.api.cli.printing import note, print_json, print_table
 
     desk = _desk()
     lines = desk.lines()
     entries = [line.entry for line in lines if line.entry]
+    uses = _key_uses()
     rows = [
         {
             "identity": entry.identity,
@@ -62,6 +63,7 @@ def list_(as_json: bool) -> None:
             "comment": entry.comment,
         }
         | described(entry.options)
+        | dict(zip(("registered_at", "used_at"), uses.get(entry.identity, (None, None)), strict=True))
         for entry in entries
     ]
     for line in lines:
@@ -71,7 +73,7 @@ def list_(as_json: bool) -> None:
         print_json(rows)
         return
     print_table(
-        ("IDENTITY", "PERMISSIONS", "BITS", "EXPIRES", "ONLY", "COMMENT"),
+        ("IDENTITY", "PERMISSIONS", "BITS", "EXPIRES", "ONLY", "REGISTERED", "LAST USED", "COMMENT"),
         [
             (
                 entry.identity,
@@ -79,6 +81,7 @@ def list_(as_json: bool) -> None:
                 entry.key.bits,
                 expiry_words(entry.options, time.time()),
                 only_words(entry.options),
+                *map(moment_words, uses.get(entry.identity, (None, None))),
                 entry.comment,
             )
             for entry in entries
@@ -332,10 +335,12 @@ def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: 
     home = home_folder()
     with suppress(EngineUnavailable):
         return _tell_running_engine(home, removed, added, reload)
+    from hatchway.api.cli.offline import end_sessions_of, note_keys
+
+    if added and (home / "engine.db").exists():
+        note_keys(home, set(added))
     if not removed:
         return 0
-    from hatchway.api.cli.offline import end_sessions_of
-
     if not (home / "engine.db").exists():
         if load_settings(home, os.environ, {}).keys != "home":
             click.echo("no engine has run here; those that share these keys end the key's sessions", err=True)
@@ -346,6 +351,43 @@ def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: 
         # One is just starting, or stopping: it reads authorized_keys anew and ends what has no key.
         click.echo("the engine that is starting or stopping here ends the sessions itself", err=True)
         return 0
+
+
+Use = tuple[float | None, float | None]
+"""When a key was registered, and last used, in epoch seconds."""
+
+
+def _key_uses() -> dict[str, Use]:
+    """Of every key that anything is known of, by the engine that runs here, or its store."""
+    from hatchway.api.cli.printing import note
+    from hatchway.engine.base.errors import EngineUnavailable
+    from hatchway.engine.settings.settings import home_folder
+
+    home = home_folder()
+    with suppress(EngineUnavailable, FileNotFoundError):
+        return _running_engine_s_uses(home)
+    if not (home / "engine.db").exists():
+        return {}
+    from hatchway.api.cli.offline import stored_uses
+
+    try:
+        return {name: (use.registered_at, use.used_at) for name, use in stored_uses(home).items()}
+    except EngineUnavailable as lost:
+        note(f"when keys were registered and used is not known now: {lost.detail}")
+        return {}
+
+
+def _running_engine_s_uses(home: Path) -> dict[str, Use]:
+    from hatchway.api.client.operator import ask
+
+    found: dict[str, Use] = {}
+    after = ""
+    while True:
+        told = ask(home, "key_uses", after=after)
+        found |= {name: (registered, used) for name, (registered, used) in told["uses"].items()}
+        after = told.get("next", "")
+        if not after:
+            return found
 
 
 def _tell_running_engine(home: Path, removed: tuple[str, ...], added: tuple[str, ...], reload: bool) -> int:

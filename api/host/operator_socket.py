@@ -21,6 +21,10 @@ from hatchway.engine.runtime.records import Origin
 log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 65_536
+
+USES_AT_ONCE = 400
+"""Keys in an answer: a hundred bytes each, and a line must not be longer than LONGEST_LINE."""
+
 OPERATOR = Origin("operator")
 
 Status = Callable[[], dict[str, Any]]
@@ -36,6 +40,7 @@ class OperatorSocket:
             "stop": self._take_stop,
             "reload": self._take_reload,
             "keys_changed": self._take_keys,
+            "key_uses": self._tell_key_uses,
         }
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -96,11 +101,20 @@ class OperatorSocket:
         removed, added = _identities(request, "removed"), _identities(request, "added")
         await self._engine.key_watch.follow()
         ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
+        await self._engine.key_uses.forget(removed)
+        await self._engine.key_uses.register(added)
         for identity in sorted(removed):
             self._engine.records.notice("key", identity, "unregister", origin=OPERATOR)
         for identity in sorted(added):
             self._engine.records.notice("key", identity, "register", origin=OPERATOR)
         return {"sessions_ended": ended}
+
+    async def _tell_key_uses(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Registered and last used, of the keys whose identities come after `after`; `next` where there are more."""
+        uses = await self._engine.key_uses.all()
+        names = sorted(name for name in uses if name > str(request.get("after", "")))
+        told = {name: (uses[name].registered_at, uses[name].used_at) for name in names[:USES_AT_ONCE]}
+        return {"uses": told} | ({"next": names[USES_AT_ONCE - 1]} if len(names) > USES_AT_ONCE else {})
 
     async def _pair(self, lines: Lines, request: dict[str, Any]) -> None:
         granted = _permissions(request.get("permissions"))

@@ -235,6 +235,12 @@ class Sessions:
 
     # Listing and revoking
 
+    def key_uses(self) -> Iterator[tuple[str, float]]:
+        """Identity and last use, in epoch seconds, of each live session of a key."""
+        for actor in list(self._runtime.actors("session")):
+            if actor.facts.method == "key":
+                yield actor.facts.identity, max(actor.used, actor.facts.renewed_at, actor.facts.started_at)
+
     def visible(self, principal: Principal, after: str = "") -> Iterator[Actor]:
         """The live sessions a holder may see, its identity's own, all with MASTER: those whose names come after that
         one, in the order of their names, which is that of their starts. To be read at once."""

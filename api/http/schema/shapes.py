@@ -108,6 +108,28 @@ class LiveSessionsShape(Shape, omit_defaults=True):
     next: Next | msgspec.UnsetType = msgspec.UNSET
 
 
+class KeyShape(Shape, rename={"from_": "from"}):
+    """An authorized key. What is null is not limited, or not known."""
+
+    identity: str
+    comment: str
+    permissions: Permissions
+    bits: int
+    expires_at: Epoch | None
+    from_: str | None
+    instances: int | None
+    lifetime: Annotated[int, Meta(description="Seconds of the longest session.")] | None
+    registered_at: Epoch | None
+    used_at: Epoch | None
+
+
+class KeysShape(Shape, omit_defaults=True):
+    """The keys that may sign in, a page of them, in the order of their identities."""
+
+    keys: Annotated[list[KeyShape], Meta(max_length=MOST_ROWS)]
+    next: Next | msgspec.UnsetType = msgspec.UNSET
+
+
 class StatusPayloadShape(Shape):
     """0, or the runtime's exit code."""
 
