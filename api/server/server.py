@@ -72,7 +72,8 @@ async def serve(
             nursery.start_soon(context.outbox.run)
 
             def begin(sock: socket.socket) -> None:
-                secured = tls() if tls is not None else None
+                # A Unix socket has no network that TLS would have to guard.
+                secured = tls() if tls is not None and sock.family != socket.AF_UNIX else None
                 nursery.start_soon(Connection(app, config, context, ConnectionState(state), sock, secured).run)
 
             lobby = Lobby(context, begin)
@@ -83,7 +84,8 @@ async def serve(
                     refusals = Refusals(context, config)
                     for listener in sockets:
                         listener.setblocking(False)
-                        accepting.start_soon(accept, listener, tls, context, nursery, lobby, refusals, at_once)
+                        offered = None if listener.family == socket.AF_UNIX else tls
+                        accepting.start_soon(accept, listener, offered, context, nursery, lobby, refusals, at_once)
                     task_status.started([bound(listener) for listener in sockets])
                     await shutdown.wait()
                     accepting.cancel_scope.cancel()
