@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,16 +50,8 @@ def test_armed_timers_are_small_and_idle_ones_free() -> None:
     assert told["fired"] == 1000
 
 
-def test_help_starts_little() -> None:
-    """The command's help imports neither the server nor the engine, nor anything heavy."""
-    heavy = ("quart", "hypercorn", "trio", "httpx", "cryptography", "jwt", "rich", "structlog", "msgspec")
-    code = (
-        "import sys, contextlib\nfrom hatchway.api.cli import main\n"
-        "with contextlib.suppress(SystemExit):\n    sys.argv = ['hatchway', '--help']\n    main()\n"
-        f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stderr.strip() == "[]"
+def test_help_is_quick() -> None:
+    """The command's help comes within a dozen times what a bare Python takes to start, and 0.2 s."""
     bare = min(seconds_of([sys.executable, "-c", "pass"]) for _ in range(3))
     kept(12 * bare + 0.2, lambda: seconds_of([*COMMAND, "--help"]), tries=9)
 

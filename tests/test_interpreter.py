@@ -1,14 +1,11 @@
 """Every event in every state of every chart does what its row says, or is refused and says why."""
 
-import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from transitions import Machine
 
-from hatchway import statecharts
 from hatchway.statecharts.catalogue import CHARTS
 from hatchway.statecharts.chart import NONE, Chart, Data, Transition, always
 from hatchway.statecharts.interpreter import EventRefused, Interpreter
@@ -148,18 +145,3 @@ def test_a_failing_guard_changes_nothing() -> None:
     with pytest.raises(ZeroDivisionError):
         interpreter.advance(NONE, "a", OPEN)
     assert interpreter.advance(NONE, "b", OPEN).event == "b"
-
-
-def test_only_the_interpreter_knows_transitions() -> None:
-    """`transitions` stands behind one module: its traps are designed around there and nowhere else."""
-    root = Path(statecharts.__file__).parents[1]
-    importers = {
-        str(path.relative_to(root))
-        for room in ("statecharts", "engine", "api")
-        for path in (root / room).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
-        if name and name.split(".")[0] == "transitions"
-    }
-    assert importers == {"statecharts/interpreter.py"}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -147,16 +144,3 @@ def test_services_do_not_know_each_other() -> None:
         others = {f"hatchway.engine.{other}.{other}" for other in services if other != service}
         for path in (ROOT / "engine" / service).rglob("*.py"):
             assert not imports(path) & others
-
-
-def test_help_needs_no_server() -> None:
-    """The command prints its help without loading the server, the engine's crypto or trio."""
-    probe = (
-        "import sys\nfrom hatchway.api.cli import main\n"
-        "heavy = set(sys.argv[1:])\nsys.argv[1:] = ['--help']\n"
-        "try: main()\nexcept SystemExit: pass\n"
-        "print(sorted({name.split('.')[0] for name in sys.modules} & heavy))"
-    )
-    heavy = ["quart", "hypercorn", "cryptography", "trio", "httpx", "jwt", "transitions"]
-    done = subprocess.run([sys.executable, "-c", probe, *heavy], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
