@@ -15,9 +15,9 @@ from hatchway.api.client import agent as agents
 from hatchway.api.client.agent import FAILURE, SIGN_RESPONSE, Agent, AgentFault, read_keys, read_signature, string
 from hatchway.api.client.client import ChallengeRefused, Client, Refused
 from hatchway.api.client.signers import MOST_TRIED, agent_signers, only_key
-from tests.agents import false_agent, holding, listing
-from tests.fakes import key
-from tests.false_engine import answer, false_engine, nonce
+from tests.support.agents import false_agent, holding, listing
+from tests.support.fakes import key
+from tests.support.false_engine import answer, false_engine, nonce
 
 
 def ssh_authentication() -> str:

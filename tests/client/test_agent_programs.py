@@ -17,10 +17,10 @@ from hatchway.api.client.client import AsyncClient
 from hatchway.api.client.signers import agent_signers, only_key
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.keys.keys import parse_openssh
-from tests.agents import gpg_agent, script, ssh_agent, token_agent
-from tests.command import run
-from tests.fakes import ROOT, key
-from tests.live import command, live_engine, told
+from tests.support.agents import gpg_agent, script, ssh_agent, token_agent
+from tests.support.command import run
+from tests.support.fakes import ROOT, key
+from tests.support.live_engine import command, live_engine, told
 
 pytestmark = [pytest.mark.ssh, pytest.mark.process]
 
