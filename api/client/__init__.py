@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hatchway.api.client.client import (
         Accepted,
+        AgentFault,
         Ask,
         AsyncClient,
         ChallengeRefused,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accepted",
+    "AgentFault",
     "Ask",
     "AsyncClient",
     "ChallengeRefused",
