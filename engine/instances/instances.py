@@ -79,13 +79,13 @@ class Instances:
         self._settings, self._home = settings, home
         self.elsewhere = elsewhere
         self._host = socket.gethostname()
-        self._lives = InstanceSupervisor(runtime, platform)
+        self._supervisor = InstanceSupervisor(runtime, platform)
         self.tails = tails.Tails()
         runtime.register(
             instance.CHART,
             facts=InstanceFacts,
             store=store,
-            effects=self._lives.effects,
+            effects=self._supervisor.effects,
             rules={"start_window": start_window},
             keep=True,
         )
@@ -94,7 +94,7 @@ class Instances:
         """Take up what an engine before this one began, and go on for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tails.run)
-            await nursery.start(self._lives.run)
+            await nursery.start(self._supervisor.run)
             task_status.started()
 
     async def start(self, fields: InstanceFields, origin: Origin) -> Actor:
@@ -108,7 +108,7 @@ class Instances:
         name, owner = request.identity, origin.identity or ""
         self._check_room(name, owner)
         # The name is ours from here on, and counted: nothing waits between the look and this.
-        waiter = self._lives.waiters[name] = Waiter(owner)
+        waiter = self._supervisor.waiters[name] = Waiter(owner)
         try:
             await self._look_elsewhere(name)
             for ended in {name, *self._outdated()}:
@@ -119,13 +119,13 @@ class Instances:
         except EventRefused:
             raise InstanceExists("an instance of that name was just asked for elsewhere") from None
         finally:
-            del self._lives.waiters[name]
+            del self._supervisor.waiters[name]
         return self.show(name)
 
     def _check_room(self, name: str, owner: str) -> None:
         """Those that are asked for count like those that live. Raises InstanceExists, TooManyInstances."""
         live = {actor.id: str(actor.facts.owner) for actor in self._runtime.actors("instance") if is_live(actor)}
-        live |= {asked: waiter.owner for asked, waiter in self._lives.waiters.items()}
+        live |= {asked: waiter.owner for asked, waiter in self._supervisor.waiters.items()}
         if name in live:
             raise InstanceExists(f"an instance named {name} is there already")
         most = self._settings().max_instances
@@ -189,7 +189,7 @@ class Instances:
         actor = self.show(name)
         if not is_live(actor):
             raise InstanceNotFound("this engine has no such instance that is live")
-        ended = self._lives.ends.setdefault(name, trio.Event())
+        ended = self._supervisor.ends.setdefault(name, trio.Event())
         if actor.state != "stopping":
             # Refused, it ended by itself or another stop came first: either way its end is what is waited for.
             with suppress(EventRefused):

@@ -67,7 +67,7 @@ class Metrics:
         }
         ProcessCollector(registry=registry)
         self._by_row: dict[tuple[str, str, str | None], Counter] = {}
-        self._by_door: dict[tuple[str, str, int], Series] = {}
+        self._by_endpoint: dict[tuple[str, str, int], Series] = {}
         self._claimed: dict[str, float] = {}
 
     def watch(self, runtime: Runtime, store: Store, journal: FileJournal, started_at: float) -> None:
@@ -131,17 +131,17 @@ class Metrics:
             self._sign_ins.labels("pairing").observe(max(record.time - since, 0))
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """A door has answered; `path` as the table of doors has it."""
+        """A request was answered, after so many seconds; `path` as the table of endpoints has it."""
         key = (method, path, status)
-        series = self._by_door.get(key)
+        series = self._by_endpoint.get(key)
         if series is None:
-            series = self._by_door[key] = self._requests.labels(method, path, str(status))
+            series = self._by_endpoint[key] = self._requests.labels(method, path, str(status))
         series.observe(seconds)
         if status == 200 and path == "/api/auth/verify/":
             self._sign_ins.labels("key").observe(seconds)
 
-    def answered_elsewhere(self, method: str, path: str, status: int, buckets: Sequence[int], seconds: float) -> None:
-        """A door process has answered so many in each bucket of FINEST and past it, in so many seconds together."""
+    def answered_by_worker(self, method: str, path: str, status: int, buckets: Sequence[int], seconds: float) -> None:
+        """A worker process has answered so many in each bucket of FINEST and past it, in so many seconds together."""
         self._requests.labels(method, path, str(status)).add(FINEST, buckets, seconds)
         if status == 200 and path == "/api/auth/verify/":
             self._sign_ins.labels("key").add(FINEST, buckets, seconds)
