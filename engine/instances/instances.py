@@ -73,11 +73,11 @@ class Instances:
         platform: Platform,
         settings: Callable[[], Settings],
         home: Path,
-        elsewhere: FleetInstances | None = None,
+        fleet: FleetInstances | None = None,
     ) -> None:
         self._runtime, self._store, self._platform = runtime, store, platform
         self._settings, self._home = settings, home
-        self.elsewhere = elsewhere
+        self._fleet = fleet
         self._host = socket.gethostname()
         self._supervisor = InstanceSupervisor(runtime, platform)
         self.tails = tails.Tails()
@@ -110,7 +110,7 @@ class Instances:
         # The name is ours from here on, and counted: nothing waits between the look and this.
         waiter = self._supervisor.waiters[name] = Waiter(owner)
         try:
-            await self._look_elsewhere(name)
+            await self._check_fleet(name)
             for ended in {name, *self._outdated()}:
                 await self._drop(ended)
             facts = InstanceFacts(request, owner, self._runtime.clock.wall())
@@ -146,9 +146,9 @@ class Instances:
         """How many live instances an identity may have at this engine."""
         return self._settings().limits.instances_per_identity
 
-    async def _look_elsewhere(self, name: str) -> None:
+    async def _check_fleet(self, name: str) -> None:
         """A start that the fleet will refuse must not cost an ended instance of that name its exit code and log."""
-        seen = None if self.elsewhere is None else await self.elsewhere.find(name)
+        seen = None if self._fleet is None else await self._fleet.find(name)
         if seen is not None and seen.state not in instance.CHART.final:
             raise InstanceExists(f"an instance named {name} is there already, on {seen.host}")
 
@@ -213,9 +213,9 @@ class Instances:
     async def all(self) -> list[Seen]:
         """Every engine's, live or ended lately, in the order of their requests. Raises StoreUnavailable."""
         found = {actor.id: self.seen(actor) for actor in self.shown()}
-        if self.elsewhere is not None:
+        if self._fleet is not None:
             oldest = self._runtime.clock.wall() - KEPT_SECONDS
-            for other in await self.elsewhere.all():
+            for other in await self._fleet.all():
                 mine = found.get(other.identity)
                 if (mine is None or mine.state in instance.CHART.final) and (other.facts.ended_at or oldest) >= oldest:
                     found[other.identity] = other
@@ -224,8 +224,8 @@ class Instances:
     async def find(self, name: str) -> Seen:
         """The one of that name, live or ended lately. Raises InstanceNotFound, StoreUnavailable."""
         actor = self._runtime.peek("instance", name)
-        if self.elsewhere is not None and (actor is None or not is_live(actor)):
-            other = await self.elsewhere.find(name)
+        if self._fleet is not None and (actor is None or not is_live(actor)):
+            other = await self._fleet.find(name)
             if other is not None:
                 return other
             if actor is None:
@@ -235,11 +235,11 @@ class Instances:
     async def end(self, name: str, origin: Origin) -> Seen:
         """Stop it, wherever it runs, and wait until it has ended. Raises what `stop` does, and HostUnavailable."""
         found = await self.find(name)
-        if self.elsewhere is None or not found.run:
+        if self._fleet is None or not found.run:
             return self.seen(await self.stop(name, origin))
         if found.state in instance.CHART.final:
             raise InstanceNotFound("no engine of this fleet has such an instance that is live")
-        return await self.elsewhere.stop(found, origin)
+        return await self._fleet.stop(found, origin)
 
     async def read(self, name: str, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
         """What it wrote so far; with `goes_on` also what it writes, until it ends, and nothing once that is not true.
@@ -247,8 +247,8 @@ class Instances:
         Raises InstanceNotFound, HostUnavailable, StoreUnavailable, TooManyRequests; while it is read, the middle two.
         """
         found = await self.find(name)
-        if self.elsewhere is not None and found.run:
-            return await self.elsewhere.read(found, stream, goes_on)
+        if self._fleet is not None and found.run:
+            return await self._fleet.read(found, stream, goes_on)
         actor = self.show(name)
         path, begin = self.log(actor, stream)
         return tails.pieces(tails.LogFile(path, begin), lambda: is_live(actor), goes_on, self.tails)

@@ -1,4 +1,4 @@
-"""What an engine measures, as Prometheus takes it: a registry for each engine, no label that a stranger picks."""
+"""What an engine measures, for Prometheus: a registry for each engine, and no label whose value a stranger picks."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PATIENT = (0.05, 0.25, 1, 2.5, 5, 10, 15, 20, 25, 30, 45, 60)
 """Buckets in seconds for what waits for a person."""
 
 FINEST = tuple(sorted({*QUICK, *PATIENT}))
-"""Every bound there is: what is counted by them elsewhere can be put into any histogram of ours."""
+"""All bounds of all histograms: what workers count by them can be added to any histogram."""
 
-# One line more for each series, which no query of ours asks for.
+# They would be one more line for each series, which nobody reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Watches one engine. Cheap to feed; whoever asks pays for the text."""
+    """The metrics of one engine. They cost little to feed; the text is made when it is asked for."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -71,7 +71,7 @@ class Metrics:
         self._claimed: dict[str, float] = {}
 
     def watch(self, runtime: Runtime, store: Store, journal: FileJournal, started_at: float) -> None:
-        """Tell of these too, as they are when somebody asks."""
+        """Show these too, as they are when the text is asked for. `started_at` is in epoch seconds."""
         self._registry.register(_Now(runtime, store, journal, started_at, self._counts))
         runtime.subscribe_moves(self._move)
 
@@ -99,7 +99,7 @@ class Metrics:
                 self._count(chart, actor.state, 1)
 
     def take(self, record: Record) -> None:
-        """A sink of records."""
+        """A sink of records: counts steps and refusals by chart, and moves actors between states."""
         if record.kind == "transition":
             row = (record.chart, record.event, record.target)
             taken = self._by_row.get(row)
@@ -114,7 +114,7 @@ class Metrics:
             self._refusals.labels(record.chart, record.cause).inc(record.count or 1)
 
     def _move(self, chart: str, actor: str, source: str, target: str | None) -> None:
-        """Another engine of the fleet did it, and has it in its own records."""
+        """Another engine of the fleet moved an actor. That engine counts the step; here only the states change."""
         self._count(chart, source, -1)
         self._count(chart, target, 1)
 
@@ -159,7 +159,7 @@ class Metrics:
 
 
 class _Now:
-    """What is so at the moment it is asked. A state that nobody is in is told too: a line at zero."""
+    """A collector of what is so at the moment. A state without actors is shown too, at zero."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class _Now:
             ("timers_armed", "Delays that run.", len(self._runtime.timers)),
             ("store_bytes", "Size of the store.", self._store.size()),
             ("start_time_seconds", "When the engine started, epoch seconds.", self._started_at),
-            ("event_readers", "Followers of the journal.", len(self._journal.followers)),
+            ("event_readers", "Followers of the journal.", len(self._journal.subscribers)),
             ("journal_lost", "Records that the log file lacks since it last could be written.", self._journal.lost),
         ):
             yield GaugeMetricFamily(f"hatchway_{name}", about, value)

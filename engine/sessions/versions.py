@@ -1,5 +1,4 @@
-"""Version counters in memory that an engine shares with its workers: a cached response is valid while they stand
-still."""
+"""Version counters in memory shared with workers: a cached response is valid while they stand still."""
 
 from __future__ import annotations
 
