@@ -94,7 +94,7 @@ class Engine:
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store)
         self.certificate: str | None = None
-        """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
+        """SHA-256 fingerprint of the certificate that the server shows; None without TLS. The server sets it."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
 

@@ -21,9 +21,9 @@ class Terminal(Protocol):
 
 
 Shown = dict[str, str | bool | None]
-"""What the terminal shows of a claim: `address`, `forwarded` and `agent` of a `Claimant`, all escaped. `local` says
-that the claim came to this engine from its own host; `engine_host` names the engine that it came to, where that is
-another."""
+"""What the terminal shows of a claim: a `Claimant`'s fields, escaped. `local` is there where the claim came to the
+engine that printed the code; else `engine_host` names the host of the engine that it came to, which is where `address`
+is from. """
 
 
 class Issued(NamedTuple):
@@ -36,12 +36,15 @@ class Issued(NamedTuple):
 
 class Claimant(NamedTuple):
     """Who claims a code, as the operator is shown it: the socket's peer, the address that a trusted proxy says is
-    behind it, the user agent as sent, and whether the request came from this host or by a tunnel that ends here."""
+    behind it, the user agent as sent, whether the request came from this host or by a tunnel that ends here, and by the
+    Unix socket, and the address that was dialled."""
 
     address: str
     forwarded: str | None
     agent: bytes
     local: bool = False
+    by_socket: bool = False
+    dialled: str = ""
 
 
 class Claim:

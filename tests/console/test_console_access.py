@@ -70,7 +70,8 @@ def test_axe_finds_nothing(chromium: Browser, host: Host, axe: str, scheme: str,
         page.click("#start-open")
         page.click("#start-form button.main")
         expect(page.locator("#start-image-error")).to_be_visible()
-        page.locator("#charts summary").first.click()
+        if width > 600:  # a list of states stands in the picture's and the table's place
+            page.locator("#charts summary").first.click()
         shown["home"] = findings(page, axe)
         assert fits(page)
         page.click("#everywhere")
