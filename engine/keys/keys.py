@@ -62,8 +62,9 @@ class PublicKey:
     key: RSAPublicKey
     bits: int
     comment: str = ""
-    _sound: bool = field(default=False, init=False, compare=False, repr=False)
-    """Whether it was looked at for weak kinds, and is of none."""
+    sound: bool = field(default=False, init=False, compare=False, repr=False)
+    """Whether it was looked at for weak kinds, and is of none. `weakness` looks, once, in 0.5 ms: few of a file's many
+    keys are ever used."""
 
     @property
     def signature_length(self) -> int:
@@ -74,15 +75,11 @@ class PublicKey:
         """Whether a signature of the right length is a number that the key can make at all (RFC 8017, 5.2.2)."""
         return int.from_bytes(signature) < self.key.public_numbers().n
 
-    def is_sound(self) -> bool:
-        """Whether it is of no known weak kind: looked for once, in 0.5 ms. Few of a file's many keys are ever used."""
-        return self._sound or self.weakness() is None
-
     def weakness(self) -> str | None:
         """Which weak kind it is, in words, or None."""
         numbers = self.key.public_numbers()
         words = weak_keys.weakness(numbers.n, numbers.e)
-        object.__setattr__(self, "_sound", words is None)
+        object.__setattr__(self, "sound", words is None)
         return words
 
     def pem(self) -> bytes:
