@@ -53,9 +53,8 @@ class KeyWatch:
                 if self._keys.version() != seen:
                     seen = self._keys.version()
                     if self._common:
-                        await trio.sleep(
-                            WATCHED
-                        )  # a command that removes a key ends its sessions itself, to count them
+                        # A command that removes a key ends its sessions itself, to count them: it gets time for that.
+                        await trio.sleep(WATCHED)
                     await end_orphans()
             except Refusal as refused:
                 log.warning("keys_not_followed", why=refused.detail)

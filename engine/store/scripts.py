@@ -145,8 +145,9 @@ return 0
 
 ENTER = _script("""
 -- KEYS: instances. ARGV: name, home, generation, version, 1 if live, row.
--- A row is home|generation|version|live|..., and its home's alone; others may have its name once it has ended, or once its
--- home is forgotten. The answer: '' where the row is there now, or a later one of ours is; else the host that has it.
+-- A row is home|generation|version|live|..., and its home's alone; others may have its name once it has ended, or once
+-- its home is forgotten. The answer: '' where the row is there now, or a later one of this home; else the host that has
+-- the name.
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if held then
   local home, generation, version, live = string.match(held, '^([^|]*)|([^|]*)|(%d+)|(%d)|')
