@@ -94,7 +94,7 @@ class Engine:
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store)
         self.certificate: str | None = None
-        """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
+        """SHA-256 fingerprint of the certificate that the server shows; None without TLS. The server sets it."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
 
@@ -111,17 +111,17 @@ class Engine:
         )
 
     def _pairings(self, store: Store) -> Pairings:
-        def make(elsewhere: RemoteCodes | None) -> Pairings:
+        def make(others: RemoteCodes | None) -> Pairings:
             start, end = self.sessions.start, self.sessions.end
-            return Pairings(self.runtime, store, lambda: self.settings, start, end, self.fleet, elsewhere)
+            return Pairings(self.runtime, store, lambda: self.settings, start, end, self.fleet, others)
 
         if self._membership is None:
             return make(None)
         return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
 
     def _instances(self, own: Store) -> tuple[Instances, SharedInstances | None]:
-        def make(store: Store, elsewhere: RemoteInstances | None) -> Instances:
-            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home, elsewhere)
+        def make(store: Store, others: RemoteInstances | None) -> Instances:
+            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home, others)
 
         if self._membership is None:
             return make(own, None), None

@@ -10,7 +10,7 @@ from hatchway.api.http.request import Headers, Request, Response
 from hatchway.engine.access.challenges import ChallengeFacts
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.sessions.versions import VersionMark
-from hatchway.engine.settings.sources import Plain
+from hatchway.engine.settings.sources import EncodedSettings
 
 LENGTH = 4
 """Bytes of a message's length before it."""
@@ -22,7 +22,7 @@ class Configure(msgspec.Struct, array_like=True, tag=1):
     addresses that count for a while."""
 
     home: bytes
-    settings: Plain
+    settings: EncodedSettings
     bound: tuple[tuple[str, int], ...]
     own_key: str
     mac_key: bytes

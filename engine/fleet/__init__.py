@@ -21,8 +21,8 @@ sessions are answered from it, and after that only once it is confirmed again, e
 has answered is known to every engine that answers a second later. After a lost connection, or where a number is
 missing, everything is compared anew.
 
-A message has a `kind` and the fields of that kind. Messages from one engine to another arrive in the order in which
-they were sent, and are taken one by one. The kinds:
+A message has a `kind` and the fields of that kind. Messages from one engine to another are taken one by one, in the
+order in which they were sent; only a reply may overtake what does not belong to its call. The kinds:
 - `call` (ticket, caller, method, body): do `method`; `caller` is the run that waits.
 - `progress` (ticket, body): something that the method reports before it returns.
 - `reply` (ticket): the method returned or refused; what, is in `reply:TICKET`, which the caller takes from the store.

@@ -68,6 +68,8 @@ class Fleet:
         self._reader: ChangeReader | None = None
         self._read, self._inbox = trio.open_memory_channel[Message](inf)
         self._queued, self._queue = trio.open_memory_channel[Task](inf)
+        self._telling, self._told = 0, trio.Event()
+        """How many `tell` something at the moment; set when none does any more."""
 
     async def run(self, runtime: Runtime, mirrors: Mapping[str, Follow]) -> None:
         """Keep lease and mirror, read and send messages, for ever.
@@ -220,6 +222,17 @@ class Fleet:
         """Have the store told something, after what it is to be told already."""
         self._queued.send_nowait(task)
 
+    async def tell(self, task: Task) -> None:
+        """Have the store told something that need not come after anything else. An engine that leaves waits for it."""
+        self._telling += 1
+        try:
+            await self._insist(task, SENDING)
+        finally:
+            self._telling -= 1
+            if not self._telling:
+                self._told.set()
+                self._told = trio.Event()
+
     async def _send(self) -> None:
         async for task in self._queue:
             await self._insist(task, SENDING)
@@ -244,10 +257,16 @@ class Fleet:
         """Tell what is still to be told, and give the lease up, in about a second."""
         with trio.move_on_after(LEAVING) as scope:
             scope.shield = True
-            with suppress(trio.WouldBlock):
-                while True:
-                    await self._insist(self._queue.receive_nowait(), 0)
+            await self._tell_rest()
+            while self._telling:
+                await self._told.wait()
+                await self._tell_rest()
             await self.lease.give_up()
+
+    async def _tell_rest(self) -> None:
+        with suppress(trio.WouldBlock):
+            while True:
+                await self._insist(self._queue.receive_nowait(), 0)
 
     def _take(self, message: Message) -> None:
         self._read.send_nowait(message)

@@ -27,7 +27,7 @@ CONNECTING = 5.0
 """Seconds that a command waits for the store."""
 
 
-class KeyDesk(Protocol):
+class KeyAdministration(Protocol):
     """What a command asks of the keys."""
 
     where: str
@@ -43,13 +43,13 @@ class KeyDesk(Protocol):
         """Replace the token key."""
 
 
-def open_desk(home: Path, settings: Settings) -> KeyDesk:
+def open_key_administration(home: Path, settings: Settings) -> KeyAdministration:
     """The desk that the settings say. Raises SettingRefused."""
     folder = keys_folder(home, settings)
-    return _StoreDesk(settings.store) if settings.keys == "store" else _FolderDesk(folder)
+    return _StoreKeys(settings.store) if settings.keys == "store" else _FolderKeys(folder)
 
 
-class _FolderDesk:
+class _FolderKeys:
     def __init__(self, folder: Path) -> None:
         self._folder, self._keys = folder, AuthorizedKeys(folder / AUTHORIZED_KEYS)
         self.where = str(self._keys.path)
@@ -66,7 +66,7 @@ class _FolderDesk:
         rotate_token_key(self._folder, clock, force=force)
 
 
-class _StoreDesk:
+class _StoreKeys:
     """Each call connects anew. Raises EngineUnavailable where the store can't be reached."""
 
     def __init__(self, url: str) -> None:

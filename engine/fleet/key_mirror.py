@@ -1,4 +1,4 @@
-"""One host's copy of the keys in the fleet's store, in files that engine and door processes read as any others."""
+"""One host's copy of the keys in the fleet's store, in files that engine and workers read as any others."""
 
 from __future__ import annotations
 

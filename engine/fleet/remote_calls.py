@@ -117,12 +117,15 @@ class Caller:
 
     def __init__(self, fleet: Fleet, run: str, ticket: str) -> None:
         self._fleet, self.run, self.ticket = fleet, run, ticket
+        self.reported = False
+        """Whether anything was reported: the reply must not overtake it."""
         self.presence = trio.CancelScope()
         """Cancelled once the caller cancels or is dead. A method may enter it to wait for what only its caller needs;
         one that doesn't enter it goes on to its end."""
 
     def report(self, progress: bytes) -> None:
         """Tell the caller something small before the method returns."""
+        self.reported = True
         self._fleet.post(self.run, kind="progress", ticket=self.ticket, body=progress)
 
 
@@ -204,8 +207,16 @@ class RemoteCalls:
             reply = CallReply(b"", HostUnavailable.code, words, retry_after=RETRY_AFTER)
         finally:
             del self._served[caller.ticket]
+        await self._reply(caller, reply)
+
+    async def _reply(self, caller: Caller, reply: CallReply) -> None:
+        """Send it beside all else, since it may be large; behind the progress, where there was any."""
         keys, args = (inbox(caller.run), _reply_key(caller.ticket)), (caller.ticket, _encode(reply))
-        self._fleet.later(lambda: self._fleet.link.script(REPLY, keys, args))
+        send = partial(self._fleet.link.script, REPLY, keys, args)
+        if caller.reported:
+            self._fleet.later(send)
+        else:
+            await self._fleet.tell(send)
 
 
 def _refusal(reply: CallReply) -> Refusal:

@@ -73,19 +73,19 @@ class Instances:
         platform: Platform,
         settings: Callable[[], Settings],
         home: Path,
-        elsewhere: FleetInstances | None = None,
+        fleet: FleetInstances | None = None,
     ) -> None:
         self._runtime, self._store, self._platform = runtime, store, platform
         self._settings, self._home = settings, home
-        self.elsewhere = elsewhere
+        self._fleet = fleet
         self._host = socket.gethostname()
-        self._lives = InstanceSupervisor(runtime, platform)
+        self._supervisor = InstanceSupervisor(runtime, platform)
         self.tails = tails.Tails()
         runtime.register(
             instance.CHART,
             facts=InstanceFacts,
             store=store,
-            effects=self._lives.effects,
+            effects=self._supervisor.effects,
             rules={"start_window": start_window},
             keep=True,
         )
@@ -94,7 +94,7 @@ class Instances:
         """Take up what an engine before this one began, and go on for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tails.run)
-            await nursery.start(self._lives.run)
+            await nursery.start(self._supervisor.run)
             task_status.started()
 
     async def start(self, fields: InstanceFields, origin: Origin) -> Actor:
@@ -108,9 +108,9 @@ class Instances:
         name, owner = request.identity, origin.identity or ""
         self._check_room(name, owner)
         # The name is ours from here on, and counted: nothing waits between the look and this.
-        waiter = self._lives.waiters[name] = Waiter(owner)
+        waiter = self._supervisor.waiters[name] = Waiter(owner)
         try:
-            await self._look_elsewhere(name)
+            await self._check_fleet(name)
             for ended in {name, *self._outdated()}:
                 await self._drop(ended)
             facts = InstanceFacts(request, owner, self._runtime.clock.wall())
@@ -119,13 +119,13 @@ class Instances:
         except EventRefused:
             raise InstanceExists("an instance of that name was just asked for elsewhere") from None
         finally:
-            del self._lives.waiters[name]
+            del self._supervisor.waiters[name]
         return self.show(name)
 
     def _check_room(self, name: str, owner: str) -> None:
         """Those that are asked for count like those that live. Raises InstanceExists, TooManyInstances."""
         live = {actor.id: str(actor.facts.owner) for actor in self._runtime.actors("instance") if is_live(actor)}
-        live |= {asked: waiter.owner for asked, waiter in self._lives.waiters.items()}
+        live |= {asked: waiter.owner for asked, waiter in self._supervisor.waiters.items()}
         if name in live:
             raise InstanceExists(f"an instance named {name} is there already")
         most = self._settings().max_instances
@@ -146,9 +146,9 @@ class Instances:
         """How many live instances an identity may have at this engine."""
         return self._settings().limits.instances_per_identity
 
-    async def _look_elsewhere(self, name: str) -> None:
+    async def _check_fleet(self, name: str) -> None:
         """A start that the fleet will refuse must not cost an ended instance of that name its exit code and log."""
-        seen = None if self.elsewhere is None else await self.elsewhere.find(name)
+        seen = None if self._fleet is None else await self._fleet.find(name)
         if seen is not None and seen.state not in instance.CHART.final:
             raise InstanceExists(f"an instance named {name} is there already, on {seen.host}")
 
@@ -189,7 +189,7 @@ class Instances:
         actor = self.show(name)
         if not is_live(actor):
             raise InstanceNotFound("this engine has no such instance that is live")
-        ended = self._lives.ends.setdefault(name, trio.Event())
+        ended = self._supervisor.ends.setdefault(name, trio.Event())
         if actor.state != "stopping":
             # Refused, it ended by itself or another stop came first: either way its end is what is waited for.
             with suppress(EventRefused):
@@ -213,9 +213,9 @@ class Instances:
     async def all(self) -> list[Seen]:
         """Every engine's, live or ended lately, in the order of their requests. Raises StoreUnavailable."""
         found = {actor.id: self.seen(actor) for actor in self.shown()}
-        if self.elsewhere is not None:
+        if self._fleet is not None:
             oldest = self._runtime.clock.wall() - KEPT_SECONDS
-            for other in await self.elsewhere.all():
+            for other in await self._fleet.all():
                 mine = found.get(other.identity)
                 if (mine is None or mine.state in instance.CHART.final) and (other.facts.ended_at or oldest) >= oldest:
                     found[other.identity] = other
@@ -224,8 +224,8 @@ class Instances:
     async def find(self, name: str) -> Seen:
         """The one of that name, live or ended lately. Raises InstanceNotFound, StoreUnavailable."""
         actor = self._runtime.peek("instance", name)
-        if self.elsewhere is not None and (actor is None or not is_live(actor)):
-            other = await self.elsewhere.find(name)
+        if self._fleet is not None and (actor is None or not is_live(actor)):
+            other = await self._fleet.find(name)
             if other is not None:
                 return other
             if actor is None:
@@ -235,11 +235,11 @@ class Instances:
     async def end(self, name: str, origin: Origin) -> Seen:
         """Stop it, wherever it runs, and wait until it has ended. Raises what `stop` does, and HostUnavailable."""
         found = await self.find(name)
-        if self.elsewhere is None or not found.run:
+        if self._fleet is None or not found.run:
             return self.seen(await self.stop(name, origin))
         if found.state in instance.CHART.final:
             raise InstanceNotFound("no engine of this fleet has such an instance that is live")
-        return await self.elsewhere.stop(found, origin)
+        return await self._fleet.stop(found, origin)
 
     async def read(self, name: str, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
         """What it wrote so far; with `goes_on` also what it writes, until it ends, and nothing once that is not true.
@@ -247,8 +247,8 @@ class Instances:
         Raises InstanceNotFound, HostUnavailable, StoreUnavailable, TooManyRequests; while it is read, the middle two.
         """
         found = await self.find(name)
-        if self.elsewhere is not None and found.run:
-            return await self.elsewhere.read(found, stream, goes_on)
+        if self._fleet is not None and found.run:
+            return await self._fleet.read(found, stream, goes_on)
         actor = self.show(name)
         path, begin = self.log(actor, stream)
         return tails.pieces(tails.LogFile(path, begin), lambda: is_live(actor), goes_on, self.tails)

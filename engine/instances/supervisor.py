@@ -251,14 +251,14 @@ class InstanceSupervisor:
 class _Progress:
     """One start's way through a queue, told to the chart."""
 
-    def __init__(self, lives: InstanceSupervisor, actor: Actor) -> None:
-        self._lives, self._actor = lives, actor
+    def __init__(self, supervisor: InstanceSupervisor, actor: Actor) -> None:
+        self._supervisor, self._actor = supervisor, actor
 
     async def queued(self, job: str) -> None:
-        await self._lives.queued(self._actor, job)
+        await self._supervisor.queued(self._actor, job)
 
     async def placed(self) -> None:
-        await self._lives.placed(self._actor)
+        await self._supervisor.placed(self._actor)
 
 
 async def _mind(task: Callable[..., Awaitable[None]], actor: Actor, *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""What Redis does in one atomic step, as Lua. Scripts make keys up as they go: Cluster isn't promised."""
+"""What Redis does in one atomic step, as Lua. Some keys are made up in the scripts: no Redis Cluster."""
 
 from __future__ import annotations
 

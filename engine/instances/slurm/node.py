@@ -130,13 +130,13 @@ def _call(argv: list[str], env: dict[str, str], out: Any) -> Any:
 def _wait(plan: Plan, env: dict[str, str], instance: Process, watcher: Process | None, told: list[int]) -> None:
     """Returns when the instance is over, or its command's watcher is; told to end, it stops the instance."""
     stopped = False
-    while _lives(instance) and (watcher is None or _lives(watcher)):
+    while _is_alive(instance) and (watcher is None or _is_alive(watcher)):
         if told and not stopped:
             stopped = True
             _call(plan["stop"], env, sys.stderr)
         _reap()
         time.sleep(0.2)
-    if _lives(instance):
+    if _is_alive(instance):
         _call(plan["stop"], env, sys.stderr)
 
 
@@ -151,7 +151,7 @@ def _process(pid: int) -> Process:
     return pid, (_stat(pid) or [""] * 20)[19]
 
 
-def _lives(process: Process) -> bool:
+def _is_alive(process: Process) -> bool:
     """Whether it runs: its pid may be another's by now, the tick in which it began is not."""
     pid, ticks = process
     fields = _stat(pid)
