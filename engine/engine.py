@@ -196,7 +196,7 @@ class Engine:
         `also` takes up what others have of the settings; if it refuses, everything stays as it was.
         """
         self.journal.reopen()
-        # Everything is read before anything is taken up: what can't be read leaves all as it was.
+        # Everything is read before anything is taken up, so that a file that can't be read changes nothing.
         settings, waiting = reload(self.settings, self._load())
         own_key, token_keys, license_ = (
             self._load_own_key(),
@@ -280,7 +280,7 @@ async def open_engine(
 async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Clock, own: Store) -> Membership | None:
     if not is_redis(settings.store):
         return None
-    from hatchway.engine.fleet.membership import open_membership  # most engines are of none
+    from hatchway.engine.fleet.membership import open_membership  # most engines are of no fleet, and load none of it
 
     return await stack.enter_async_context(open_membership(home, settings, clock, own))
 

@@ -6,7 +6,7 @@ restarts) and its host (for people). All engines of a fleet are of one version: 
 versions too, the messages between engines are not.
 
 What is in the store, each key after `hatchway:`.
-- `engine:RUN`, the lease. It lasts three seconds and is renewed every second; an engine lives while it is there.
+- `engine:RUN`, the lease. It lasts three seconds and is renewed every second; an engine is alive while it is there.
   `home:HOME` names the run and host that the home has now, for a week.
 - `changes`, a stream. Each commit of a session, and each change of the shared keys, adds one numbered entry with the
   actor's name and version, in the same atomic step as the change itself.

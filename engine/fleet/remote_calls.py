@@ -57,7 +57,7 @@ class CallReply(msgspec.Struct, array_like=True):
 
 
 class RemoteCall:
-    """A call that this engine made. `run` is the called engine's, empty until the call is sent."""
+    """A call that this engine makes. `run` names the called engine's run, and is empty until the call is sent."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet, self.ticket = fleet, secrets.token_hex(8)
@@ -68,7 +68,7 @@ class RemoteCall:
         self._ended: Exception | None = None
 
     async def send(self, deliver: Deliver) -> None:
-        """Have the call delivered. Raises what `deliver` raises."""
+        """Send the call by `deliver`. Raises what that raises."""
         self.run = await deliver(self.ticket)
 
     async def progress(self, within: float) -> bytes:
@@ -96,7 +96,7 @@ class RemoteCall:
         self._fleet.post(self.run, kind="cancel", ticket=self.ticket)
 
     def end(self, why: Exception) -> None:
-        """Wait no longer: who waits for the reply gets `why`."""
+        """Wait no longer: `reply` and `progress` raise `why`."""
         if not self.replied:
             self._ended = why
             self._heard.set()
@@ -181,12 +181,12 @@ class RemoteCalls:
     # The called engine's side
 
     def serve(self, name: str, method: Method) -> None:
-        """From now on the other engines may call the method."""
+        """Let the other engines call the method `name`."""
         self.methods[name] = method
 
     async def _take_call(self, message: Message) -> None:
         caller = Caller(self._fleet, message["caller"].decode(), message["ticket"].decode())
-        if caller.ticket not in self._served:  # else the store was told of it twice
+        if caller.ticket not in self._served:  # else the same call has come twice
             self._served[caller.ticket] = caller
             self._fleet.tasks.start_soon(self._serve, caller, message["method"].decode(), message["body"])
 
@@ -210,7 +210,8 @@ class RemoteCalls:
         await self._reply(caller, reply)
 
     async def _reply(self, caller: Caller, reply: CallReply) -> None:
-        """Send it beside all else, since it may be large; behind the progress, where there was any."""
+        """Store the reply, then send the message that it is there. It may be large, so other messages don't wait for
+        it; where progress was reported, that goes first."""
         keys, args = (inbox(caller.run), _reply_key(caller.ticket)), (caller.ticket, _encode(reply))
         send = partial(self._fleet.link.script, REPLY, keys, args)
         if caller.reported:
