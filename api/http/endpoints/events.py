@@ -51,10 +51,10 @@ async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[byt
     reader = _Reader(invocation)
     with (
         suppress(SubscriberDropped),
-        journal.follow(after, reader.look) as follower,
+        journal.subscribe(after, reader.look) as subscriber,
     ):  # it may come back with its last id
         while not reader.over:
-            lines = await follower.read()
+            lines = await subscriber.read()
             if lines and not reader.is_allowed():
                 break  # these may tell of the end of the very session
             if lines:
