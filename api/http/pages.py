@@ -12,8 +12,8 @@ from hatchway.api.http.schema.shapes import MOST_ROWS
 from hatchway.engine.base.errors import InvalidRequest
 
 T = TypeVar("T")
-_NAME = re.compile(r"[A-Za-z0-9_.:+/=-]{1,128}")
-"""Of a row: a key's fingerprint is one too."""
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}|SHA256:[A-Za-z0-9+/]{43}")
+"""Of a row: a key's is its fingerprint."""
 
 
 class Page(NamedTuple):

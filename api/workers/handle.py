@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from hatchway.api.http.endpoint import Route
+from hatchway.api.http.endpoints.auth import told_of
 from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.request import Request, Response, json_response
 from hatchway.api.workers.channel import Channel
@@ -122,7 +123,7 @@ class WorkerHandle:
             signed_in = await self._engine.key_sign_in.admit(
                 asked.challenge, asked.identity, asked.lifetime, asked.origin
             )
-            body = json_response(signed_in.told()).body
+            body = json_response(told_of(signed_in)).body
         except Refusal:
             pass  # the whole request follows, and is refused as it should be
         except Exception:

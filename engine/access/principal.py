@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -35,10 +35,6 @@ class IssuedSession(NamedTuple):
     key_expires_at: int | None = None
     """When the key is no longer accepted, in epoch seconds, where that is near."""
 
-    def told(self) -> dict[str, Any]:
-        """As an answer has it: what is not there is left out."""
-        return _without_none(self._asdict())
-
 
 class Principal(NamedTuple):
     """Who a good token belongs to, and what it may do now. `expires_at` is the token's own, in epoch seconds."""
@@ -50,16 +46,6 @@ class Principal(NamedTuple):
     expires_at: int
     key_expires_at: int | None = None
     """As of IssuedSession."""
-
-    def told(self) -> dict[str, Any]:
-        """As an answer has it: what is not there is left out."""
-        return _without_none(self._asdict())
-
-
-def _without_none(told: dict[str, Any]) -> dict[str, Any]:
-    if told["key_expires_at"] is None:
-        del told["key_expires_at"]
-    return told
 
 
 def require(principal: Principal, needed: str) -> None:
