@@ -65,7 +65,7 @@ class AuthorizedKeys:
         """The line that counts for a key, or None where nothing is granted to it."""
         self._refresh()
         entry = self._index.entries.get(identity)
-        return entry if entry is None or entry.key.is_sound() else None
+        return entry if entry is None or entry.key.sound or entry.key.weakness() is None else None
 
     def candidate(self, identity: str) -> KeyGrant | None:
         """As `find`, but a key of a weak kind is returned too: it is to be tried before that is asked, which takes
