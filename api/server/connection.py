@@ -76,6 +76,19 @@ class Connection(TCPServer):
         finally:
             self.cut()
             self.context.leave(self)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Take apart what holds this connection, or itself, in a circle. The garbage collector comes late: what OpenSSL
+        keeps, tens of kilobytes, would wait for it, and so would hundreds of objects of HTTP/2."""
+        parts: list[object] = [self._apps]
+        if self._begun:
+            parts += [self.protocol.connection, self.protocol]
+        if self.secure:
+            parts.append(self.stream)
+        for part in parts:
+            vars(part).clear()
+        self.socket.let_go()
 
     async def _converse(self) -> None:
         with self._reading:
