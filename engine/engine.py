@@ -14,7 +14,7 @@ import trio
 from hatchway.engine.access.challenges import Challenges
 from hatchway.engine.access.license import License, load_license
 from hatchway.engine.access.tokens import Tokens
-from hatchway.engine.base import files
+from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, Refusal
 from hatchway.engine.base.ticks import loop_ticks
@@ -31,6 +31,7 @@ from hatchway.engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_
 from hatchway.engine.pairings.pairings import Pairings
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records
+from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.redis_address import is_redis
 from hatchway.engine.settings.settings import Settings, keys_folder
@@ -88,20 +89,21 @@ class Engine:
         self.key_watch = KeyWatch(
             home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
         )
-        self.sessions = self._sessions()
+        self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
+        self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store)
         self.certificate: str | None = None
-        """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
+        """SHA-256 fingerprint of the certificate that the server shows; None without TLS. The server sets it."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
 
-    def _sessions(self) -> Sessions:
-        return Sessions(
-            self.runtime,
-            self.store,
+    def _key_sign_in(self) -> KeySignIn:
+        return KeySignIn(
+            self.sessions,
+            self.records,
+            self.clock,
             self.keys,
-            self.tokens,
             Challenges(self.clock, shared=self.fleet.lease if self.fleet else None),
             lambda: self.settings,
             lambda: self.own_key,
@@ -109,17 +111,17 @@ class Engine:
         )
 
     def _pairings(self, store: Store) -> Pairings:
-        def make(elsewhere: RemoteCodes | None) -> Pairings:
+        def make(others: RemoteCodes | None) -> Pairings:
             start, end = self.sessions.start, self.sessions.end
-            return Pairings(self.runtime, store, lambda: self.settings, start, end, self.fleet, elsewhere)
+            return Pairings(self.runtime, store, lambda: self.settings, start, end, self.fleet, others)
 
         if self._membership is None:
             return make(None)
         return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
 
     def _instances(self, own: Store) -> tuple[Instances, SharedInstances | None]:
-        def make(store: Store, elsewhere: RemoteInstances | None) -> Instances:
-            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home, elsewhere)
+        def make(store: Store, others: RemoteInstances | None) -> Instances:
+            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home, others)
 
         if self._membership is None:
             return make(own, None), None
@@ -194,7 +196,7 @@ class Engine:
         `also` takes up what others have of the settings; if it refuses, everything stays as it was.
         """
         self.journal.reopen()
-        # Everything is read before anything is taken up: what can't be read leaves all as it was.
+        # Everything is read before anything is taken up, so that a file that can't be read changes nothing.
         settings, waiting = reload(self.settings, self._load())
         own_key, token_keys, license_ = (
             self._load_own_key(),
@@ -227,7 +229,7 @@ def make_own_key_ahead(home: Path, settings: Settings) -> None:
     """Make the engine's own key ahead of its first start, unless another engine is at it. Raises FileRefused."""
     keys_in = keys_folder(home, settings)
     files.make_private_dir(home)
-    with suppress(files.LockHeld), files.locked(home / "engine.lock", wait=False):
+    with suppress(file_locks.LockHeld), file_locks.locked(home / "engine.lock", wait=False):
         if settings.keys == "store":
             make_own_key(home)
         else:
@@ -279,7 +281,7 @@ async def open_engine(
 async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Clock, own: Store) -> Membership | None:
     if not is_redis(settings.store):
         return None
-    from hatchway.engine.fleet.membership import open_membership  # most engines are of none
+    from hatchway.engine.fleet.membership import open_membership  # most engines are of no fleet, and load none of it
 
     return await stack.enter_async_context(open_membership(home, settings, clock, own))
 
@@ -287,8 +289,8 @@ async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Cl
 def _take_folder(stack: AsyncExitStack, home: Path) -> None:
     files.make_private_dir(home)
     try:
-        stack.enter_context(files.locked(home / "engine.lock", wait=False))
-    except files.LockHeld:
+        stack.enter_context(file_locks.locked(home / "engine.lock", wait=False))
+    except file_locks.LockHeld:
         raise EngineUnavailable(f"another engine runs on {home}: stop it with `hatchway engine stop`") from None
 
 

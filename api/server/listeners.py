@@ -6,15 +6,16 @@ import errno
 import resource
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
 from hatchway.api.server.binding import listen, other_loopback, places
-from hatchway.api.server.context import Context, ServerConfig
+from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.lobby import Lobby
 from hatchway.api.server.sockets import Socket
+from hatchway.api.server.unix_sockets import may_operate
 from hatchway.engine.base.errors import EngineUnavailable
 
 BACKLOG = 4096
@@ -64,6 +65,11 @@ def bound(sock: socket.socket) -> tuple[str, int]:
     return (name[0], name[1]) if isinstance(name, tuple) else (str(name), 0)
 
 
+def bound_ports(sockets: Sequence[socket.socket]) -> tuple[tuple[str, int], ...]:
+    """Host and port of each socket that has a port."""
+    return tuple(bound(sock) for sock in sockets if sock.family != socket.AF_UNIX)
+
+
 def room_for(connections: int) -> int:
     """How many connections there can be: as many as asked, or the file limit, raised as far as it goes, less 100."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -84,8 +90,8 @@ class RefusedConnection:
 class Refusals:
     """Says 503 to those past `max_connections`."""
 
-    def __init__(self, context: Context, config: ServerConfig) -> None:
-        self.context, self.config = context, config
+    def __init__(self, context: Context) -> None:
+        self.context = context
         self._told = 0
 
     async def tell(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -109,41 +115,57 @@ class Refusals:
             await outer.do_handshake()
             if outer.selected_alpn_protocol() == "h2":
                 return
-        date = self.config.response_headers("h11")[0][1]
         await outer.send_all(
             b"HTTP/1.1 503 \r\nretry-after: %d\r\ncontent-length: 0\r\nconnection: close\r\ndate: %b\r\n\r\n"
-            % (RETRY_AFTER, date)
+            % (RETRY_AFTER, self.context.date[1])
         )
         await outer.aclose()
 
 
-async def accept(
-    listener: socket.socket,
-    tls: TlsContext | None,
-    context: Context,
-    nursery: trio.Nursery,
-    lobby: Lobby,
-    refusals: Refusals,
-    at_once: int,
-) -> None:
-    """Take connections into the lobby, at most `at_once` in a tick, for ever. Refusals are told in `nursery`."""
-    places = context.places(listener.family)
-    while True:
-        await trio.lowlevel.wait_readable(listener)
-        for sock in await _waiting(listener, at_once):
-            try:
-                _prepare(sock, context.limits().write_seconds)
-                if places.make_room(places.share(sock), room_for(context.limits().max_connections)):
-                    lobby.take(sock)
-                else:
-                    nursery.start_soon(refusals.tell, sock, tls() if tls is not None else None)
-            except OSError:
-                sock.close()  # it left before we came
+class Acceptor:
+    """Takes connections into the lobby, at most `at_once` in a tick; whoever comes when all places are taken is told so
+    in `nursery`."""
+
+    def __init__(
+        self, context: Context, lobby: Lobby, tls: TlsContext | None, nursery: trio.Nursery, *, at_once: int
+    ) -> None:
+        self._context, self._lobby, self._tls, self._nursery = context, lobby, tls, nursery
+        self._at_once = at_once
+        self._refusals = Refusals(context)
+
+    async def run(self, listeners: Sequence[socket.socket], until: trio.Event, started: Callable[[], None]) -> None:
+        """Accept on all of them until the event; `started` is called once clients may come."""
+        async with trio.open_nursery() as accepting:
+            for listener in listeners:
+                listener.setblocking(False)
+                accepting.start_soon(self._accept, listener)
+            started()
+            await until.wait()
+            accepting.cancel_scope.cancel()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        places, limits = self._context.places(listener.family), self._context.limits
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            for sock in await _waiting(listener, self._at_once):
+                try:
+                    _prepare(sock, limits().write_seconds)
+                    if places.make_room(places.share(sock), room_for(limits().max_connections)):
+                        self._lobby.take(sock)
+                    else:
+                        tls = self._tls() if self._tls is not None and sock.family != socket.AF_UNIX else None
+                        self._nursery.start_soon(self._refusals.tell, sock, tls)
+                except OSError:
+                    sock.close()  # it left before we came, or is another user's
 
 
 def _prepare(sock: socket.socket, write_seconds: float) -> None:
     sock.setblocking(False)
-    if sock.family != socket.AF_UNIX:
+    if sock.family == socket.AF_UNIX:
+        # The mode of the socket and of its folder keep other users out; this holds where either was widened since.
+        if not may_operate(sock):
+            raise PermissionError("a Unix socket is for the engine's own user")
+    else:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A peer that has vanished from the network is found out by the kernel, as late as a deaf one is by us.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(write_seconds * 1000))

@@ -73,7 +73,7 @@ class WorkerHandle:
         try:
             await self.channel.read()
         except Exception:
-            log.exception("door_not_understood", pid=self.pid)  # it is ended, and started anew; the engine goes on
+            log.exception("worker_not_understood", pid=self.pid)  # it is ended, and started anew; the engine goes on
 
     def _hear(self, message: ToEngine) -> None:
         self._engine.keys.look_anew()
@@ -86,7 +86,7 @@ class WorkerHandle:
                 self._nursery.start_soon(self._admit, message)
             case RequestCounts(rows):
                 for row in rows:
-                    self._engine.metrics.answered_elsewhere(row.method, row.path, row.status, row.buckets, row.seconds)
+                    self._engine.metrics.answered_by_worker(row.method, row.path, row.status, row.buckets, row.seconds)
             case Configured():
                 if self._taken_up:
                     self._taken_up.pop(0).set()
@@ -117,7 +117,9 @@ class WorkerHandle:
     async def _admit(self, asked: StartSession) -> None:
         body: Any = None
         try:
-            signed_in = await self._engine.sessions.admit(asked.challenge, asked.identity, asked.lifetime, asked.origin)
+            signed_in = await self._engine.key_sign_in.admit(
+                asked.challenge, asked.identity, asked.lifetime, asked.origin
+            )
             body = json_response(signed_in._asdict()).body
         except Refusal:
             pass  # the whole request follows, and is refused as it should be

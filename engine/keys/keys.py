@@ -56,14 +56,15 @@ _PADDINGS: dict[str, padding.PKCS1v15 | padding.PSS] = {
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An RSA public key that keeps the bounds. `identity` is its OpenSSH fingerprint, `comment` what its file says."""
+    """An RSA public key of permitted size and exponent. `identity` is its OpenSSH fingerprint; `comment` is its
+    file's."""
 
     identity: str
     key: RSAPublicKey
     bits: int
     comment: str = ""
     _sound: bool = field(default=False, init=False, compare=False, repr=False)
-    """Whether it was looked at for weak kinds, and is of none."""
+    """Whether the key was checked for weak kinds and is of none. Each key is checked once."""
 
     @property
     def signature_length(self) -> int:
@@ -75,7 +76,7 @@ class PublicKey:
         return int.from_bytes(signature) < self.key.public_numbers().n
 
     def is_sound(self) -> bool:
-        """Whether it is of no known weak kind: looked for once, in 0.5 ms. Few of a file's many keys are ever used."""
+        """Whether the key is of no known weak kind. The first call takes 0.5 ms, so it is made when the key is used."""
         return self._sound or self.weakness() is None
 
     def weakness(self) -> str | None:
@@ -103,7 +104,7 @@ class PrivateKey:
 
     @property
     def identity(self) -> str:
-        """The public half's."""
+        """The identity of the public half."""
         return self.public.identity
 
     def pem(self) -> bytes:
@@ -138,7 +139,7 @@ def parse_openssh(line: str) -> PublicKey:
 
 
 def read_openssh(line: str) -> PublicKey:
-    """As `parse_openssh`, in a twentieth of the time: whether the key is of a weak kind is left to who uses it."""
+    """As `parse_openssh`, in a twentieth of the time: whether the key is of a weak kind is not looked at."""
     found = key_files.canonical_openssh(line)
     if found is None:
         return _bounded(*key_files.load_openssh(line))
@@ -148,7 +149,7 @@ def read_openssh(line: str) -> PublicKey:
 
 
 def refused_as_weak(words: str) -> KeyRefused:
-    """The refusal of a key for being of that kind."""
+    """The refusal of a key for the weakness that `words` name."""
     return KeyRefused(f"the RSA key is refused: {words}", cause="weak")
 
 
@@ -162,9 +163,9 @@ def read_private_key(data: bytes, passphrase: bytes | None = None) -> PrivateKey
 
 
 def read_public_half(data: bytes) -> PublicKey:
-    """The public half of the one private key of a file that we made ourselves: what is read at each start.
+    """The public half of the one private key of a file that Hatchway made. The engine reads it at each start.
 
-    Its numbers must belong together; that its primes are primes is not shown again, which would take 40 ms.
+    The numbers must belong together. That the primes are primes is not checked again, which would take 40 ms.
     Raises `KeyRefused`.
     """
     key = key_files.load_private(data, None, proven=True)

@@ -1,39 +1,39 @@
-"""The session service: sign-in by key, live sessions, their tokens, who may still do what (sections 3.2, 4.1-4.3)."""
+"""The session service: live sessions, their tokens, who may still do what (sections 3.2, 4.3)."""
 
 from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
-from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature, encode
-from hatchway.engine.access.limits import Shared, Tried, limit_of
+from hatchway.engine.access.challenges import encode
+from hatchway.engine.access.limits import Shared
 from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
-from hatchway.engine.access.signers import Search, Signed, is_quick, signer_of, whose
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
-from hatchway.engine.base.clock import Clock
-from hatchway.engine.base.errors import NotFound, SignatureRefused, TokenRefused, TooManyRequests
-from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
-from hatchway.engine.keys.keys import PublicKey
+from hatchway.engine.base.errors import NotFound, TokenRefused
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.runtime import Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
 from hatchway.engine.sessions.session_limit import SessionLimit, is_live
 from hatchway.engine.settings.settings import Settings
-from hatchway.engine.store.protocol import AlreadyUsed, Once, Store
+from hatchway.engine.store.protocol import Once, Store
 from hatchway.statecharts import session
 from hatchway.statecharts.interpreter import EventRefused
 
 KEPT = 600.0
-"""Seconds that a door process may answer for a session by itself: so long the engine does not see that it is used."""
+"""Seconds that a worker may answer inspections of a session by itself. The engine sees no use of it meanwhile."""
 
 UNKNOWN = -1
-"""No actor's version: the store is asked for it."""
+"""A version that no actor has, so that `Runtime.absorb` reads the stored one whatever this engine knows."""
 
 
 class Sessions:
-    """Starts, renews, ends and looks up sessions. One for each engine."""
+    """Starts, renews, ends and looks up sessions. One for each engine.
+
+    `fleet` is the engine's view of its fleet, None for an engine of none.
+    """
 
     def __init__(
         self,
@@ -41,17 +41,12 @@ class Sessions:
         store: Store,
         keys: AuthorizedKeys,
         tokens: Tokens,
-        challenges: Challenges,
         settings: Callable[[], Settings],
-        own_key: Callable[[], PublicKey],
-        mirror: Shared | None = None,
+        fleet: Shared | None = None,
     ) -> None:
-        self._runtime, self._keys, self._tokens, self._challenges = runtime, keys, tokens, challenges
-        self._settings, self._own_key = settings, own_key
-        self._clock: Clock = runtime.clock
-        self._mirror = mirror
-        self._failures = limit_of(mirror, self._clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
-        self._tried, self._search = Tried(), Search(keys)
+        self._runtime, self._keys, self._tokens = runtime, keys, tokens
+        self._settings, self._clock = settings, runtime.clock
+        self._fleet = fleet
         runtime.register(
             session.CHART,
             facts=SessionFacts,
@@ -61,98 +56,6 @@ class Sessions:
             owner=_identity_of,
         )
         self._limit = SessionLimit(runtime, settings, lambda name: self._revoke(name, NOBODY, "too_many_sessions"))
-
-    # Sign-in by key
-
-    def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
-        """The identity a challenge is for, and its nonce. Any identity gets one: nobody can list keys from outside."""
-        return identity or self._own_key().identity, self._challenges.issue(host, identity or ANY)
-
-    @property
-    def challenge_key(self) -> bytes:
-        """What a door process needs to make challenges, and to know ours again."""
-        return self._challenges.mac_key
-
-    async def verify(
-        self, nonce: str, signature: str, algorithm: str, lifetime: int, origin: Origin, identity: str | None = None
-    ) -> IssuedSession:
-        """Start a session of `lifetime` seconds for the key that signed `nonce`: that of `identity`, where it is given.
-
-        Raises SignatureRefused, TooManyRequests, StoreUnavailable.
-
-        An address past its limit is refused before anything is checked, unless it answers a challenge as never before:
-        a correct signature comes with a fresh one, and is never refused for what others behind its address do.
-        """
-        await self._hear_of_keys()
-        challenge, answer = None, (signature, algorithm, identity)
-        try:
-            challenge = self._challenges.read(nonce)
-            self._refuse_tried(challenge, answer, origin)
-            made = decode_signature(signature)
-            signed = Signed(whose(challenge, identity), algorithm, nonce.encode("ascii"), made)
-            key = await self._signer(signed, origin)
-            return await self._start_by_key(challenge, key, lifetime, origin)
-        except SignatureRefused as refused:
-            if challenge is not None:
-                self._tried.add(origin.address or "", challenge.digest, answer)
-            await self._count_failure(refused.cause, origin)
-            raise
-
-    async def _signer(self, signed: Signed, origin: Origin) -> KeyGrant:
-        if is_quick(signed, self._keys):
-            return signer_of(signed, self._keys)
-        try:
-            return await self._search.signer_of(signed, origin.address or "")
-        except TooManyRequests:
-            self._runtime.records.surplus("session", "start", origin)
-            raise
-
-    def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
-        address = origin.address or ""
-        if self._tried.has(address, challenge.digest, answer):
-            try:
-                self._failures.check(address)
-            except TooManyRequests:
-                self._runtime.records.surplus("session", "start", origin)
-                raise
-
-    async def _count_failure(self, cause: str, origin: Origin) -> None:
-        """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
-        address = origin.address or ""
-        try:
-            self._failures.check(address)
-            await self._failures.take(address)
-        except TooManyRequests:
-            self._runtime.records.surplus("session", "start", origin)
-            raise
-        self._runtime.records.refusal("session", "-", "start", cause, origin)
-
-    async def _hear_of_keys(self) -> None:
-        """A key that was taken out elsewhere a second ago signs in nowhere. Raises StoreUnavailable."""
-        if self._mirror is not None:
-            await self._mirror.wait_fresh()
-
-    async def admit(self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin) -> IssuedSession:
-        """Start a session as `verify` does, for the key whose signature a door process has checked.
-
-        Raises SignatureRefused and StoreUnavailable, and neither records nor counts: the whole request is to follow.
-        """
-        await self._hear_of_keys()
-        entry = self._keys.find(identity)
-        if entry is None:
-            raise SignatureRefused("unknown_key")
-        return await self._start_by_key(challenge, entry, lifetime, origin)
-
-    async def _start_by_key(
-        self, challenge: ChallengeFacts, entry: KeyGrant, lifetime: int, origin: Origin
-    ) -> IssuedSession:
-        once = Once(challenge.digest, challenge.seconds_left, challenge.until)
-        try:
-            return await self.start(
-                "key", entry.key.identity, entry.permissions, lifetime, proof="signature", origin=origin, once=once
-            )
-        except AlreadyUsed:
-            raise SignatureRefused("used_nonce") from None
 
     async def start(
         self,
@@ -173,26 +76,13 @@ class Sessions:
         try:
             now = self._clock.wall()
             age = self._settings().session_max_age
-            facts = SessionFacts(
-                sys.intern(identity),
-                method,
-                granted,
-                lifetime,
-                now,
-                now + (age.key if method == "key" else age.pairing),
-                sys.intern(origin.address or ""),
-            )
+            latest = now + (age.key if method == "key" else age.pairing)
+            address = sys.intern(origin.address or "")
+            facts = SessionFacts(sys.intern(identity), method, granted, lifetime, now, latest, address)
             # The time comes first: sessions of one moment stand together in the store, and are written together.
             name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
-            result = await self._runtime.create(
-                "session",
-                name,
-                "start",
-                facts,
-                origin=Origin(identity, origin.address, origin.request_id),
-                once=once,
-                proof=proof,
-            )
+            by = Origin(identity, origin.address, origin.request_id)
+            result = await self._runtime.create("session", name, "start", facts, origin=by, once=once, proof=proof)
             return _signed_in(result)
         finally:
             self._limit.leave(identity)
@@ -206,11 +96,13 @@ class Sessions:
     # Use
 
     def authenticate(self, token: str) -> Principal:
-        """Whose good token this is, looked at anew on every call. Raises TokenRefused; StoreUnavailable where the
-        store is shared and this engine may have missed what others did."""
+        """Who a token stands for, and what they may do now. Expiry, session and key are checked on every call.
+
+        Raises TokenRefused; StoreUnavailable where the store is shared and this engine may have missed what others did.
+        """
         payload = self._tokens.read(token)
-        if self._mirror is not None:
-            self._mirror.check_fresh()
+        if self._fleet is not None:
+            self._fleet.check_fresh()
         actor = self._runtime.peek("session", payload.sid)
         if actor is None or actor.state != "active":
             raise TokenRefused("ended")
@@ -226,12 +118,14 @@ class Sessions:
         return Principal(actor.id, facts.identity, facts.method, held, payload.exp)
 
     def good_until(self, principal: Principal) -> float:
-        """Epoch seconds until which nothing but a step of its session, or a change of its key, makes it less."""
+        """Epoch seconds until which the principal stays as it is, unless its session takes a step or its key
+        changes."""
         actor = self._runtime.peek("session", principal.session)
         return min(principal.expires_at, (actor.deadline if actor else None) or 0)
 
     def keep(self, principal: Principal) -> float:
-        """Epoch seconds until which a door process may answer for the session by itself, which until then is in use."""
+        """Epoch seconds until which a worker may answer inspections of this session by itself. Till then it is in use:
+        `SessionLimit` ends no session that is."""
         actor, until = self._runtime.peek("session", principal.session), self._clock.wall() + KEPT
         if actor is not None:
             actor.used = until
@@ -245,17 +139,21 @@ class Sessions:
         return None if entry is None else permissions.cut(facts.permissions, entry.permissions)
 
     async def look_again(self, token: str) -> None:
-        """Ask the shared store itself what became of the session: another engine made or renewed it just now, perhaps.
+        """Read the token's session from the shared store: another engine may have made or renewed it just now.
 
-        Raises TokenRefused, StoreUnavailable.
+        Raises TokenRefused for a token that is none of ours, StoreUnavailable.
         """
-        assert self._mirror is not None
+        assert self._fleet is not None
         name = self._tokens.read(token).sid
-        await self._mirror.wait_fresh()
+        await self._fleet.wait_fresh()
         await self._runtime.absorb("session", {name: UNKNOWN})
 
     async def started_elsewhere(self, name: str) -> IssuedSession:
-        """A first token of a session that another engine started. Raises TokenRefused where it is none, or ended."""
+        """A first token of the session `name` that another engine started. Raises TokenRefused where there is none
+        such.
+
+        A pairing code may be claimed at one engine and approved at another: the token is made where the client waits.
+        """
         await self._runtime.absorb("session", {name: UNKNOWN})
         actor = self._runtime.peek("session", name)
         if actor is None or actor.state != "active":
@@ -263,11 +161,14 @@ class Sessions:
         return self._issue_token(actor, {})
 
     def name_of(self, token: str) -> str:
-        """The session that a token is of."""
+        """The name of the session that a token belongs to. Raises TokenRefused."""
         return self._tokens.read(token).sid
 
     async def settle(self, token: str) -> None:
-        """End for good what `authenticate` refused for its clock or its key: no later clock or key revives it."""
+        """End a session that `authenticate` has refused because its time was over or its key was gone.
+
+        Else a clock that is set back, or a key that is registered again, would revive it.
+        """
         try:
             actor = self._runtime.peek("session", self._tokens.read(token).sid)
         except TokenRefused:
@@ -282,7 +183,8 @@ class Sessions:
         return _signed_in(await self._event(principal.session, "renew", origin))
 
     async def logout(self, principal: Principal, origin: Origin) -> None:
-        """Every token of the session is dead, durably, when this returns."""
+        """End the session. When this returns, that is stored, and no token of the session is accepted. Raises
+        TokenRefused, StoreUnavailable."""
         await self._event(principal.session, "logout", origin)
 
     async def _event(self, name: str, event: str, origin: Origin) -> object:
@@ -294,8 +196,11 @@ class Sessions:
     # Listing and revoking
 
     def visible(self, principal: Principal, after: str = "") -> Iterator[Actor]:
-        """The live sessions a holder may see, its identity's own, all with MASTER: those whose names come after that
-        one, in the order of their names, which is that of their starts. To be read at once."""
+        """The live sessions that a principal may see: those of its identity, or with MASTER all.
+
+        They come in the order of their names, which is that of their starts, from behind the name `after` on. Read the
+        iterator before the next step of any session.
+        """
         owner, now = self._sees(principal), self._clock.wall()
         for actor in self._runtime.actors_after("session", after, owner):
             if is_live(actor, now):
@@ -303,11 +208,11 @@ class Sessions:
 
     @staticmethod
     def _sees(principal: Principal) -> str | None:
-        """Whose sessions a holder may see; None for everybody's."""
+        """The identity whose sessions a principal may see; None for everybody's."""
         return None if permissions.allows(principal.permissions, permissions.MASTER) else principal.identity
 
     async def revoke(self, principal: Principal, name: str, origin: Origin) -> None:
-        """End another session. Raises NotFound; PermissionDenied for a stranger's without MASTER is NotFound too."""
+        """End the session `name`. Raises NotFound, also for one that the principal may not see; StoreUnavailable."""
         actor = self._runtime.peek("session", name)
         if (
             actor is None
@@ -318,12 +223,12 @@ class Sessions:
         await self._revoke(name, origin, "revoked")
 
     async def end_all_of(self, identities: set[str], origin: Origin = NOBODY) -> int:
-        """End every session of these identities, whose keys are authorized no more; how many there were."""
+        """End every session of these identities, whose keys are authorized no more. Returns how many it ended."""
         names = [actor.id for actor in self._runtime.actors("session") if actor.facts.identity in identities]
         return sum([await self._revoke(name, origin, "key_unregistered") for name in names])
 
     async def end_orphans(self) -> int:
-        """End the sessions whose key was taken out of authorized_keys, by hand or while the engine was down."""
+        """End the sessions whose key is no longer in authorized_keys. Returns how many it ended."""
         actors = list(self._runtime.actors("session"))
         return await self.end_all_of({actor.facts.identity for actor in actors if self._effective(actor.facts) is None})
 
@@ -348,10 +253,11 @@ def _identity_of(facts: SessionFacts) -> str:
 
 
 def _signed_in(result: object) -> IssuedSession:
-    """What `issue_token` returned."""
+    """The result of a step whose effect is `issue_token`."""
     assert isinstance(result, IssuedSession)
     return result
 
 
 def _nothing(actor: Actor, data: Data) -> None:
-    """The step itself is the effect: the store holds the session's end, and every token of it is looked up there."""
+    """The effects `end_session` and `clean_up_tokens`. There is nothing to do: tokens are refused because the store
+    holds the session's end."""

@@ -20,9 +20,10 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class SettingKind:
-    """`read` turns TOML's value or a text into ours or raises ValueError in words; `show` is its inverse, as text.
+    """How the values of one kind of setting are read and shown.
 
-    `paths` gives the paths of the host that a value names: what a container may not reach is gathered by it.
+    `read` turns a value of TOML's, or a text, into the setting's, or raises ValueError with a sentence. `show` gives
+    the text that `read` takes. `paths` gives the host's paths that a value names, which no container may reach.
     """
 
     read: Callable[[Any], Any]
@@ -30,22 +31,14 @@ class SettingKind:
     paths: Callable[[Any], Iterable[str]] | None = None
 
 
-def _integer(raw: object) -> int:
-    if isinstance(raw, str) and re.fullmatch(r"-?[0-9]{1,12}", raw):
-        return int(raw)
-    if isinstance(raw, int) and not isinstance(raw, bool):
-        return raw
-    raise ValueError("a whole number is wanted")
-
-
 def integer(low: int, high: int) -> SettingKind:
     """A whole number from `low` to `high`, both included."""
 
     def read(raw: object) -> int:
-        value = _integer(raw)
-        if not low <= value <= high:
-            raise ValueError(f"a whole number from {low} to {high} is wanted")
-        return value
+        value = int(raw) if isinstance(raw, str) and re.fullmatch(r"-?[0-9]{1,12}", raw) else raw
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        raise ValueError(f"a whole number from {low} to {high} is wanted")
 
     return SettingKind(read)
 
@@ -182,7 +175,7 @@ def wire_name(name: str) -> str:
     """A host's name as it travels, `xn--mller-kva` for `müller` (RFC 5890). Raises ValueError where it can't."""
     if name.isascii():
         return name
-    import idna  # for few
+    import idna  # imported here: few names are not ASCII
 
     try:
         return idna.encode(name, uts46=True).decode()
