@@ -71,7 +71,7 @@ class Engine:
         self.settings = load()
         self.started_at = clock.wall()
         self.keys_in = keys_folder(home, self.settings)
-        self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS)
+        self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS, loop_ticks())
         self.own_key = self._load_own_key()
         self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
         self.journal = FileJournal(home / "log", clock)
@@ -266,7 +266,6 @@ async def open_engine(
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership)
         stack.callback(engine.journal.close)
         stack.callback(engine.records.tell_surplus)
-        engine.keys.ticks = loop_ticks()
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:

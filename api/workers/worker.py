@@ -80,8 +80,7 @@ class Worker:
     def _configure(self, told: Configure) -> None:
         home = Path(os.fsdecode(told.home))
         if self._client is None:
-            keys = AuthorizedKeys(keys_folder(home, decode_settings(told.settings)) / "authorized_keys")
-            keys.ticks = loop_ticks()
+            keys = AuthorizedKeys(keys_folder(home, decode_settings(told.settings)) / "authorized_keys", loop_ticks())
             self._client = EngineClient(self._validity, keys, self._channel.post)
             self._client.configure(told)
             settings = self._client.settings

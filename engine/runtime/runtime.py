@@ -64,15 +64,17 @@ class Runtime:
         rules: Mapping[str, Rule] | None = None,
         keep: bool = False,
         owner: Callable[[Any], str] | None = None,
-    ) -> None:
-        """Resolve every name of the chart; raises ChartFault at start rather than failing at work.
+    ) -> Mapping[str, Actor]:
+        """Resolve every name of the chart; raises ChartFault at start rather than failing at work. Returns the live
+        actors by name, as this engine knows them: a view, which changes with every step.
 
         `keep` leaves actors in their final state in the store until `forget`; else reaching it removes them. `owner`
         tells from the facts whose an actor is: with it, actors are found by owner and in the order of their names.
         """
         registered = RegisteredChart(chart, self.clock, effects, rules or {}, keep)
-        self._tables[chart.name] = ActorTable(registered, store, self.timers, self._moved, owner)
+        self._tables[chart.name] = table = ActorTable(registered, store, self.timers, self._moved, owner)
         store.define({chart.name: facts})
+        return table.actors
 
     def subscribe_moves(self, moved: Moved) -> None:
         """Have `moved` called for each actor that another engine of the same store has moved."""
