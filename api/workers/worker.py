@@ -34,17 +34,17 @@ from hatchway.engine.settings.sources import decode_settings
 log = structlog.get_logger(__name__)
 
 COUNTED = 1.0
-"""Seconds between two tellings of what was answered here."""
+"""Seconds between two `RequestCounts`."""
 
 ENGINE_GONE = 70
 """Exit code of a worker whose engine is gone (EX_SOFTWARE, sysexits.h)."""
 
 ENDPOINTS = tuple(replace(row, held=False) for row in TABLE)
-"""A worker holds nothing itself: streams and long waits are relayed from the engine."""
+"""The table for a worker, which relays streams and long waits to the engine: none of its endpoints is `held`."""
 
 
 class Worker:
-    """The channel's other end is the engine's; the sockets are listened on by other workers too."""
+    """One worker process. `channel` leads to the engine; other workers listen on the same `sockets`."""
 
     limits: ServerLimits
 
@@ -55,7 +55,7 @@ class Worker:
         self._configured, self._stopping = trio.Event(), trio.Event()
 
     async def run(self) -> None:
-        """Serve until the engine, or a signal, says that it is enough."""
+        """Serve until the engine sends `Stop`, a signal comes, or the engine is gone."""
         async with trio.open_nursery() as writing:
             writing.start_soon(self._channel.write)
             async with trio.open_nursery() as nursery:
@@ -108,7 +108,7 @@ class Worker:
 
     async def _listen(self) -> None:
         await self._channel.read()
-        # Nobody can answer for the engine's sessions now: not a moment is spent on ends.
+        # Without the engine no session can be checked, so the process ends at once, with all connections.
         log.error("worker_without_engine")
         os._exit(ENGINE_GONE)
 
@@ -143,13 +143,16 @@ class Worker:
 
 
 def make_app(client: EngineClient, home: Path) -> AsgiApp:
-    """What a worker serves: a gateway over the channel to the engine, and the relay for what does not fit it."""
+    """The app of a worker: a gateway over the channel to the engine, and the relay for all other requests."""
     return AsgiApp(Gateway(WorkerBackend(client), ENDPOINTS), Relay(home))
 
 
 def main() -> None:
-    """`worker CHANNEL VALIDITY SOCKET...`: descriptors that the engine has left open for it."""
-    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal tells the whole group: it is the engine's to obey
+    """The program `worker CHANNEL VALIDITY SOCKET...`; its arguments are descriptors that the engine has left open."""
+    for number in (
+        signal.SIGINT,
+        signal.SIGHUP,
+    ):  # sent to the whole group: the engine acts on them
         signal.signal(number, signal.SIG_IGN)
     channel, validity, *sockets = map(int, sys.argv[1:])
     listeners = [socket.socket(fileno=fd) for fd in sockets]
