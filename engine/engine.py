@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
+from msgspec import UNSET
 
 from engine.access.challenges import Challenges
 from engine.access.license import License, load_license
@@ -21,15 +22,18 @@ from engine.fleet.key_watch import KeyWatch
 from engine.instances.apptainer.apptainer import Apptainer
 from engine.instances.instances import Instances, is_live
 from engine.instances.protocol import Platform
+from engine.journal.heads import KEYS as HEAD_KEYS
+from engine.journal.heads import remember_keys
 from engine.journal.journal import FileJournal
 from engine.journal.logs import log_record
 from engine.journal.metrics import Metrics
+from engine.journal.replay import charts_digest
 from engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
 from engine.keys.keys import PublicKey
 from engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
 from engine.pairings.pairings import Pairings
 from engine.runtime import Runtime
-from engine.runtime.records import Records
+from engine.runtime.records import Records, Saw
 from engine.sessions.sessions import Sessions
 from engine.settings.redis_address import is_redis
 from engine.settings.settings import Settings, keys_folder
@@ -72,7 +76,8 @@ class Engine:
         self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS)
         self.own_key = self._load_own_key()
         self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
-        self.journal = FileJournal(home / "log", clock)
+        self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
+        self.journal = FileJournal(home / "log", clock, identity, self.tokens.sign)
         self.metrics = metrics = Metrics()
         self.records = Records(clock, self.journal, log_record, metrics.take, last_seq=self.journal.last_seq)
         self.runtime = Runtime(
@@ -83,10 +88,11 @@ class Engine:
         )
         metrics.watch(self.runtime, self.store, self.journal, self.started_at)
         self.license = self._load_license()
-        self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
         self.key_watch = KeyWatch(
             home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
         )
+        self.key_watch.on_token_keys.append(self._remember_keys)
+        self._remember_keys()
         self.sessions = self._sessions()
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store)
@@ -94,6 +100,15 @@ class Engine:
         """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
+
+    @property
+    def runs(self) -> Saw:
+        """What its records are to be judged by."""
+        return Saw(charts=charts_digest(), shared=True if self.fleet is not None else UNSET)
+
+    def _remember_keys(self) -> None:
+        """What was signed by a key that is rotated since can be verified later."""
+        remember_keys(self.home / HEAD_KEYS, self.tokens.jwks())
 
     def _sessions(self) -> Sessions:
         return Sessions(
@@ -268,7 +283,7 @@ async def open_engine(
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:
-                engine.records.notice("engine", engine.identity, "start")
+                engine.records.notice("engine", engine.identity, "start", saw=engine.runs)
                 await nursery.start(engine.run)
             try:
                 yield engine

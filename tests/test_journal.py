@@ -17,7 +17,19 @@ import trio.testing
 
 from engine.base.errors import FileRefused
 from engine.journal import journal as journal_module
-from engine.journal.files import CURRENT, Line, last_seq, parse, read_after, segments, sift
+from engine.journal.files import (
+    CURRENT,
+    Line,
+    fold,
+    hash_of,
+    is_empty,
+    last_seq,
+    parse,
+    read_after,
+    segments,
+    sift,
+    sifted,
+)
 from engine.journal.journal import KEPT_BYTES, SEGMENT_BYTES
 from engine.runtime.records import NOBODY, Origin
 from tests.journals import Host, folder
@@ -49,6 +61,9 @@ async def test_a_record_is_one_line(folder: Path) -> None:
             "address": "192.0.2.1",
             "request_id": "ab-2",
             "cause": "wrong_signature",
+            "schema": 2,
+            "prev": "",
+            "hash": hash_of(path.read_bytes().rstrip(b"\n")),
         }
     ]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -212,7 +227,7 @@ async def test_a_flood_takes_nothing_from_an_operator(
 
 
 async def test_a_sifted_file_keeps_its_age(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of a file goes after its seven days, not after seven more; a file without anything left goes."""
+    """What is left of a file goes after its seven days, not after seven more; it says what has made room."""
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
     host = Host(folder)
     host.tell()
@@ -221,9 +236,13 @@ async def test_a_sifted_file_keeps_its_age(folder: Path, monkeypatch: pytest.Mon
     first, second, *_ = segments(folder)
     os.utime(first, (1000.0, 1000.0))
     assert sift(first) > 0
-    assert (len(first.read_bytes().splitlines()), first.stat().st_mtime) == (1, 1000.0)
+    _, stub = first.read_bytes().splitlines()
+    assert (seqs(folder)[0], sifted(stub).sifted, first.stat().st_mtime) == (1, (2, 4), 1000.0)  # type: ignore[union-attr]
     assert sift(second) > 0
+    assert is_empty(second)
+    fold(first, second)
     assert not second.exists()
+    assert [sifted(line) is None for line in first.read_bytes().splitlines()] == [True, False]
 
 
 async def test_refusals_without_end_have_few_records(folder: Path) -> None:

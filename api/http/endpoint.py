@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -50,8 +51,13 @@ class Invocation:
     @property
     def origin(self) -> Origin:
         """Who asks, for the records and the limits; by name, once somebody is signed in."""
-        identity = None if self.authenticated is None else self.authenticated.identity
-        return Origin(identity, self.forwarded or self.request.peer, self.request_id)
+        principal, needed = self.authenticated, self.endpoint.access
+        address, trace = self.forwarded or self.request.peer, traceparent_of(self.request)
+        if principal is None:
+            return Origin(None, address, self.request_id, trace)
+        if needed == "session":
+            return Origin(principal.identity, address, self.request_id, trace)
+        return Origin(principal.identity, address, self.request_id, trace, needed, principal.permissions)
 
     def authorize(self) -> None:
         """Token, permission and license, which come before the body is looked at. Raises a Refusal."""
@@ -79,7 +85,8 @@ class Endpoint:
 
     `access` is `open` (nobody is asked), `session` (any good token), or the permission needed. `body` is the type
     of a JSON body's fields. The parser of plain requests may answer a `plain` endpoint. A `held` one may take long, or
-    be a stream: neither kind is taken through Quart. `asks`, `answers`, `refusals` describe it.
+    be a stream: neither kind is taken through Quart. `event` is what it asks of which chart: a permission that lacks is
+    then a refusal in the journal. `asks`, `answers`, `refusals` describe it.
     """
 
     method: str
@@ -92,6 +99,7 @@ class Endpoint:
     large: bool = False
     plain: bool = False
     held: bool = False
+    event: str = ""
     asks: tuple[Param, ...] = ()
     answers: Mapping[int, Any] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
@@ -102,6 +110,21 @@ class Route(NamedTuple):
 
     endpoint: Endpoint
     params: Mapping[str, str]
+
+
+_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def traceparent_of(request: Request) -> str | None:
+    """The one `traceparent` header (W3C Trace Context, section 3.2); None where there is none that is well formed."""
+    value = request.header(b"traceparent")
+    return value.decode("ascii") if value is not None and _TRACEPARENT.fullmatch(value) else None
+
+
+def traced(response: Response, request_id: str, traceparent: str) -> Response:
+    """The response with our name of the request beside the one that its sender knows it by."""
+    named = b"%b;traceparent=%b" % (request_id.encode(), traceparent.encode())
+    return response._replace(headers=(*response.headers, (b"x-request-id", named)))
 
 
 def bearer(request: Request) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from api.http.backend import RequestIds
 from api.http.bodies import read_body
-from api.http.endpoint import Function, Route
+from api.http.endpoint import Function, Route, traceparent_of
 from api.http.endpoints import auth
 from api.http.endpoints.auth import VerifyFields, check_proof, make_challenge
 from api.http.problems import problem_response
@@ -47,6 +47,8 @@ class WorkerBackend:
 
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
         """From here where that can be, else from the engine."""
+        if traceparent_of(request) is not None:
+            return self._ask(request)  # the response has the engine's name of the request beside the sender's
         here = self._here.get(route.endpoint.function)
         if here is not None:
             return here(request)

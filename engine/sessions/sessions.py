@@ -18,7 +18,7 @@ from engine.base.errors import NotFound, SignatureRefused, TokenRefused, TooMany
 from engine.keys.authorized_keys import AuthorizedKeys, Entry
 from engine.keys.keys import PublicKey
 from engine.runtime import Actor, Data, Runtime
-from engine.runtime.records import NOBODY, Origin
+from engine.runtime.records import NOBODY, UNPROVEN, Origin
 from engine.sessions.session_limit import SessionLimit, is_live
 from engine.settings.settings import Settings
 from engine.store.protocol import AlreadyUsed, Once, Store
@@ -123,7 +123,7 @@ class Sessions:
         except TooManyRequests:
             self._runtime.records.surplus("session", "start", origin)
             raise
-        self._runtime.records.refusal("session", "-", "start", cause, origin)
+        self._runtime.records.refusal("session", "-", "start", cause, origin, saw=UNPROVEN)
 
     async def _hear_of_keys(self) -> None:
         """A key that was taken out elsewhere a second ago signs in nowhere. Raises StoreUnavailable."""
@@ -185,7 +185,7 @@ class Sessions:
                 name,
                 "start",
                 facts,
-                origin=Origin(identity, origin.address, origin.request_id),
+                origin=Origin(identity, *origin[1:]),
                 once=once,
                 proof=proof,
             )
