@@ -19,7 +19,7 @@ from engine.base.errors import FileRefused
 from engine.journal import journal as journal_module
 from engine.journal.files import (
     CURRENT,
-    Line,
+    RecordLine,
     fold,
     hash_of,
     is_empty,
@@ -71,7 +71,7 @@ async def test_a_record_is_one_line(folder: Path) -> None:
 
 
 async def test_values_never_make_a_second_line(folder: Path) -> None:
-    """Line ends, control bytes and quotes in a value are escaped: nobody writes a line but us."""
+    """RecordLine ends, control bytes and quotes in a value are escaped: nobody writes a line but us."""
     host = Host(folder)
     host.records.notice("engine", 'x\n{"seq":99}\r\x1b[2J"\x00', "start")
     assert len((folder / CURRENT).read_bytes().splitlines()) == 1
@@ -402,5 +402,5 @@ def test_numbers_are_found_by_halves(tmp_path: Path) -> None:
 
 def test_only_whole_records_count() -> None:
     """A line is a record if it is an object with a number; its bytes are kept as they are."""
-    assert parse(b'{"time":1.0,"seq":7,"kind":"notice"}') == Line(7, b'{"time":1.0,"seq":7,"kind":"notice"}')
+    assert parse(b'{"time":1.0,"seq":7,"kind":"notice"}') == RecordLine(7, b'{"time":1.0,"seq":7,"kind":"notice"}')
     assert [parse(line) for line in (b"", b"{}", b'{"seq":7', b'"seq":7}', b'{"seq":"7"}')] == [None] * 5

@@ -22,7 +22,7 @@ from engine.engine import Engine
 from engine.journal.files import SealedRecord
 from engine.journal.logs import set_up_logs
 from engine.runtime.records import Saw
-from engine.settings.settings import Log
+from engine.settings.settings import LogSettings
 from statecharts.catalogue import CHARTS
 from statecharts.chart import Chart
 from tests.fakes import Browser, Reply, jump, key, sign_in, signed, virtual_engine, watch_of
@@ -39,7 +39,7 @@ def log() -> Iterator[io.StringIO]:
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     stream = io.StringIO()
-    writer = set_up_logs(Log(level="debug"), stream)
+    writer = set_up_logs(LogSettings(level="debug"), stream)
     yield stream
     writer.close()
     root.handlers, root.level = before, level

@@ -71,7 +71,7 @@ _SEQ = re.compile(rb'"seq":(\d+)')
 _FULL = re.compile(r"events-([0-9]{16,18})\.jsonl")
 
 
-class Line(NamedTuple):
+class RecordLine(NamedTuple):
     """One record: its number, and its JSON without the line's end."""
 
     seq: int
@@ -98,13 +98,13 @@ def _is_full(path: Path) -> bool:
     return named is not None and segment_name(int(named[1])) == path.name and path.is_file() and not path.is_symlink()
 
 
-def parse(data: bytes) -> Line | None:
+def parse(data: bytes) -> RecordLine | None:
     """The record of a line, None for a torn or foreign one."""
     found = _SEQ.search(data) if data.startswith(b"{") and data.endswith(b"}") else None
-    return Line(int(found[1]), data) if found else None
+    return RecordLine(int(found[1]), data) if found else None
 
 
-def last_line(folder: Path) -> Line:
+def last_line(folder: Path) -> RecordLine:
     """The last whole record, number 0 where there is none."""
     for path in reversed(segments(folder)):
         with path.open("rb") as file:
@@ -112,7 +112,7 @@ def last_line(folder: Path) -> Line:
             found = [line for line in map(parse, file.read().split(b"\n")) if line]
         if found:
             return found[-1]
-    return Line(0, b"")
+    return RecordLine(0, b"")
 
 
 def last_seq(folder: Path) -> int:
@@ -222,7 +222,7 @@ def sifted(line: bytes) -> Sifted | None:
         return None
 
 
-def read_after(folder: Path, seq: int) -> Iterator[list[Line]]:
+def read_after(folder: Path, seq: int) -> Iterator[list[RecordLine]]:
     """The records after number `seq`, oldest first, a piece of a file at a time."""
     for path in _from(segments(folder), seq):
         try:

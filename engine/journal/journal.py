@@ -23,7 +23,7 @@ from engine.base.errors import FileRefused
 from engine.journal.files import (
     CURRENT,
     SCHEMA,
-    Line,
+    RecordLine,
     chain,
     first_seq,
     fold,
@@ -38,7 +38,7 @@ from engine.journal.files import (
     sift,
 )
 from engine.journal.heads import Heads, Sign
-from engine.journal.subscribers import Follower, Subscribers
+from engine.journal.subscribers import Subscriber, Subscribers
 from engine.runtime.records import Record
 
 log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ class FileJournal:
         files.make_private_dir(folder)
         self._folder, self._clock = folder, clock
         self._encode = msgspec.json.Encoder().encode
-        self._recent: list[Line] = []
+        self._recent: list[RecordLine] = []
         self.followers = Subscribers(self)
         last = last_line(folder)
         self.last_seq = last.seq
@@ -108,7 +108,7 @@ class FileJournal:
         if self._anew or record.seq != written + 1:
             text += self._told_once(record.seq)
         made = chain(prev, text)
-        line = Line(record.seq, b'%b,"hash":"%b"}' % (text, made.encode()))
+        line = RecordLine(record.seq, b'%b,"hash":"%b"}' % (text, made.encode()))
         if self._write(line, record.time):
             self._end, self._anew = (record.seq, made), False
         self._recent.append(line)
@@ -150,7 +150,7 @@ class FileJournal:
         if self._size and (self._size >= SEGMENT_BYTES or time - self._since >= SEGMENT_SECONDS):
             self._rotate(time)
 
-    def _write(self, line: Line, time: float) -> bool:
+    def _write(self, line: RecordLine, time: float) -> bool:
         """Whether the whole line is in the file."""
         if self._first_seq is None:
             self._first_seq, self._since = line.seq, time
@@ -281,19 +281,19 @@ class FileJournal:
         finally:
             self._crowded = None
 
-    def follow(self, after: int, look: Callable[[], bool] | None = None) -> Follower:
-        """Read on from record number `after`. Use as a context manager; `look` as `Follower` has it."""
-        return Follower(self, self.followers, after, look)
+    def follow(self, after: int, look: Callable[[], bool] | None = None) -> Subscriber:
+        """Read on from record number `after`. Use as a context manager; `look` as `Subscriber` has it."""
+        return Subscriber(self, self.followers, after, look)
 
     def remembers(self, after: int) -> bool:
         """Whether every record after number `after` is still in memory."""
         return after >= self.last_seq or (bool(self._recent) and self._recent[0].seq <= after + 1)
 
-    def recent(self, after: int) -> list[Line]:
+    def recent(self, after: int) -> list[RecordLine]:
         """The records after number `after` that are in memory."""
         return self._recent[bisect_right(self._recent, after, key=attrgetter("seq")) :]
 
-    def older(self, after: int) -> Iterator[list[Line]]:
+    def older(self, after: int) -> Iterator[list[RecordLine]]:
         """The records after number `after` that are in the files, a piece at a time."""
         return read_after(self._folder, after)
 
