@@ -6,7 +6,7 @@ checks a journal. A test holds the two against each other for every state, event
 
 from __future__ import annotations
 
-from statecharts.chart import Chart, Data, Transition, always
+from hatchway.statecharts.chart import Chart, Data, Transition, always
 
 NO_ROW = "no_row"
 """Cause of a refusal where a state has no row for an event."""

@@ -15,9 +15,9 @@ import structlog
 import trio
 import trio.testing
 
-from engine.base.errors import FileRefused
-from engine.journal import journal as journal_module
-from engine.journal.files import (
+from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.journal import journal as journal_module
+from hatchway.engine.journal.files import (
     CURRENT,
     RecordLine,
     fold,
@@ -30,8 +30,8 @@ from engine.journal.files import (
     sift,
     sifted,
 )
-from engine.journal.journal import KEPT_BYTES, SEGMENT_BYTES
-from engine.runtime.records import NOBODY, Origin
+from hatchway.engine.journal.journal import KEPT_BYTES, SEGMENT_BYTES
+from hatchway.engine.runtime.records import NOBODY, Origin
 from tests.journals import Host, folder
 
 __all__ = ["folder"]

@@ -15,7 +15,7 @@ from typing import IO
 import msgspec
 from msgspec import UNSET
 
-from engine.journal.files import (
+from hatchway.engine.journal.files import (
     HASH_BYTES,
     SCHEMA,
     SEAL,
@@ -25,8 +25,8 @@ from engine.journal.files import (
     segments,
     sifted,
 )
-from engine.journal.heads import HEADS, Head, HeadRefused, Keys, check_sifted, read_head
-from engine.journal.replay import NotSo, Replay
+from hatchway.engine.journal.heads import HEADS, Head, HeadRefused, Keys, check_sifted, read_head
+from hatchway.engine.journal.replay import NotSo, Replay
 
 UNSEALED_SECONDS, MINUTE = 180.0, 60.0
 """How much time may pass in the records after the last head, each pause between two of them counted as a minute at

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from engine.base import files
-from engine.runtime.records import Record
+from hatchway.engine.base import files
+from hatchway.engine.runtime.records import Record
 
 CURRENT = "events.jsonl"
 PIECE = 65_536

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from engine.base import files
-from engine.base.clock import Clock
-from engine.base.errors import Refusal
+from hatchway.engine.base import files
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import Refusal
 
 log = structlog.get_logger(__name__)
 

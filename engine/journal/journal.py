@@ -17,10 +17,10 @@ import msgspec
 import structlog
 import trio
 
-from engine.base import files
-from engine.base.clock import Clock
-from engine.base.errors import FileRefused
-from engine.journal.files import (
+from hatchway.engine.base import files
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.journal.files import (
     CURRENT,
     SCHEMA,
     RecordLine,
@@ -37,9 +37,9 @@ from engine.journal.files import (
     segments,
     sift,
 )
-from engine.journal.heads import Heads, Sign
-from engine.journal.subscribers import Subscriber, Subscribers
-from engine.runtime.records import Record
+from hatchway.engine.journal.heads import Heads, Sign
+from hatchway.engine.journal.subscribers import Subscriber, Subscribers
+from hatchway.engine.runtime.records import Record
 
 log = structlog.get_logger(__name__)
 

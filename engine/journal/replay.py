@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from engine.base.permissions import allows
-from engine.runtime.records import Record, Saw
-from statecharts.catalogue import CHARTS
-from statecharts.chart import NONE, Chart, Data, Transition, reachable
-from statecharts.decide import NO_ROW, Decider
-from statecharts.instance import FETCHED_START_WINDOW, LOCAL_START_WINDOW
-from statecharts.session import LONGEST_LIFETIME
+from hatchway.engine.base.permissions import allows
+from hatchway.engine.runtime.records import Record, Saw
+from hatchway.statecharts.catalogue import CHARTS
+from hatchway.statecharts.chart import NONE, Chart, Data, Transition, reachable
+from hatchway.statecharts.decide import NO_ROW, Decider
+from hatchway.statecharts.instance import FETCHED_START_WINDOW, LOCAL_START_WINDOW
+from hatchway.statecharts.session import LONGEST_LIFETIME
 
 RULES = {"session_lifetime": (0.0, float(LONGEST_LIFETIME)), "start_window": (LOCAL_START_WINDOW, FETCHED_START_WINDOW)}
 """Named delays: the least and the most seconds."""

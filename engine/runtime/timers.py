@@ -10,7 +10,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import trio
 
-from engine.base.clock import Clock
+from hatchway.engine.base.clock import Clock
 
 TICK = 2.0
 """Seconds at most between two looks at the clocks while anything is armed: a host that slept, or a wall clock that was
