@@ -15,9 +15,10 @@ from msgspec import UNSET
 from hatchway.engine.access.challenges import Challenges
 from hatchway.engine.access.license import License, load_license
 from hatchway.engine.access.tokens import Tokens
-from hatchway.engine.base import files
-from hatchway.engine.base.clock import Clock, SystemClock, counted_ticks
+from hatchway.engine.base import file_locks, files
+from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, Refusal
+from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.fleet.key_watch import KeyWatch
 from hatchway.engine.instances.apptainer.apptainer import Apptainer
 from hatchway.engine.instances.instances import Instances, is_live
@@ -34,6 +35,7 @@ from hatchway.engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_
 from hatchway.engine.pairings.pairings import Pairings
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records, Saw
+from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.redis_address import is_redis
 from hatchway.engine.settings.settings import Settings, keys_folder
@@ -93,7 +95,8 @@ class Engine:
         )
         self.key_watch.on_token_keys.append(self._remember_keys)
         self._remember_keys()
-        self.sessions = self._sessions()
+        self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
+        self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store)
         self.certificate: str | None = None
@@ -110,12 +113,12 @@ class Engine:
         """What was signed by a key that is rotated since can be verified later."""
         remember_keys(self.home / HEAD_KEYS, self.tokens.jwks())
 
-    def _sessions(self) -> Sessions:
-        return Sessions(
-            self.runtime,
-            self.store,
+    def _key_sign_in(self) -> KeySignIn:
+        return KeySignIn(
+            self.sessions,
+            self.records,
+            self.clock,
             self.keys,
-            self.tokens,
             Challenges(self.clock, shared=self.fleet.lease if self.fleet else None),
             lambda: self.settings,
             lambda: self.own_key,
@@ -241,7 +244,7 @@ def make_own_key_ahead(home: Path, settings: Settings) -> None:
     """Make the engine's own key ahead of its first start, unless another engine is at it. Raises FileRefused."""
     keys_in = keys_folder(home, settings)
     files.make_private_dir(home)
-    with suppress(files.LockHeld), files.locked(home / "engine.lock", wait=False):
+    with suppress(file_locks.LockHeld), file_locks.locked(home / "engine.lock", wait=False):
         if settings.keys == "store":
             make_own_key(home)
         else:
@@ -278,8 +281,7 @@ async def open_engine(
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership)
         stack.callback(engine.journal.close)
         stack.callback(engine.records.tell_surplus)
-        engine.keys.turns = stack.enter_context(counted_ticks())
-        stack.callback(setattr, engine.keys, "turns", None)
+        engine.keys.ticks = loop_ticks()
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:
@@ -302,8 +304,8 @@ async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Cl
 def _take_folder(stack: AsyncExitStack, home: Path) -> None:
     files.make_private_dir(home)
     try:
-        stack.enter_context(files.locked(home / "engine.lock", wait=False))
-    except files.LockHeld:
+        stack.enter_context(file_locks.locked(home / "engine.lock", wait=False))
+    except file_locks.LockHeld:
         raise EngineUnavailable(f"another engine runs on {home}: stop it with `hatchway engine stop`") from None
 
 

@@ -61,11 +61,13 @@ TESTS = {
         "weak_keys",
         "keys",
     ),
-    "engine/sessions/versions.py": ("validity",),
-    "engine/base/files.py": ("files", "file_locks"),
+    "engine/sessions/versions.py": ("versions",),
+    "engine/base/files.py": ("files",),
+    "engine/base/file_locks.py": ("file_locks", "files"),
     "engine/runtime/runtime.py": ("runtime", "shared_store", "instances", "session_ends", "sessions", "pairings"),
     "engine/runtime/actors.py": ("runtime", "shared_store", "session_ends", "sessions"),
     "engine/sessions/sessions.py": ("sessions_shared", "session_ends", "sign_in", "sessions", "pairings"),
+    "engine/sessions/key_sign_in.py": ("sessions_shared", "sign_in", "sessions"),
     "engine/access/principal.py": ("permissions",),
     "engine/pairings/pairings.py": ("pairings_shared", "pairing_ends", "pairings", "security_pairing", "interleavings"),
     "engine/pairings/claims.py": ("pairings",),
@@ -143,7 +145,7 @@ class Served(MetaPathFinder, SourceFileLoader):  # type: ignore[misc]  # their s
     """Imports one module from a text."""
 
     def __init__(self, file: str, text: str) -> None:
-        super().__init__(file.removesuffix(".py").replace("/", "."), str(ROOT / file))
+        super().__init__("hatchway." + file.removesuffix(".py").replace("/", "."), str(ROOT / file))
         self.code = compile(text, self.path, "exec")
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -170,7 +172,12 @@ def options(file: str) -> list[str]:
     """What pytest is asked to run for a file."""
     # What noticed the last change comes first: the next one is often beside it.
     last = ["--failed-first", "-o", f"cache_dir={CACHE.name}"]
-    return ["-q", "-n0", *last, *(f"{ROOT}/tests/test_{name}.py" for name in TESTS[file])]
+    return [
+        "-q",
+        "-n0",
+        *last,
+        *(str(path) for name in TESTS[file] for path in (ROOT / "tests").rglob(f"test_{name}.py")),
+    ]
 
 
 def preload(file: str) -> None:

@@ -35,10 +35,11 @@ from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.keys import keys as trust_keys
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.runtime import actors
+from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
-from tests.fakes import key
-from tests.ledger import Violation
-from tests.simulation import SimulatedStore, World
+from tests.support.fakes import key
+from tests.support.simulation.ledger import Violation
+from tests.support.simulation.world import SimulatedStore, World
 
 CHUNK = 25
 """Seeds that a worker takes at once."""
@@ -196,15 +197,15 @@ def _claim_not_atomic() -> Iterator[None]:
 @contextmanager
 def _nonce_marked_before_commit() -> Iterator[None]:
     marked: set[bytes] = set()
-    start = Sessions._start_by_key
+    start = KeySignIn._start
 
-    async def start_marked(self: Sessions, challenge: Any, *more: Any) -> Any:
+    async def start_marked(self: KeySignIn, challenge: Any, *more: Any) -> Any:
         if challenge.digest in marked:
             raise SignatureRefused("used_nonce")
         marked.add(challenge.digest)
         return await start(self, challenge, *more)
 
-    with patch.object(Sessions, "_start_by_key", start_marked):
+    with patch.object(KeySignIn, "_start", start_marked):
         yield
 
 

@@ -9,16 +9,13 @@ from email.utils import formatdate
 from typing import Protocol
 
 import trio
-from hypercorn.config import Config
-from hypercorn.trio.worker_context import EventWrapper, WorkerContext
-from hypercorn.typing import Event
 
 from hatchway.api.server.deadlines import Expiring, Queue, WaitKind
 from hatchway.api.server.lane import Lane
-from hatchway.api.server.outbox import Outbox
 from hatchway.api.server.places import Occupant, Places
 from hatchway.api.server.starts import Starts
 from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.ticks import loop_ticks
 
 BODY_GRACE = 0.5
 """Seconds by which an app that keeps the body's time itself is first, with a better answer than our bare 408."""
@@ -42,32 +39,6 @@ class ServerLimits:
     """What a held answer has for its last item, once the engine is ending."""
 
 
-class ServerConfig(Config):
-    """Hypercorn's settings. It logs nothing itself, keeps no count of requests, and names no server."""
-
-    accesslog = None
-    errorlog = None
-    keep_alive_max_requests = 2**62
-    h2_max_concurrent_streams = 32  # the console asks for as many files at once; each costs a task while it waits
-
-    def __init__(self, limits: Callable[[], ServerLimits], clock: Clock) -> None:
-        self._limits, self._clock = limits, clock
-        self._second, self._headers = -1, [(b"date", b"")]
-
-    @property
-    def h11_max_incomplete_size(self) -> int:  # type: ignore[override]
-        """h11's limit on a head that isn't whole; a whole one is counted by `api.server.h1`."""
-        return self._limits().header_bytes
-
-    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:
-        """`date`, made once a second (RFC 9110, 6.6.1)."""
-        second = int(self._clock.wall())
-        if second != self._second:
-            self._second = second
-            self._headers = [(b"date", formatdate(second, usegmt=True).encode("ascii"))]
-        return self._headers
-
-
 class Member(Expiring, Occupant, Protocol):
     """A connection, as those that end it see it."""
 
@@ -83,60 +54,30 @@ class Member(Expiring, Occupant, Protocol):
         """Drop the connection, whatever it still has to say."""
 
 
-class Flag(EventWrapper):
-    """Hypercorn's event, made of trio's only when somebody waits: each connection has one that nobody waits for."""
+class Context:
+    """What every connection of one server is handed."""
 
-    def __init__(self) -> None:
-        self._set = False
-        self._waited: trio.Event | None = None
-
-    async def clear(self) -> None:
-        """Not any more."""
-        self._set = False
-
-    async def wait(self) -> None:
-        """Until it is set; not at all, if it is."""
-        if not self._set:
-            if self._waited is None:
-                self._waited = trio.Event()
-            await self._waited.wait()
-
-    async def set(self) -> None:
-        """Now, until cleared."""
-        self._set = True
-        if self._waited is not None:
-            self._waited.set()
-            self._waited = None
-
-    def is_set(self) -> bool:
-        """Whether it was set, and not cleared since."""
-        return self._set
-
-
-class Context(WorkerContext):
-    """Handed to every connection in the place of Hypercorn's own."""
-
-    event_class: type[Event] = Flag
-
-    def __init__(self, limits: Callable[[], ServerLimits], lane: Lane | None) -> None:
-        super().__init__(max_requests=None)
+    def __init__(self, limits: Callable[[], ServerLimits], lane: Lane | None, clock: Clock) -> None:
         self.limits, self.lane = limits, lane
-        self.header_bytes = limits().header_bytes
         self.idle = Queue(WaitKind.IDLE, lambda: limits().idle_seconds)
         self.head = Queue(WaitKind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(WaitKind.BODY, lambda: limits().body_seconds + BODY_GRACE)
         self.write = Queue(WaitKind.WRITE, lambda: limits().write_seconds)
-        self.outbox = Outbox()
+        self.ticks, self.token = loop_ticks(), trio.lowlevel.current_trio_token()
         self.starts = Starts()
         # Local sockets have places of their own: whoever fills the others can't keep this host out.
         self._places, self._local_places = Places((self.idle, self.head)), Places((self.idle, self.head))
         self.stopping = False
         self.connections: set[Member] = set()
         self._emptied = trio.Event()
+        self._clock = clock
+        self.refresh()
 
     def refresh(self) -> None:
-        """Ask anew for what is needed at every request; the sweeper does so each second."""
+        """Ask anew for what every response needs; the sweeper does so each second."""
         self.header_bytes = self.limits().header_bytes
+        self.date = b"date", formatdate(self._clock.wall(), usegmt=True).encode("ascii")
+        """The header of responses (RFC 9110, 6.6.1)."""
 
     @property
     def least_taken(self) -> int:
@@ -167,10 +108,9 @@ class Context(WorkerContext):
             self._emptied.set()
             self._emptied = trio.Event()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """The engine is ending: idle connections go at once, busy ones with their answer."""
         self.stopping = True
-        await self.terminated.set()
         for connection in list(self.connections):
             connection.stop()
 

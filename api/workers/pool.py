@@ -33,8 +33,10 @@ TAKING_UP = 2.0
 PAUSE, LONGEST_PAUSE, STEADY = 0.1, 5.0, 30.0
 """Seconds before a worker that died is started again, doubled each time; anew once one has lived so long."""
 
-_ROOT = str(Path(__file__).parents[2])
-_PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from hatchway.api.workers.worker import main; main()"
+_IMPORTS = str(Path(__file__).parents[3])
+"""The folder that `hatchway` is imported from."""
+
+_PROGRAM = f"import sys; sys.path.insert(0, {_IMPORTS!r}); from hatchway.api.workers.worker import main; main()"
 
 
 class WorkerPool:
@@ -99,7 +101,7 @@ class WorkerPool:
     def _configuration(self) -> Configure:
         engine = self._engine
         # The key for challenges of a shared store may change at any time: its workers leave challenges to the engine.
-        key = b"" if engine.store.shared else engine.sessions.challenge_key
+        key = b"" if engine.store.shared else engine.key_sign_in.challenge_key
         own = engine.own_key.openssh()
         return Configure(bytes(engine.home), as_plain(engine.settings), self._gateway.bound, own, key)
 
