@@ -5,9 +5,9 @@ Reads files one after the other, a line at a time, so that a journal of any leng
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
 from binascii import b2a_base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -25,12 +25,14 @@ from hatchway.engine.journal.files import (
     segments,
     sifted,
 )
-from hatchway.engine.journal.heads import HEADS, Head, HeadRefused, Keys, check_sifted, read_head
+from hatchway.engine.journal.heads import HEADS, Head, HeadRefused, Keys, check_sifted, claims, read_head
 from hatchway.engine.journal.replay import NotSo, Replay
 
 UNSEALED_SECONDS, MINUTE = 180.0, 60.0
 """How much time may pass in the records after the last head, each pause between two of them counted as a minute at
 most: a running engine signs a head a minute, and one that was killed had not signed the last."""
+
+BUFFER = 1 << 18
 
 _MARK = b',"hash":"'
 
@@ -98,9 +100,10 @@ class Check:
         """Check these files, oldest first. `whole` says that they are all there are: then what was removed by others
         is missed. Raises BadLine, OSError."""
         path = Path()
-        for path, file in files:
-            with file:
-                self._file(path, file)
+        with closing(files) if isinstance(files, Generator) else nullcontext():
+            for path, file in files:
+                with file:
+                    self._file(path, file)
         self._end(path, whole=whole)
         return self.found
 
@@ -268,11 +271,8 @@ class Check:
 def _claimed(heads: Iterable[str]) -> Iterator[tuple[Head, str]]:
     """What heads say, their signatures not looked at."""
     for signed in heads:
-        try:
-            payload = signed.split(".")[1]
-            yield msgspec.json.decode(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=Head), signed
-        except (IndexError, ValueError, msgspec.DecodeError):
-            continue
+        with suppress(HeadRefused, msgspec.ValidationError):
+            yield msgspec.convert(claims(signed), Head), signed
 
 
 def _last_true(heads: Sequence[str], keys: Keys) -> Head | None:
@@ -297,10 +297,10 @@ def heads_in(folder: Path) -> list[str]:
 def open_all(paths: Sequence[Path]) -> Iterator[tuple[Path, IO[bytes]]]:
     """The files, the last opened first: an engine may set it aside while the others are read. Raises OSError."""
     if paths:
-        last = paths[-1].open("rb", buffering=1 << 18)
-        for path in paths[:-1]:
-            yield path, path.open("rb", buffering=1 << 18)
-        yield paths[-1], last
+        with paths[-1].open("rb", buffering=BUFFER) as last:
+            for path in paths[:-1]:
+                yield path, path.open("rb", buffering=BUFFER)
+            yield paths[-1], last
 
 
 def check_folder(folder: Path, keys: Keys | None = None, witness: str | None = None) -> Findings:

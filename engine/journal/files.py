@@ -122,12 +122,16 @@ def last_seq(folder: Path) -> int:
 
 def first_seq(folder: Path, skip: int = 0) -> int:
     """The number of the first record that the files hold but the first `skip` of them, 0 where there is none."""
-    for path in segments(folder)[skip:]:
-        with suppress(FileNotFoundError), path.open("rb") as file:
-            for data in file:
-                gone, line = sifted(data), parse(data.rstrip(b"\n"))
-                if gone or line:
-                    return gone.sifted[0] if gone else line.seq if line else 0
+    return next(filter(None, map(first_of, segments(folder)[skip:])), 0)
+
+
+def first_of(path: Path) -> int:
+    """The number of a file's first record, sifted ones counted; 0 where there is none."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for data in file:
+            gone, line = sifted(data), parse(data.rstrip(b"\n"))
+            if gone or line:
+                return gone.sifted[0] if gone else line.seq if line else 0
     return 0
 
 

@@ -220,3 +220,16 @@ def test_no_field_of_a_record_is_free_text() -> None:
         "lost",
         "hash",
     )
+
+
+async def test_a_record_is_little_longer_for_what_it_proves(engine: Engine, nursery: trio.Nursery) -> None:
+    """At most 60 bytes for each record of a session, and on average: what was decided on, and the hash."""
+    await full_run(engine, nursery)
+    more = []
+    for record in lines(engine):
+        told = {name: value for name, value in record.items() if name not in ("saw", "hash", "schema", "prev")}
+        extra = len(json.dumps(record, separators=(",", ":"))) - len(json.dumps(told, separators=(",", ":")))
+        if "schema" not in record:
+            more.append(extra)
+            assert record["chart"] != "session" or extra <= 60, record
+    assert sum(more) / len(more) <= 60
