@@ -53,6 +53,7 @@ def openapi(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
     for component in components.values():
         component["description"] = cleandoc(component.get("description", ""))
     components["Record"] = record_schema()
+    del components["Saw"]  # it stands in the record
     by_type = dict(zip(_types(endpoints), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
