@@ -1,4 +1,5 @@
-"""The journal's files as they lie in `log/`: one that is written, older ones named by their first record's number.
+"""The journal's files as they lie in `log/`: one that is written, and full ones, each named by its
+first record's number.
 
 Each line ends in a hash over the hash of the line before it and the line itself, so that none can be changed, dropped
 or put in between without a trace. `engine.journal.heads` signs the last of them from time to time.
@@ -232,7 +233,7 @@ def read_after(folder: Path, seq: int) -> Iterator[list[RecordLine]]:
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            continue  # grown too old meanwhile
+            continue  # the file was removed meanwhile, as too old
         with file:
             file.seek(_offset_after(path, seq))
             rest = b""
