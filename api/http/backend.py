@@ -9,9 +9,9 @@ from typing import Protocol
 
 import structlog
 
-from hatchway.api.http.endpoint import Invocation, Route, bearer, traced, traceparent_of
+from hatchway.api.http.endpoint import Invocation, Route, bearer
 from hatchway.api.http.problems import problem_response
-from hatchway.api.http.request import Request, Response
+from hatchway.api.http.request import Request, Response, traced
 from hatchway.engine.base.errors import FileRefused, PermissionDenied, Refusal, TokenRefused
 from hatchway.engine.engine import Engine
 from hatchway.engine.settings.settings import Settings
@@ -69,7 +69,7 @@ class EngineBackend:
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
         """The endpoint's response: the one place where an endpoint's function is called."""
         invocation = Invocation(self._engine, route, request, self._request_id())
-        response, trace = self._respond(route, invocation), traceparent_of(request)
+        response, trace = self._respond(route, invocation), request.traceparent
         if trace is None:
             return response
         if isinstance(response, Response):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -52,7 +51,7 @@ class Invocation:
     def origin(self) -> Origin:
         """Who asks, for the records and the limits; by name, once somebody is signed in."""
         principal, needed = self.authenticated, self.endpoint.access
-        address, trace = self.forwarded or self.request.peer, traceparent_of(self.request)
+        address, trace = self.forwarded or self.request.peer, self.request.traceparent
         if principal is None:
             return Origin(None, address, self.request_id, trace)
         if needed == "session":
@@ -110,21 +109,6 @@ class Route(NamedTuple):
 
     endpoint: Endpoint
     params: Mapping[str, str]
-
-
-_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-
-
-def traceparent_of(request: Request) -> str | None:
-    """The one `traceparent` header (W3C Trace Context, section 3.2); None where there is none that is well formed."""
-    value = request.header(b"traceparent")
-    return value.decode("ascii") if value is not None and _TRACEPARENT.fullmatch(value) else None
-
-
-def traced(response: Response, request_id: str, traceparent: str) -> Response:
-    """The response with our name of the request beside the one that its sender knows it by."""
-    named = b"%b;traceparent=%b" % (request_id.encode(), traceparent.encode())
-    return response._replace(headers=(*response.headers, (b"x-request-id", named)))
 
 
 def bearer(request: Request) -> str:

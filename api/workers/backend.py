@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from hatchway.api.http.backend import RequestIds
 from hatchway.api.http.bodies import read_body
-from hatchway.api.http.endpoint import Function, Route, traceparent_of
+from hatchway.api.http.endpoint import Function, Route
 from hatchway.api.http.endpoints import auth
 from hatchway.api.http.endpoints.auth import VerifyFields, check_proof, make_challenge
 from hatchway.api.http.problems import problem_response
@@ -47,7 +47,7 @@ class WorkerBackend:
 
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
         """From here where that can be, else from the engine."""
-        if traceparent_of(request) is not None:
+        if request.traceparent is not None:
             return self._ask(request)  # the response has the engine's name of the request beside the sender's
         here = self._here.get(route.endpoint.function)
         if here is not None:
