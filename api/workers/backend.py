@@ -47,11 +47,10 @@ class WorkerBackend:
 
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
         """From here where that can be, else from the engine."""
-        if request.traceparent is not None:
-            return self._ask(request)  # the response has the engine's name of the request beside the sender's
         here = self._here.get(route.endpoint.function)
         if here is not None:
-            return here(request)
+            # The response to a traced one has the engine's name of the request beside the sender's.
+            return here(request) if request.traceparent is None else self._ask(request)
         key = key_of(request)
         if key is None:
             return self._ask(request)

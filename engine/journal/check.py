@@ -6,6 +6,7 @@ Reads files one after the other, a line at a time, so that a journal of any leng
 from __future__ import annotations
 
 from binascii import b2a_base64
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from hashlib import sha256
@@ -45,7 +46,7 @@ class BadLine(Exception):
         self.path, self.number, self.seq, self.why = path, number, seq, why
 
 
-class Findings(msgspec.Struct):
+class Findings(msgspec.Struct, frozen=True):
     """What a check saw. Times in epoch seconds.
 
     `steps` and `unknown` (actors whose beginning came before the first line) are by chart. `lost` records are told by
@@ -54,25 +55,25 @@ class Findings(msgspec.Struct):
     `skipped` steps are of an engine with other charts, by those charts' name.
     """
 
-    records: int = 0
-    actors: int = 0
-    steps: dict[str, int] = {}
-    refusals: int = 0
-    notices: int = 0
-    first: int = 0
-    last: int = 0
-    since: float | None = None
-    until: float | None = None
-    unknown: dict[str, int] = {}
-    lost: int = 0
-    torn: int = 0
-    sifted: int = 0
-    sealed: int | None = None
-    sealed_at: float | None = None
-    unsealed: int = 0
-    witnessed: int | None = None
-    witnessed_at: float | None = None
-    skipped: dict[str, int] = {}
+    records: int
+    actors: int
+    steps: dict[str, int]
+    refusals: int
+    notices: int
+    first: int
+    last: int
+    since: float | None
+    until: float | None
+    unknown: dict[str, int]
+    lost: int
+    torn: int
+    sifted: int
+    sealed: int | None
+    sealed_at: float | None
+    unsealed: int
+    witnessed: int | None
+    witnessed_at: float | None
+    skipped: dict[str, int]
 
 
 class Check:
@@ -81,7 +82,10 @@ class Check:
     def __init__(self, heads: Sequence[str] = (), witness: str | None = None, keys: Keys | None = None) -> None:
         """`heads` are those that lie with the journal, `witness` one that somebody else has kept. Without `keys` no
         signature is looked at. Raises HeadRefused where the witness's is none of ours."""
-        self.found = Findings()
+        self._counts: Counter[str] = Counter()
+        self._first, self._until = 0, 0.0
+        self._since: float | None = None
+        self._witnessed = False
         self._keys = keys
         self._heads = {head.seq: (head, signed) for head, signed in _claimed(heads)} if keys is not None else {}
         self._witness = read_head(witness, keys or {}) if witness else None
@@ -104,8 +108,11 @@ class Check:
             for path, file in files:
                 with file:
                     self._file(path, file)
-        self._end(path, whole=whole)
-        return self.found
+        found = self._found()
+        fault = self._missing(path, found, whole=whole)
+        if fault is not None:
+            raise fault
+        return found
 
     def _file(self, path: Path, file: IO[bytes]) -> None:
         sealed, number, data = False, 0, b""
@@ -154,7 +161,8 @@ class Check:
             self._prev = told
         if record.schema is UNSET and record.lost is UNSET and record.hash is not UNSET:
             raise NotSo("a line before it is none that an engine writes")
-        self.found.torn, self._torn = self.found.torn + self._torn, 0
+        self._counts["torn"] += self._torn
+        self._torn = 0
 
     def _chained(self, record: SealedRecord, data: bytes) -> None:
         end = len(data) - TAIL - 1
@@ -175,7 +183,7 @@ class Check:
         if witness is not None and record.seq == witness.seq:
             if witness.hash.encode() != told:
                 raise NotSo("it is not the record that was witnessed: the journal was rewritten")
-            self.found.witnessed, self.found.witnessed_at = witness.seq, witness.iat
+            self._witnessed = True
 
     def _unlike(self, head: tuple[Head, str]) -> None:
         """The head of a record says otherwise: the record is false, unless the head is."""
@@ -190,7 +198,7 @@ class Check:
         expected = None if self._seq is None else self._seq + 1 + lost
         if expected is not None and record.seq != expected and (record.hash is not UNSET or record.seq < expected):
             raise NotSo(f"its number must be {expected}")
-        self.found.lost += lost
+        self._counts["lost"] += lost
         self._seq = record.seq
 
     def _gone(self, first: int, last: int, digest: str, *, sealed: bool) -> None:
@@ -202,11 +210,11 @@ class Check:
             raise NotSo(f"its number must be {self._seq + 1}")
         self._seq, self._prev = last, digest.encode() or None
         self._head_seen = self._head_seen or (self._last_head is not None and first <= self._last_head.seq <= last)
-        self.found.first = self.found.first or first
-        self.found.sifted += last - first + 1
+        self._first = self._first or first
+        self._counts["sifted"] += last - first + 1
         if self._replay is None:
             self._replay = Replay()
-        self._replay.complete = False
+        self._replay.miss()
 
     def _seal_of_file(self, data: bytes, path: Path, number: int) -> bool:
         if number != 1 or self._keys is None:
@@ -219,37 +227,48 @@ class Check:
         return True
 
     def _count(self, record: SealedRecord, path: Path, number: int) -> None:
-        found, sealed = self.found, self._last_head
-        if not found.records:
-            found.first, found.since = found.first or record.seq, record.time
+        sealed, counts = self._last_head, self._counts
+        if not counts["records"]:
+            self._first, self._since = self._first or record.seq, record.time
         if self._keys is not None and record.hash is not UNSET and (sealed is None or record.seq > sealed.seq):
             if self._unsealed is None:
                 self._unsealed = (path, number, record.seq)
             else:
-                self._unsealed_seconds += min(max(record.time - (found.until or record.time), 0.0), MINUTE)
-            found.unsealed += 1
-        found.records += 1
-        found.until = record.time
+                self._unsealed_seconds += min(max(record.time - self._until, 0.0), MINUTE)
+            counts["unsealed"] += 1
+        counts["records"] += 1
+        self._until = record.time
 
-    def _end(self, path: Path, *, whole: bool) -> None:
-        found, replay, head = self.found, self._replay, self._last_head
-        found.torn += self._torn
-        found.last = self._seq or 0
-        if replay is not None:
-            charts = replay.charts.values()
-            found.steps = {chart.chart.name: chart.steps for chart in charts}
-            found.unknown = {chart.chart.name: chart.unknown for chart in charts if chart.unknown}
-            found.actors = sum(chart.actors + chart.unknown for chart in charts)
-            found.refusals, found.notices, found.skipped = replay.refusals, replay.notices, dict(replay.skipped)
-        if head is not None and head.seq >= found.first:
-            found.sealed, found.sealed_at = head.seq, head.iat
-        fault = self._missing(path, whole=whole)
-        if fault is not None:
-            raise fault
+    def _found(self) -> Findings:
+        counts, replay, head, witness = self._counts, self._replay or Replay(), self._last_head, self._witness
+        charts = replay.charts.values()
+        sealed = head if head is not None and head.seq >= self._first else None
+        seen = witness if self._witnessed else None
+        return Findings(
+            records=counts["records"],
+            actors=sum(chart.actors + chart.unknown for chart in charts),
+            steps={chart.chart.name: chart.steps for chart in charts},
+            refusals=replay.refusals,
+            notices=replay.notices,
+            first=self._first,
+            last=self._seq or 0,
+            since=self._since,
+            until=self._until if counts["records"] else None,
+            unknown={chart.chart.name: chart.unknown for chart in charts if chart.unknown},
+            lost=counts["lost"],
+            torn=counts["torn"] + self._torn,
+            sifted=counts["sifted"],
+            sealed=sealed.seq if sealed else None,
+            sealed_at=sealed.iat if sealed else None,
+            unsealed=counts["unsealed"],
+            witnessed=seen.seq if seen else None,
+            witnessed_at=seen.iat if seen else None,
+            skipped=dict(replay.skipped),
+        )
 
-    def _missing(self, path: Path, *, whole: bool) -> BadLine | None:
+    def _missing(self, path: Path, found: Findings, *, whole: bool) -> BadLine | None:
         """What should be there, as heads say, and is not."""
-        found, head = self.found, self._last_head
+        head = self._last_head
         for seen, what in ((self._witness, "witnessed"), (head, "signed")):
             if seen is not None and seen.seq > found.last:
                 return BadLine(

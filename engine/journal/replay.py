@@ -201,6 +201,10 @@ class Replay:
         """Steps by the tables of another version, by those tables' name."""
         self._tables = ""
 
+    def miss(self) -> None:
+        """Records are lacking here, which have made room."""
+        self.complete = False
+
     def take(self, record: Record) -> None:
         """The next record. Raises NotSo."""
         if record.kind == "notice":
