@@ -23,7 +23,7 @@ from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.pairings.pairings import Claim, Claimant
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.settings.settings import SessionMaxAge, Settings
-from tests.support.fakes import ROOT, key, vectors
+from tests.support.fakes import ROOT, added_addresses, key, vectors
 from tests.support.terminal import CALL, Screen, terminal
 
 pytestmark = pytest.mark.process
@@ -83,7 +83,8 @@ async def host(home: Path) -> AsyncIterator[Host]:
     make_private_dir(home)
     write_private(home / "private-key.pem", key("engine").pem())  # one key for all: making one takes a while
     async with open_engine(home, Settings, clock) as engine, trio.open_nursery() as nursery:
-        door = OperatorSocket(engine, lambda: {"url": "http://127.0.0.1:7420"}, lambda: None, engine.reload)
+        told = {"url": "http://127.0.0.1:7420"}
+        door = OperatorSocket(engine, lambda: told, lambda: None, engine.reload, added_addresses())
         await nursery.start(door.serve)
         yield Host(engine, clock, nursery)
         nursery.cancel_scope.cancel()

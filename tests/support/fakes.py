@@ -15,8 +15,9 @@ import trio
 from trio.testing import MockClock
 
 import hatchway.api.http.quart_mount  # noqa: F401 - loaded here: a thread that does so makes virtual time jump
+from hatchway.api.host.added_addresses import AddedAddresses
 from hatchway.engine.base import files
-from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.clock import Clock, SystemClock, TrioClock
 from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
@@ -243,3 +244,11 @@ async def sign_in(browser: Browser, private: PrivateKey | None = None, **more: A
     assert reply.status == 200, reply.body
     session: dict[str, Any] = reply.json()
     return session
+
+
+def added_addresses(clock: Clock | None = None) -> AddedAddresses:
+    """An engine's added addresses that nobody is told of."""
+
+    async def tell(added: tuple[str, ...]) -> None: ...
+
+    return AddedAddresses(clock or SystemClock(), tell)

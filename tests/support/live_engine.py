@@ -24,7 +24,7 @@ from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.settings.settings import Settings
-from tests.support.fakes import ROOT, key
+from tests.support.fakes import ROOT, added_addresses, key
 
 
 class MovedClock(SystemClock):
@@ -57,7 +57,7 @@ async def live_engine(home: Path, **more: Any) -> AsyncIterator[Live]:
     settings = Settings(port=port, addresses=(f"127.0.0.1:{port}",), **more)
     async with open_engine(home, lambda: settings, clock) as engine, trio.open_nursery() as nursery:
         engine.keys.register(key().public, FIVE, "one")
-        door = OperatorSocket(engine, lambda: {"url": url}, lambda: None, engine.reload)
+        door = OperatorSocket(engine, lambda: {"url": url}, lambda: None, engine.reload, added_addresses())
         await nursery.start(door.serve)
         down = trio.Event()
         await nursery.start(partial(serve, make_app(engine), [listening], shutdown=down, clock=clock))

@@ -20,7 +20,7 @@ from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.settings.settings import Settings
 from hatchway.engine.store.memory import MemoryStore
 from hatchway.engine.store.protocol import Change
-from tests.support.fakes import Browser, Reply
+from tests.support.fakes import Browser, Reply, added_addresses
 from tests.support.simulation.ledger import Ledger
 from tests.support.simulation.people import people
 
@@ -77,7 +77,7 @@ class Life:
     def __init__(self, engine: Engine, stores: tuple[SimulatedStore, ...], nursery: trio.Nursery) -> None:
         self.engine, self.stores, self.nursery = engine, stores, nursery
         self.front = make_app(engine)
-        self.socket = OperatorSocket(engine, dict, lambda: None, engine.reload)
+        self.socket = OperatorSocket(engine, dict, lambda: None, engine.reload, added_addresses())
         self.over = trio.Event()
 
     def kill(self) -> None:
