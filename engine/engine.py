@@ -100,7 +100,7 @@ class Engine:
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store)
         self.certificate: str | None = None
-        """SHA-256 fingerprint of the certificate that the server shows; None without TLS. The server sets it."""
+        """SHA-256 fingerprint of the certificate that the server shows; None without TLS."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
 
@@ -172,6 +172,10 @@ class Engine:
 
     def _load_license(self) -> License:
         return load_license(self.home / "license.jwt", self.settings.vendor_key, self.clock)
+
+    def use_certificate(self, fingerprint: str | None) -> None:
+        """Take up the SHA-256 fingerprint of the certificate that the server shows from now on; None without TLS."""
+        self.certificate = fingerprint
 
     async def start(self) -> None:
         """Take up the sessions that the store holds, and end those whose key is gone."""

@@ -107,15 +107,6 @@ SET_FROM_OUTSIDE = {
         "engine/pairings/pairings.py code.wrong",
         "engine/pairings/pairings.py self._codes[actor.id].claim",
     ),
-    "known only once the server listens, and changed by a reload": (
-        "api/host/run.py engine.certificate",
-        "api/host/run.py self.engine.certificate",
-        "api/host/run.py self.gateway.added",
-        "api/host/run.py self.gateway.bound",
-        "api/workers/pool.py self._gateway.bound",
-        "api/workers/worker.py self._app.gateway.added",
-        "api/workers/worker.py self._app.gateway.bound",
-    ),
 }
 """Attributes that are not set by their object itself, by why. Nothing is injected so: that is done by constructors."""
 

@@ -16,6 +16,7 @@ from hatchway.api.server.unix_sockets import listen_private, may_operate
 from hatchway.engine.base.errors import InvalidRequest, PairingExpired, Refusal
 from hatchway.engine.base.permissions import FIVE, parse_permissions
 from hatchway.engine.engine import Engine
+from hatchway.engine.pairings.codes import LAST_EVENTS
 from hatchway.engine.pairings.pairings import Issued
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.settings import kinds
@@ -219,13 +220,10 @@ def _first(refusals: BaseExceptionGroup[Refusal]) -> Refusal:
     return first
 
 
-FINAL = frozenset({"approved", "rejected", "expired", "withdrawn", "left", "failed"})
-
-
 async def _tell(lines: Lines, receive: trio.MemoryReceiveChannel[dict[str, Any]]) -> None:
     async for event in receive:
         await lines.write(event)
-        if event["event"] in FINAL:
+        if event["event"] in LAST_EVENTS:
             return
 
 
