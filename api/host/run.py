@@ -16,7 +16,6 @@ import structlog
 import trio
 
 from hatchway.api.host.added_addresses import AddedAddresses
-from hatchway.api.host.memory import settle
 from hatchway.api.host.operator_socket import OperatorSocket
 from hatchway.api.host.systemd import Notifier
 from hatchway.api.http.app import make_app
@@ -26,6 +25,7 @@ from hatchway.api.server.server import ServerLimits, limits_of, open_sockets, se
 from hatchway.api.server.tls import Tls, keep_in_time, wanted
 from hatchway.api.server.unix_sockets import bind_private
 from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.memory import settle
 from hatchway.engine.base.version import installed_version
 from hatchway.engine.base.words import printable
 from hatchway.engine.engine import Engine, open_engine
@@ -53,7 +53,7 @@ class EngineServer:
         self.gateway = self.app.gateway
         self._limits_of, self._limits = engine.settings, limits_of(engine.settings)
         self.tls = Tls(engine.home, engine.settings, engine.clock.wall) if wanted(engine.settings) else None
-        engine.certificate = self.tls.fingerprint if self.tls else None
+        engine.use_certificate(self.tls.fingerprint if self.tls else None)
         self.systemd = Notifier()
         self.workers = self._pool(engine.settings.workers) if engine.settings.workers > 1 else None
         self.addresses = AddedAddresses(engine.clock, self._take_addresses)
@@ -72,7 +72,8 @@ class EngineServer:
         settings, opened = self.engine.settings, []
         if settings.listen != "unix":
             opened = await open_sockets(settings.host, settings.port, both_loopbacks=True)
-            self.listening = self.gateway.bound = bound_ports(opened)
+            self.listening = bound_ports(opened)
+            self.gateway.use_bound(self.listening)
         if self.socket is not None:
             self.socket.unlink(missing_ok=True)
             opened.append(bind_private(self.socket, BACKLOG))
@@ -85,7 +86,7 @@ class EngineServer:
                 self.socket.unlink(missing_ok=True)
 
     async def _take_addresses(self, added: tuple[str, ...]) -> None:
-        self.gateway.added = added
+        self.gateway.use_added(added)
         if self.workers is not None:
             await self.workers.configure()
 
@@ -175,7 +176,7 @@ class EngineServer:
     def _take_certificate(self, settings: Settings) -> None:
         if self.tls is not None:
             self.tls.reload(settings)
-            self.engine.certificate = self.tls.fingerprint
+            self.engine.use_certificate(self.tls.fingerprint)
 
     async def renew_certificate(self) -> None:
         """The certificate anew, and nothing else of the settings."""

@@ -106,19 +106,13 @@ class CheckHead(msgspec.Struct, array_like=True, tag=6):
 ToEngine = Configured | HandleRequest | StartSession | RequestCounts | CheckHead
 
 
-class Head(msgspec.Struct, array_like=True):
-    """A whole request that the worker leaves to the engine's app, and who made it: the fields of an ASGI scope."""
+class RelayedRequest(msgspec.Struct, array_like=True):
+    """A whole request that the worker leaves to the engine's app, and what else an ASGI scope says of it."""
 
-    method: str
+    request: Request
     scheme: str
     http_version: str
-    path: str
     raw_path: bytes
-    query: bytes
-    headers: Headers
-    client: tuple[str, int] | None
-    server: tuple[str, int] | None
-    body: bytes
 
 
 BROKEN = -1

@@ -121,7 +121,7 @@ def use_log_settings(settings: LogSettings, *, people: bool) -> None:
     _quick = None if for_people else (level, structlog.get_config()["logger_factory"]().msg)
 
 
-class _Line(msgspec.Struct, omit_defaults=True, gc=False):
+class _LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     """A record's line in the format for programs: what structlog would write, in a fifth of the time."""
 
     kind: str
@@ -153,8 +153,8 @@ def log_record(record: Record) -> None:
     log.log(level, f"{record.chart}.{record.event}", **told)
 
 
-def _line(record: Record, level: str) -> _Line:
-    return _Line(
+def _line(record: Record, level: str) -> _LogLine:
+    return _LogLine(
         record.kind,
         record.seq,
         record.actor,

@@ -50,7 +50,7 @@ class AuthorizedKeys:
     is one without keys.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ticks: LoopTicks | None = None) -> None:
         self.path = path
         self._name = os.fspath(path)
         self._stamp: tuple[int, ...] | None = None
@@ -58,14 +58,14 @@ class AuthorizedKeys:
         self._data = b""
         self._index = KeyIndex()
         self._version = 0
-        self.ticks: LoopTicks | None = None
+        self._ticks = ticks
         self._looked = -1
 
     def find(self, identity: str) -> KeyGrant | None:
         """The line that counts for a key, or None where nothing is granted to it."""
         self._refresh()
         entry = self._index.entries.get(identity)
-        return entry if entry is None or entry.key.is_sound() else None
+        return entry if entry is None or entry.key.sound or entry.key.weakness() is None else None
 
     def candidate(self, identity: str) -> KeyGrant | None:
         """As `find`, but a key of a weak kind is returned too: it is to be tried before that is asked, which takes
@@ -134,7 +134,7 @@ class AuthorizedKeys:
         self._stamp, self._looked = None, -1
 
     def _refresh(self) -> None:
-        tick = -1 if self.ticks is None else self.ticks.number
+        tick = -1 if self._ticks is None else self._ticks.number
         if tick >= 0 and tick == self._looked:
             return
         try:

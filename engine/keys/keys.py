@@ -63,8 +63,9 @@ class PublicKey:
     key: RSAPublicKey
     bits: int
     comment: str = ""
-    _sound: bool = field(default=False, init=False, compare=False, repr=False)
-    """Whether the key was checked for weak kinds and is of none. Each key is checked once."""
+    sound: bool = field(default=False, init=False, compare=False, repr=False)
+    """Whether `weakness` has checked the key and found no weak kind: once, and not before the key is used, since that
+    takes 0.5 ms."""
 
     @property
     def signature_length(self) -> int:
@@ -75,15 +76,11 @@ class PublicKey:
         """Whether a signature of the right length is a number that the key can make at all (RFC 8017, 5.2.2)."""
         return int.from_bytes(signature) < self.key.public_numbers().n
 
-    def is_sound(self) -> bool:
-        """Whether the key is of no known weak kind. The first call takes 0.5 ms, so it is made when the key is used."""
-        return self._sound or self.weakness() is None
-
     def weakness(self) -> str | None:
         """Which weak kind it is, in words, or None."""
         numbers = self.key.public_numbers()
         words = weak_keys.weakness(numbers.n, numbers.e)
-        object.__setattr__(self, "_sound", words is None)
+        object.__setattr__(self, "sound", words is None)
         return words
 
     def pem(self) -> bytes:

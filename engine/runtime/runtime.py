@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import structlog
 import trio
+from msgspec import UNSET
 
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import StoreUnavailable
@@ -64,15 +65,17 @@ class Runtime:
         rules: Mapping[str, Rule] | None = None,
         keep: bool = False,
         owner: Callable[[Any], str] | None = None,
-    ) -> None:
-        """Resolve every name of the chart; raises ChartFault at start rather than failing at work.
+    ) -> Mapping[str, Actor]:
+        """Resolve every name of the chart; raises ChartFault at start rather than failing at work. Returns the live
+        actors by name, as this engine knows them: a view, which changes with every step.
 
         `keep` leaves actors in their final state in the store until `forget`; else reaching it removes them. `owner`
         tells from the facts whose an actor is: with it, actors are found by owner and in the order of their names.
         """
         registered = RegisteredChart(chart, self.clock, effects, rules or {}, keep)
-        self._tables[chart.name] = ActorTable(registered, store, self.timers, self._moved, owner)
+        self._tables[chart.name] = table = ActorTable(registered, store, self.timers, self._moved, owner)
         store.define({chart.name: facts})
+        return table.actors
 
     def subscribe_moves(self, moved: Moved) -> None:
         """Have `moved` called for each actor that another engine of the same store has moved."""
@@ -227,6 +230,7 @@ class Runtime:
             step.effects,
             sent.origin,
             sent.data.get("cause"),
+            *table.chart.seen(step.source, step.target, sent.data),
         )
         return await self._run_effects(table, actor, step, sent.data)
 
@@ -240,7 +244,8 @@ class Runtime:
             raise self._refused(table, actor.id, sent, refused.cause, actor.state) from None
 
     def _refused(self, table: ActorTable, actor: str, sent: Sent, cause: str, state: str | None) -> EventRefused:
-        self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state)
+        seen = (UNSET, None) if state is None else table.chart.seen(state, state, sent.data)
+        self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state, *seen)
         return EventRefused(table.chart.name, state or NONE, sent.event, cause)
 
     async def _run_effects(self, table: ActorTable, actor: Actor, step: Step, data: Data) -> object:

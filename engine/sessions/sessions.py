@@ -47,7 +47,7 @@ class Sessions:
         self._runtime, self._keys, self._tokens = runtime, keys, tokens
         self._settings, self._clock = settings, runtime.clock
         self._fleet = fleet
-        runtime.register(
+        self._actors = runtime.register(
             session.CHART,
             facts=SessionFacts,
             store=store,
@@ -81,7 +81,7 @@ class Sessions:
             facts = SessionFacts(sys.intern(identity), method, granted, lifetime, now, latest, address)
             # The time comes first: sessions of one moment stand together in the store, and are written together.
             name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
-            by = Origin(identity, origin.address, origin.request_id)
+            by = Origin(identity, *origin[1:])
             result = await self._runtime.create("session", name, "start", facts, origin=by, once=once, proof=proof)
             return _signed_in(result)
         finally:
@@ -103,7 +103,7 @@ class Sessions:
         payload = self._tokens.read(token)
         if self._fleet is not None:
             self._fleet.check_fresh()
-        actor = self._runtime.peek("session", payload.sid)
+        actor = self._actors.get(payload.sid)
         if actor is None or actor.state != "active":
             raise TokenRefused("ended")
         facts: SessionFacts = actor.facts
@@ -120,13 +120,13 @@ class Sessions:
     def good_until(self, principal: Principal) -> float:
         """Epoch seconds until which the principal stays as it is, unless its session takes a step or its key
         changes."""
-        actor = self._runtime.peek("session", principal.session)
+        actor = self._actors.get(principal.session)
         return min(principal.expires_at, (actor.deadline if actor else None) or 0)
 
     def keep(self, principal: Principal) -> float:
         """Epoch seconds until which a worker may answer inspections of this session by itself. Till then it is in use:
         `SessionLimit` ends no session that is."""
-        actor, until = self._runtime.peek("session", principal.session), self._clock.wall() + KEPT
+        actor, until = self._actors.get(principal.session), self._clock.wall() + KEPT
         if actor is not None:
             actor.used = until
         return min(self.good_until(principal), until)
@@ -155,7 +155,7 @@ class Sessions:
         A pairing code may be claimed at one engine and approved at another: the token is made where the client waits.
         """
         await self._runtime.absorb("session", {name: UNKNOWN})
-        actor = self._runtime.peek("session", name)
+        actor = self._actors.get(name)
         if actor is None or actor.state != "active":
             raise TokenRefused("ended")
         return self._issue_token(actor, {})
@@ -170,7 +170,7 @@ class Sessions:
         Else a clock that is set back, or a key that is registered again, would revive it.
         """
         try:
-            actor = self._runtime.peek("session", self._tokens.read(token).sid)
+            actor = self._actors.get(self._tokens.read(token).sid)
         except TokenRefused:
             return
         if actor is not None:
@@ -213,7 +213,7 @@ class Sessions:
 
     async def revoke(self, principal: Principal, name: str, origin: Origin) -> None:
         """End the session `name`. Raises NotFound, also for one that the principal may not see; StoreUnavailable."""
-        actor = self._runtime.peek("session", name)
+        actor = self._actors.get(name)
         if (
             actor is None
             or self._sees(principal) not in (None, actor.facts.identity)
