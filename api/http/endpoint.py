@@ -52,9 +52,14 @@ class Invocation:
 
     @property
     def origin(self) -> Origin:
-        """Who asks, for records and limits; with the identity, where there is a principal."""
-        identity = None if self.authenticated is None else self.authenticated.identity
-        return Origin(identity, self.forwarded or self.request.peer, self.request_id)
+        """Who asks, for records and limits: with identity and permissions, where there is a principal."""
+        principal, needed = self.authenticated, self.endpoint.access
+        address, trace = self.forwarded or self.request.peer, self.request.traceparent
+        if principal is None:
+            return Origin(None, address, self.request_id, trace)
+        if needed == "session":
+            return Origin(principal.identity, address, self.request_id, trace)
+        return Origin(principal.identity, address, self.request_id, trace, needed, principal.permissions)
 
     def authorize(self) -> None:
         """Check token, permission and license, before the body is read. Raises the refusal."""
@@ -82,7 +87,9 @@ class Endpoint:
 
     `access` is `open` (no token is needed), `session` (any good token), or the permission needed. `body` is the type
     of a JSON body's fields. A `plain` endpoint may be answered by the plain-request parser. A `held` one may take long,
-    or answer with a stream. Neither kind goes through Quart. `asks`, `answers` and `refusals` are for the description.
+    or answer with a stream. Neither kind goes through Quart. `event` is CHART.EVENT for an endpoint that asks for one:
+    where the permission is missing, the journal gets that event's refusal. `asks`, `answers` and `refusals` are for the
+    description.
     """
 
     method: str
@@ -95,6 +102,7 @@ class Endpoint:
     large: bool = False
     plain: bool = False
     held: bool = False
+    event: str = ""
     asks: tuple[Param, ...] = ()
     answers: Mapping[int, Any] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ _FORWARDED = frozenset(
 LEFT = "hatchway.left"
 """An ASGI extension of ours: a function that takes a callback for the moment when the client leaves. It saves an
 endpoint that waits only for that a task of its own."""
+
+_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -53,6 +56,12 @@ class Request(NamedTuple):
             if key == name:
                 return value
         return None
+
+    @property
+    def traceparent(self) -> str | None:
+        """The `traceparent` header (W3C Trace Context, section 3.2); None where there is none that is well formed."""
+        value = self.header(b"traceparent")
+        return value.decode("ascii") if value is not None and _TRACEPARENT.fullmatch(value) else None
 
     @property
     def from_this_host(self) -> bool:
@@ -91,6 +100,12 @@ class Response(NamedTuple):
     about: Principal | None = None
     """The principal whose session alone the response depends on: until the session changes, the same request has the
     same response. None where it depends on other things."""
+
+
+def traced(response: Response, request_id: str, traceparent: str) -> Response:
+    """The response with our name of the request beside the one that its sender knows it by."""
+    named = b"%b;traceparent=%b" % (request_id.encode(), traceparent.encode())
+    return response._replace(headers=(*response.headers, (b"x-request-id", named)))
 
 
 class BrokenOff(Exception):

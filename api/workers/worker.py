@@ -157,4 +157,5 @@ def main() -> None:
     channel, validity, *sockets = map(int, sys.argv[1:])
     listeners = [socket.socket(fileno=fd) for fd in sockets]
     os.umask(0o077)
-    trio.run(Worker(socket.socket(fileno=channel), VersionCounters(validity), listeners).run)
+    with socket.socket(fileno=channel) as sock:
+        trio.run(Worker(sock, VersionCounters(validity), listeners).run)
