@@ -55,6 +55,7 @@ class OperatorSocket:
             "stop": self._take_stop,
             "reload": self._take_reload,
             "keys_changed": self._take_keys,
+            "head": self._tell_head,
             "address_add": self._add_address,
             "address_list": self._list_addresses,
             "address_remove": self._remove_address,
@@ -107,6 +108,9 @@ class OperatorSocket:
 
     async def _tell_status(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._engine.status() | self._status()
+
+    async def _tell_head(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"head": self._engine.journal.seal("asked")}
 
     async def _take_stop(self, request: dict[str, Any]) -> dict[str, Any]:
         self._stop()
