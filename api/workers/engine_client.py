@@ -31,8 +31,8 @@ class EngineClient:
     own_key: PublicKey
     challenges: Challenges | None
 
-    def __init__(self, validity: VersionCounters, keys: AuthorizedKeys, post: Callable[[Any], None]) -> None:
-        self.validity, self.keys = validity, keys
+    def __init__(self, counters: VersionCounters, keys: AuthorizedKeys, post: Callable[[Any], None]) -> None:
+        self.counters, self.keys = counters, keys
         self.clock = SystemClock()
         self.metrics = WorkerCounts()
         self._post = post

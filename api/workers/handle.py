@@ -38,9 +38,9 @@ class WorkerHandle:
     """The engine's side of one worker process; `channel` leads to that process."""
 
     def __init__(
-        self, engine: Engine, gateway: Gateway, validity: VersionCounters, process: trio.Process, sock: socket.socket
+        self, engine: Engine, gateway: Gateway, counters: VersionCounters, process: trio.Process, sock: socket.socket
     ) -> None:
-        self._engine, self._gateway, self._validity, self._process = engine, gateway, validity, process
+        self._engine, self._gateway, self._counters, self._process = engine, gateway, counters, process
         self.channel: Channel[ToEngine] = Channel(sock, ToEngine, self._hear)
         self.pid = process.pid
         self._taken_up: list[trio.Event] = []
@@ -100,7 +100,7 @@ class WorkerHandle:
             self.channel.post(Responded(ask.number, response))
         else:
             # The mark belongs to the response: no task has run since it was made.
-            mark, until = self._validity.mark(response.about.session), self._engine.sessions.keep(response.about)
+            mark, until = self._counters.mark(response.about.session), self._engine.sessions.keep(response.about)
             self.channel.post(Responded(ask.number, response._replace(about=None), mark, until))
 
     async def _respond_later(self, ask: HandleRequest, waiting: Awaitable[Response]) -> None:

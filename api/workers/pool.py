@@ -19,7 +19,7 @@ from hatchway.api.workers.messages import Configure, Stop
 from hatchway.api.workers.relay_server import RelayServer
 from hatchway.engine.base.errors import EngineUnavailable
 from hatchway.engine.engine import Engine
-from hatchway.engine.sessions import versions as validity
+from hatchway.engine.sessions import versions
 from hatchway.engine.settings.sources import encode_settings
 
 log = structlog.get_logger(__name__)
@@ -45,15 +45,15 @@ class WorkerPool:
 
     def __init__(self, engine: Engine, app: AsgiApp, count: int) -> None:
         self._engine, self._app, self._gateway, self._count = engine, app, app.gateway, count
-        self._words = validity.create()
-        self.validity = validity.VersionCounters(self._words, write=True)
+        self._memory = versions.create()
+        self.counters = versions.VersionCounters(self._memory, write=True)
         if engine.fleet is None:
-            self.validity.hold_until()
+            self.counters.hold_until()
         else:
-            engine.fleet.subscribe_freshness(self.validity.hold_until)
-            engine.runtime.subscribe_moves(lambda chart, actor, *states: self.validity.take_moved(chart, actor))
-        engine.records.sinks.append(self.validity.take)
-        engine.key_watch.on_token_keys.append(self.validity.moved_all)
+            engine.fleet.subscribe_freshness(self.counters.hold_until)
+            engine.runtime.subscribe_moves(lambda chart, actor, *states: self.counters.take_moved(chart, actor))
+        engine.records.sinks.append(self.counters.take)
+        engine.key_watch.on_token_keys.append(self.counters.moved_all)
         self._workers: list[WorkerHandle] = []
         self._up = self._stopping = False
 
@@ -93,7 +93,7 @@ class WorkerPool:
 
     async def configure(self) -> None:
         """Send the workers the present settings and keys, and wait until they have taken them up."""
-        self.validity.moved_all()
+        self.counters.moved_all()
         told = [worker.configure(self._configuration()) for worker in self._workers]
         with trio.move_on_after(TAKING_UP):
             for taken_up in told:
@@ -150,16 +150,16 @@ class WorkerPool:
             except BaseException:
                 ours.close()
                 raise
-        return WorkerHandle(self._engine, self._gateway, self.validity, process, ours)
+        return WorkerHandle(self._engine, self._gateway, self.counters, process, ours)
 
     async def _spawn(self, channel: socket.socket, sockets: Sequence[socket.socket]) -> trio.Process:
-        words = validity.readable(self._words)
+        counters = versions.readable(self._memory)
         try:
-            kept = (channel.fileno(), words, *(sock.fileno() for sock in sockets))
+            kept = (channel.fileno(), counters, *(sock.fileno() for sock in sockets))
             program = [sys.executable, "-P", "-c", _PROGRAM, *map(str, kept)]
             return await trio.lowlevel.open_process(program, stdin=subprocess.DEVNULL, pass_fds=kept)
         finally:
-            os.close(words)
+            os.close(counters)
 
 
 async def _tell_ready(taken_up: trio.Event, ready: trio.Event, task_status: trio.TaskStatus[None]) -> None:

@@ -55,7 +55,7 @@ class ResponseCache:
         client = self._client
         if (
             kept.until > client.clock.wall()
-            and client.validity.holds(kept.mark, client.clock.elapsed())
+            and client.counters.holds(kept.mark, client.clock.elapsed())
             and kept.keys == client.keys.version()
         ):
             return kept.response

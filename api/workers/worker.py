@@ -48,9 +48,9 @@ class Worker:
 
     limits: ServerLimits
 
-    def __init__(self, channel: socket.socket, validity: VersionCounters, sockets: list[socket.socket]) -> None:
+    def __init__(self, channel: socket.socket, counters: VersionCounters, sockets: list[socket.socket]) -> None:
         self._channel: Channel[ToWorker] = Channel(channel, ToWorker, self._hear)
-        self._validity, self._sockets = validity, sockets
+        self._counters, self._sockets = counters, sockets
         self._client: EngineClient | None = None
         self._configured, self._stopping = trio.Event(), trio.Event()
 
@@ -82,7 +82,7 @@ class Worker:
         if self._client is None:
             keys_in = keys_folder(home, decode_settings(told.settings))
             keys = AuthorizedKeys(keys_in / AUTHORIZED_KEYS, loop_ticks())
-            self._client = EngineClient(self._validity, keys, self._channel.post)
+            self._client = EngineClient(self._counters, keys, self._channel.post)
             self._client.configure(told)
             settings = self._client.settings
             set_up_logs(settings.log)
@@ -148,14 +148,11 @@ def make_app(client: EngineClient, home: Path) -> AsgiApp:
 
 
 def main() -> None:
-    """The program `worker CHANNEL VALIDITY SOCKET...`; its arguments are descriptors that the engine has left open."""
-    for number in (
-        signal.SIGINT,
-        signal.SIGHUP,
-    ):  # sent to the whole group: the engine acts on them
+    """The program `worker CHANNEL COUNTERS SOCKET...`; its arguments are descriptors that the engine has left open."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal tells the whole group: it is the engine's to obey
         signal.signal(number, signal.SIG_IGN)
-    channel, validity, *sockets = map(int, sys.argv[1:])
+    channel, counters, *sockets = map(int, sys.argv[1:])
     listeners = [socket.socket(fileno=fd) for fd in sockets]
     os.umask(0o077)
     with socket.socket(fileno=channel) as sock:
-        trio.run(Worker(sock, VersionCounters(validity), listeners).run)
+        trio.run(Worker(sock, VersionCounters(counters), listeners).run)
