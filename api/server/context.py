@@ -64,7 +64,7 @@ class Context:
         self.body = Queue(WaitKind.BODY, lambda: limits().body_seconds + BODY_GRACE)
         self.write = Queue(WaitKind.WRITE, lambda: limits().write_seconds)
         self.ticks, self.token = loop_ticks(), trio.lowlevel.current_trio_token()
-        self.starts = Starts()
+        self.starts = Starts(self.ticks)
         # Local sockets have places of their own: whoever fills the others can't keep this host out.
         self._places, self._local_places = Places((self.idle, self.head)), Places((self.idle, self.head))
         self.stopping = False
