@@ -27,6 +27,24 @@ class SystemClock:
     def wall(self) -> float:
         return time.time()
 
+    def pause(self, seconds: float) -> None:
+        """Stop this thread for so long: for waits too short to hand a thread's work to another."""
+        time.sleep(seconds)
+
+
+SYSTEM_CLOCK = SystemClock()
+"""For what is used outside of trio too, as the files of keys are by commands."""
+
+
+class BlockingClock(Protocol):
+    """The time of files, and a wait for whoever is writing one."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+
+    def pause(self, seconds: float) -> None:
+        """Stop this thread for so long."""
+
 
 class TrioClock:
     """Trio's own time, so that a mock clock moves windows and tokens together. `skew` moves the wall clock alone."""

@@ -56,7 +56,6 @@ CLOCKS = {
     "api/server/server.py": "as an engine is",
     "api/server/tls.py": "as an engine is",
     "api/workers/engine_client.py": "a worker is another process than its engine",
-    "engine/keys/authorized_keys.py": "it compares with a file's time stamp, and lets an editor finish writing",
     "engine/keys/own_keys.py": "it compares with a file's time stamp",
     "engine/store/sqlite.py": "the writer's thread waits, without trio, for another program to be done with the file",
     "engine/journal/logs.py": "a line of the log has the host's time; the writer's thread waits without trio",
