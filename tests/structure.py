@@ -41,6 +41,7 @@ MANY_PARAMETERS = {
     "engine/fleet/key_watch.py __init__": "injected by the engine, each used",
     "engine/instances/instances.py __init__": "injected by the engine, each used",
     "engine/pairings/pairings.py __init__": "injected by the engine, each used",
+    "engine/runtime/records.py notice": "the fields of a record, which are made nowhere else",
     "engine/runtime/records.py refusal": "the fields of a record, which are made nowhere else",
     "engine/runtime/records.py transition": "the fields of a record, which are made nowhere else",
     "engine/runtime/runtime.py create": "an actor's beginning: its chart, its names, its facts, who began it",
