@@ -58,7 +58,7 @@ def test_spellings_of_a_target(engines: Engines, endpoint: str, spell: str) -> N
     ],
 )
 def test_other_paths(engines: Engines, target: str) -> None:
-    """A path that is nearly an endpoint's is none: 404, no redirect. Dots are not resolved, nothing outside is served."""
+    """A path that is nearly an endpoint's is none: 404, no redirect. Dots are not resolved, nothing else is served."""
     answer = everywhere(engines, "GET", target)
     if target == "/":
         assert answer.status == 200
