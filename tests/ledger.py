@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from engine.access.challenges import decode
+from engine.base.clock import TICK
 from engine.runtime.records import Record
-from engine.runtime.timers import TICK
 from tests.fakes import FINAL
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from engine.keys.authorized_keys import AuthorizedKeys
 from engine.keys.keys import generate_token_key
 from engine.pairings import pairings
 from engine.pairings.pairings import Claimant, Pairings
-from engine.runtime import ActorLocks, Runtime, actors, timers
+from engine.runtime import ActorLocks, Runtime, actors
 from engine.runtime.records import Origin, Records
 from engine.sessions.sessions import Sessions
 from engine.settings.settings import Settings
@@ -69,7 +69,7 @@ class CodeWorld:
     def __init__(self, happenings: tuple[str, ...], age: str, sees_looks: bool) -> None:
         self.happenings, self.sees_looks = happenings, sees_looks
         self.age, self.jumps = AGES[age]
-        self.clock = TrioClock()
+        self.clock = TrioClock(tick=float("inf"))
         self.watch = Watch()
         self.told: list[str] = []
         self.lines: dict[str, list[Any]] = {"A": [], "B": []}
@@ -244,7 +244,6 @@ def same_every_time() -> Iterator[None]:
     with (
         patch.object(actors, "Interpreter", lambda chart: INTERPRETERS[chart.name]),
         patch.object(auth, "HEARTBEAT", float("inf")),  # neither says anything that isn't said without it
-        patch.object(timers, "TICK", float("inf")),
         patch.object(pairings, "LEAVING", float("inf")),  # time flies here while a store takes it slowly
     ):
         yield

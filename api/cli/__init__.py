@@ -30,6 +30,7 @@ COMMANDS = {
     "instance": "api.cli.instances:instance",
     "chart": "api.cli.charts:chart",
     "events": "api.cli.events:events",
+    "test-engine": "api.cli.test_engine:test_engine",
     "completion": "api.cli.completion:completion",
     "man": "api.cli.man:man",
     "help": "api.cli.handbook:help_command",

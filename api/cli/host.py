@@ -16,9 +16,10 @@ import msgspec
 
 from api.client.flows import StoredToken, read_key
 from api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
-from api.client.wire import ClientFault
+from api.client.wire import ClientFault, is_of_a_test
 from engine.base.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
 from engine.base.files import make_private_dir, read_private, write_private
+from engine.base.issuer import TEST_ISSUER
 from engine.settings.home import expanded
 from engine.settings.settings import Settings, home_folder
 from engine.settings.sources import load_settings
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
     from api.client.client import Client
     from engine.keys.keys import PrivateKey
+
+OF_A_TEST = "test_engine"
+"""Why a token was not stored: it is of a test engine."""
 
 TOKEN_FILE = "connection-token"  # noqa: S105 - a file's name
 
@@ -41,9 +45,12 @@ def load_stored(home: Path) -> StoredToken | None:
 
 
 def store_token(home: Path, stored: StoredToken | None) -> None:
-    """Keep the token for the next command, or forget it."""
+    """Keep the token for the next command, or forget it. Raises FileRefused; also for a test engine's, whose token must
+    never be taken for one of a real engine that comes to listen at its address."""
     if stored is None:
         _forget(home / TOKEN_FILE)
+    elif is_of_a_test(stored.token):
+        raise FileRefused(f"the token of a test engine ({TEST_ISSUER}) is never stored", cause=OF_A_TEST)
     else:
         make_private_dir(home)
         # The key's path may be no UTF-8, which this module escapes and reads as it was.
@@ -191,7 +198,7 @@ class Tokens:
         try:
             store_token(self._home, stored and msgspec.structs.replace(stored, key=self._key))
         except FileRefused as refused:
-            if refused.cause != "unwritable":
+            if refused.cause not in ("unwritable", OF_A_TEST):
                 raise
             # A renewed token is of a session that was there before: what is stored of that one is still good.
             if stored is not None and stored.session != self._session:

@@ -40,6 +40,11 @@ class ServerLimits:
     max_connections: int = 4096
     shutdown_seconds: float = 5.0
     """What a held answer has for its last item, once the engine is ending."""
+    look_seconds: float = 1.0
+    """The longest sleep of the task that keeps the deadlines: a reload's shorter limit is seen then."""
+
+
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class ServerConfig(Config):
@@ -50,8 +55,9 @@ class ServerConfig(Config):
     keep_alive_max_requests = 2**62
     h2_max_concurrent_streams = 32  # the console asks for as many files at once; each costs a task while it waits
 
-    def __init__(self, limits: Callable[[], ServerLimits], clock: Clock) -> None:
-        self._limits, self._clock = limits, clock
+    def __init__(self, limits: Callable[[], ServerLimits], clock: Clock, always: Headers = ()) -> None:
+        """`always` are headers of every answer beside the date."""
+        self._limits, self._clock, self._always = limits, clock, always
         self._second, self._headers = -1, [(b"date", b"")]
 
     @property
@@ -60,11 +66,11 @@ class ServerConfig(Config):
         return self._limits().header_bytes
 
     def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:
-        """`date`, made once a second (RFC 9110, 6.6.1)."""
+        """`date`, made once a second (RFC 9110, 6.6.1), and what every answer has beside it."""
         second = int(self._clock.wall())
         if second != self._second:
             self._second = second
-            self._headers = [(b"date", formatdate(second, usegmt=True).encode("ascii"))]
+            self._headers = [(b"date", formatdate(second, usegmt=True).encode("ascii")), *self._always]
         return self._headers
 
 

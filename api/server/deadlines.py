@@ -11,9 +11,6 @@ import trio
 
 LOG = logging.getLogger("hatchway.server")
 
-TICK = 1.0
-"""Seconds the sweeper sleeps at most; a reload's shorter limit is seen then. A longer one ends on time."""
-
 
 class Kind(Enum):
     """What is waited for."""
@@ -80,10 +77,15 @@ class Queue:
         return float("inf")
 
 
-async def sweep(queues: tuple[Queue, ...], refresh: Callable[[], None]) -> None:
-    """End what is due, for ever. One such task stands beside the connections, instead of a timer in each."""
+async def sweep(
+    queues: tuple[Queue, ...], refresh: Callable[[], None], look: Callable[[], float] = lambda: 1.0
+) -> None:
+    """End what is due, for ever. One such task stands beside the connections, instead of a timer in each.
+
+    `look` tells the seconds that the task sleeps at most.
+    """
     while True:
         refresh()
         now = trio.current_time()
         due = min(queue.expire(now) for queue in queues)
-        await trio.sleep_until(min(due, now + TICK))
+        await trio.sleep_until(min(due, now + look()))

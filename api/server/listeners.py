@@ -109,10 +109,10 @@ class Refusals:
             await outer.do_handshake()
             if outer.selected_alpn_protocol() == "h2":
                 return
-        date = self.config.response_headers("h11")[0][1]
+        always = b"".join(b"%b: %b\r\n" % header for header in self.config.response_headers("h11"))
         await outer.send_all(
-            b"HTTP/1.1 503 \r\nretry-after: %d\r\ncontent-length: 0\r\nconnection: close\r\ndate: %b\r\n\r\n"
-            % (RETRY_AFTER, date)
+            b"HTTP/1.1 503 \r\nretry-after: %d\r\ncontent-length: 0\r\nconnection: close\r\n%b\r\n"
+            % (RETRY_AFTER, always)
         )
         await outer.aclose()
 

@@ -14,7 +14,7 @@ from hypercorn.typing import ConnectionState
 from hypercorn.utils import LifespanFailureError
 
 from api.server.connection import Connection
-from api.server.context import Context, ServerConfig, ServerLimits
+from api.server.context import Context, Headers, ServerConfig, ServerLimits
 from api.server.deadlines import sweep
 from api.server.lane import Lane
 from api.server.listeners import ACCEPTED_AT_ONCE, Refusals, TlsContext, accept, bound, open_sockets
@@ -52,6 +52,7 @@ async def serve(
     tls: TlsContext | None = None,
     lane: Lane | None = None,
     clock: Clock | None = None,
+    headers: Headers = (),
     shared: bool = False,
     task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -60,15 +61,16 @@ async def serve(
     Ending: nobody is accepted any more, idle connections close at once, answers have `shutdown_seconds` to come to
     their end (an app that holds streams watches the same event), then they are cancelled and their connections cut.
     `lane` is asked first for each plain HTTP/1.1 request (`api.server.lane`); without one, h11 and the app have all.
+    `headers` are those of every answer beside the date.
     With `shared`, other processes accept on the same sockets: connections are taken one by one, by whoever has time.
     `task_status` gets the (host, port) of each socket. Raises EngineUnavailable.
     """
     check_hypercorn()
-    context, config = Context(limits, lane), ServerConfig(limits, clock or SystemClock())
+    context, config = Context(limits, lane), ServerConfig(limits, clock or SystemClock(), headers)
     at_once = 1 if shared else ACCEPTED_AT_ONCE
     with _closed(sockets), _failed_start():
         async with _lifespan(app, config) as state, trio.open_nursery() as nursery:
-            nursery.start_soon(sweep, context.queues, context.refresh)
+            nursery.start_soon(sweep, context.queues, context.refresh, lambda: limits().look_seconds)
             nursery.start_soon(context.outbox.run)
 
             def begin(sock: socket.socket) -> None:

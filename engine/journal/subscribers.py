@@ -48,7 +48,7 @@ class Subscribers:
         self._log = log
         self._all: dict[Follower, None] = {}
         self._waiting: dict[Follower, trio.lowlevel.Task] = {}
-        self._news = trio.Event()
+        self._news, self._joined = trio.Event(), trio.Event()
 
     def __len__(self) -> int:
         return len(self._all)
@@ -76,6 +76,7 @@ class Subscribers:
 
     async def _look(self) -> None:
         while True:
+            await self._joined.wait()  # nobody is asked while nobody follows
             await trio.sleep(LOOKED)
             everybody = iter(list(self._all))
             while some := list(islice(everybody, ASKED_AT_ONCE)):
@@ -83,6 +84,8 @@ class Subscribers:
                     if follower.look is not None and follower.look():
                         self._wake(follower)
                 await trio.lowlevel.checkpoint()
+            if not self._all:
+                self._joined = trio.Event()
 
     def _wake(self, follower: Follower) -> None:
         task = self._waiting.pop(follower, None)
@@ -92,6 +95,7 @@ class Subscribers:
     def join(self, follower: Follower) -> None:
         """From now on its `look` is asked whether there is news for it."""
         self._all[follower] = None
+        self._joined.set()
 
     def leave(self, follower: Follower) -> None:
         """Raises KeyError for one that has not joined."""

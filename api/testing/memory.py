@@ -1,0 +1,26 @@
+"""The store of an engine under test: in memory, under a name that no real engine has; away when told."""
+
+from __future__ import annotations
+
+from engine.base.clock import Clock
+from engine.base.errors import StoreUnavailable
+from engine.base.issuer import TEST_ISSUER
+from engine.store.memory import MemoryStore
+from engine.store.protocol import Change
+
+
+class InterruptibleStore(MemoryStore):
+    """A memory that can't be written while it is `away`."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._identity = TEST_ISSUER
+        self.away = False
+
+    def check(self) -> None:
+        if self.away:
+            raise StoreUnavailable("the store is away, as the test said", retry_after=1)
+
+    async def commit(self, change: Change) -> None:
+        self.check()
+        await super().commit(change)
