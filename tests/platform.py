@@ -8,7 +8,7 @@ from pathlib import Path
 import trio
 
 from engine.base.errors import RuntimeUnavailable
-from engine.instances.protocol import Entry, Lost, Report, Started, Stream
+from engine.instances.protocol import ConfirmedStart, ListedInstance, Lost, Report, Stream
 from engine.instances.request import InstanceRequest
 from engine.runtime.records import Origin
 
@@ -38,13 +38,13 @@ class TestPlatform:
     async def run(self) -> None:
         self.told.append(("run", ""))
 
-    async def start(self, request: InstanceRequest, report: Report) -> Started:
+    async def start(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         return await self._begin("start", request, report)
 
-    async def adopt(self, request: InstanceRequest, report: Report) -> Started:
+    async def adopt(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         return await self._begin("adopt", request, report)
 
-    async def _begin(self, how: str, request: InstanceRequest, report: Report) -> Started:
+    async def _begin(self, how: str, request: InstanceRequest, report: Report) -> ConfirmedStart:
         self.told.append((how, request.identity))
         if self.queue is not None:
             await report.queued("7")
@@ -54,7 +54,9 @@ class TestPlatform:
         if self.fails:
             raise self.fails
         self.running[request.identity] = trio.Event()
-        return Started(Entry(request.identity, 4711, "/i.sif", "", "/l.err", "/l.out"), "boot:1", (3, 4))
+        return ConfirmedStart(
+            ListedInstance(request.identity, 4711, "/i.sif", "", "/l.err", "/l.out"), "boot:1", (3, 4)
+        )
 
     async def undo(self, identity: str) -> None:
         await trio.sleep(0.5)
@@ -69,19 +71,19 @@ class TestPlatform:
         if self.silent:
             raise RuntimeUnavailable("no word", retry_after=30)
 
-    async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
+    async def wait_ended(self, request: InstanceRequest, started: ConfirmedStart) -> int | None:
         self.told.append(("watch", request.identity))
         await self.running.setdefault(request.identity, trio.Event()).wait()
         if self.lost:
             raise self.lost
         return self.code
 
-    async def stop(self, request: InstanceRequest, started: Started) -> None:
+    async def stop(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         self.told.append(("stop", request.identity))
         if not self.deaf:
             self.running[request.identity].set()
 
-    async def kill(self, request: InstanceRequest, started: Started) -> None:
+    async def kill(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         self.told.append(("kill", request.identity))
         if self.words("kill") > 1:
             self.running[request.identity].set()
@@ -92,7 +94,7 @@ class TestPlatform:
     def progress(self, identity: str) -> str:
         return "fetching image"
 
-    def log(self, started: Started, stream: Stream) -> tuple[Path, int]:
+    def log(self, started: ConfirmedStart, stream: Stream) -> tuple[Path, int]:
         return Path(started.entry.log_out_path), started.log_from[0]
 
     def forget(self, identity: str) -> None:

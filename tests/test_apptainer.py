@@ -26,7 +26,7 @@ from engine.instances.apptainer import watcher
 from engine.instances.apptainer.apptainer import Apptainer
 from engine.instances.apptainer.calls import PATH
 from engine.instances.apptainer.host import Host, this_host
-from engine.instances.protocol import Started, StartFailed
+from engine.instances.protocol import ConfirmedStart, StartFailed
 from engine.instances.request import InstanceRequest
 from tests.containers import LONG, Gate, Place, listed, living, new_name, place, principals
 
@@ -143,7 +143,7 @@ async def test_a_log_is_bounded(place: Place) -> None:
     with trio.fail_after(60):
         assert await place.platform.wait_ended(request, started) == 0
     path, begin = place.platform.log(started, "out")
-    whole = tails.pieces(tails.Log(path, begin), lambda: False, None, tails.Tails())
+    whole = tails.pieces(tails.LogFile(path, begin), lambda: False, None, tails.Tails())
     text = b"".join([piece async for piece in whole])
     assert text.startswith(b"first\n")
     assert text.endswith(b"\nlast\n")
@@ -437,7 +437,7 @@ async def test_a_runtime_that_is_missing(place: Place, monkeypatch: pytest.Monke
 async def test_twenty_names_at_once(place: Place) -> None:
     """Twenty starts side by side: each is confirmed, and each one stopped."""
     requests = [place.request() for _ in range(20)]
-    started: dict[str, Started | Refusal] = {}
+    started: dict[str, ConfirmedStart | Refusal] = {}
 
     async def one(request: InstanceRequest) -> None:
         begun = await place.platform.start(request)

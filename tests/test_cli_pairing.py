@@ -15,7 +15,7 @@ import trio
 
 from api.cli.pairing import ssh_hint
 from api.host.operator_socket import OperatorSocket
-from engine.access.principal import SignedIn
+from engine.access.principal import IssuedSession
 from engine.base.clock import SystemClock
 from engine.base.errors import PairingCodeRefused, PairingExpired, Refusal
 from engine.base.files import make_private_dir, write_private
@@ -46,7 +46,7 @@ class Host:
 
     def __init__(self, engine: Engine, clock: Movable, nursery: trio.Nursery) -> None:
         self.engine, self.clock, self._nursery = engine, clock, nursery
-        self.answer: SignedIn | Refusal | None = None
+        self.answer: IssuedSession | Refusal | None = None
         self.answered = trio.Event()
         self.claimed: Claim | None = None
 
@@ -70,7 +70,7 @@ class Host:
             self.answer = refused
         self.answered.set()
 
-    async def outcome(self) -> SignedIn | Refusal | None:
+    async def outcome(self) -> IssuedSession | Refusal | None:
         """What the console was answered."""
         with trio.fail_after(20):
             await self.answered.wait()
@@ -119,7 +119,7 @@ async def test_yes_signs_the_console_in(home: Path) -> None:
         screen.type(b"y\n")
         assert await screen.wait_end() == 0
         answer = await at.outcome()
-        assert isinstance(answer, SignedIn)
+        assert isinstance(answer, IssuedSession)
         assert answer.permissions == ("SHELL", "RUNTIME:READ")
         assert screen.text.endswith("approved: the console is signed in\n")
 
@@ -332,7 +332,7 @@ async def test_the_terminal_that_is_open_is_asked(home: Path, redirected: str) -
         await trio.sleep(0.2)
         assert at.answer is None
         screen.type(b"y\n")
-        assert isinstance(await at.outcome(), SignedIn)
+        assert isinstance(await at.outcome(), IssuedSession)
         await screen.wait_end()
 
 

@@ -15,7 +15,7 @@ from api.http.app import make_app
 from api.http.endpoints.events import frames, gap
 from engine.base.clock import TrioClock
 from engine.engine import Engine
-from engine.journal.files import Line
+from engine.journal.files import RecordLine
 from engine.journal.journal import RECENT
 from tests.event_stream import EVENTS, Event, Reader, read_events
 from tests.fakes import Browser, jump, key, sign_in, virtual_engine
@@ -230,7 +230,7 @@ async def test_a_reader_that_falls_behind_is_let_go_alone(browser: Browser, engi
 
 def test_frames_name_every_hole() -> None:
     """A hole among the lines is told where it is; ids are the records' numbers."""
-    lines = [Line(5, b'{"seq":5}'), Line(6, b'{"seq":6}'), Line(9, b'{"seq":9}')]
+    lines = [RecordLine(5, b'{"seq":5}'), RecordLine(6, b'{"seq":6}'), RecordLine(9, b'{"seq":9}')]
     assert read_events(frames(3, lines)) == [
         Event("gap", None, {"after": 3, "until": 4}),
         Event("message", 5, {"seq": 5}),

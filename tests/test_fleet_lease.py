@@ -13,7 +13,7 @@ import trio
 
 from engine.base.clock import SystemClock
 from engine.base.errors import StoreUnavailable, TooManyRequests
-from engine.fleet import follower, lease, limits
+from engine.fleet import change_reader, lease, limits
 from engine.fleet.fleet import open_fleet
 from engine.fleet.lease import EPOCH, Lease
 from engine.fleet.limits import FleetLimit
@@ -68,7 +68,7 @@ async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: St
     clock = SystemClock()
     async with open_fleet(server.url, clock, "ash", "home") as fleet, trio.open_nursery() as nursery:
         runtime = Runtime(clock, Records(clock, lambda record: None))
-        with patch.object(follower, "CHARTS", ()):
+        with patch.object(change_reader, "CHARTS", ()):
             nursery.start_soon(fleet.run, runtime, {"keys": follow})
             told = ""
             with trio.fail_after(20):

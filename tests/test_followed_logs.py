@@ -36,7 +36,7 @@ class Log:
     async def follow(self, number: int) -> None:
         """One follower, until its log ends or it may not go on."""
         goes_on = lambda: number in self.allowed  # noqa: E731
-        async for piece in tails.pieces(tails.Log(self.path, 0), lambda: self.live, goes_on, self.tails):
+        async for piece in tails.pieces(tails.LogFile(self.path, 0), lambda: self.live, goes_on, self.tails):
             self.got[number] += piece
         self.ended.add(number)
 

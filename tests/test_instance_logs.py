@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 from engine.instances import output, tails
 from engine.instances.apptainer import watcher
-from engine.instances.apptainer.watcher import Log
+from engine.instances.apptainer.watcher import BoundedLog
 
 MOST = 4000
 CUT = re.compile(rb"\n\[hatchway: (\d+) bytes are left out here: the log was full\]\n")
@@ -33,7 +33,9 @@ def numbers(count: int) -> bytes:
 
 
 async def whole(path: Path, begin: int = 0) -> bytes:
-    return b"".join([piece async for piece in tails.pieces(tails.Log(path, begin), lambda: False, None, tails.Tails())])
+    return b"".join(
+        [piece async for piece in tails.pieces(tails.LogFile(path, begin), lambda: False, None, tails.Tails())]
+    )
 
 
 @pytest.mark.parametrize("size", [1, 7, 999, 1000, 1001, 2000, 5000, 50_000])
@@ -42,7 +44,7 @@ async def test_beginning_and_newest(tmp_path: Path, size: int, begin: int) -> No
     """However it is written: what is kept is in its place, and what is said to be left out is what is missing."""
     path, text = tmp_path / "log", numbers(3000)
     path.write_bytes(b"x" * begin)
-    log = Log(str(path), begin, MOST)
+    log = BoundedLog(str(path), begin, MOST)
     for at in range(0, len(text), size):
         log.write(text[at : at + size])
         assert size < 999 or taken(path) <= begin + MOST + 200
@@ -59,14 +61,14 @@ async def test_what_fits_is_whole(tmp_path: Path) -> None:
     """Up to its bound nothing is left out, though it lies in several files."""
     for count in (199, 200, 201, 300, 400):
         path = tmp_path / f"log{count}"
-        Log(str(path), 0, MOST).write(numbers(count))
+        BoundedLog(str(path), 0, MOST).write(numbers(count))
         assert await whole(path) == numbers(count)
 
 
 async def test_what_the_container_writes_itself(tmp_path: Path) -> None:
     """It has the file open: what is over the bound is taken out of it, the newest kept, and it goes on."""
     path, text = tmp_path / "log", numbers(3000)
-    log = Log(str(path), 0, MOST)
+    log = BoundedLog(str(path), 0, MOST)
     own = os.open(path, os.O_WRONLY | os.O_APPEND)
     for at in range(0, len(text), 6000):
         os.write(own, text[at : at + 6000])
@@ -81,11 +83,11 @@ async def test_what_the_container_writes_itself(tmp_path: Path) -> None:
 async def test_a_log_that_is_followed_while_it_is_cut(tmp_path: Path, autojump_clock: MockClock) -> None:
     """Whoever keeps up misses nothing and reads nothing twice; whoever does not is told how much was missed."""
     path, text, done = tmp_path / "log", numbers(3000), list[bool]()
-    log = Log(str(path), 0, MOST)
+    log = BoundedLog(str(path), 0, MOST)
     seen, followed = {"quick": b"", "slow": b""}, tails.Tails()
 
     async def follow(name: str, pause: float) -> None:
-        async for piece in tails.pieces(tails.Log(path, 0), lambda: not done, lambda: True, followed):
+        async for piece in tails.pieces(tails.LogFile(path, 0), lambda: not done, lambda: True, followed):
             seen[name] += piece
             await trio.sleep(pause)
 
@@ -160,7 +162,7 @@ def test_an_ended_ones_log_goes(tmp_path: Path) -> None:
     """With its record; not what was in the file before it, and nothing once another's has grown there."""
     path = tmp_path / "log"
     path.write_bytes(b"before")
-    Log(str(path), 6, MOST).write(numbers(1000))
+    BoundedLog(str(path), 6, MOST).write(numbers(1000))
     size = path.stat().st_size
     output.remove(str(path), 6, size - 1)
     assert path.stat().st_size == size

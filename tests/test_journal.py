@@ -17,7 +17,7 @@ import trio.testing
 
 from engine.base.errors import FileRefused
 from engine.journal import journal as journal_module
-from engine.journal.files import CURRENT, Line, last_seq, parse, read_after, segments, sift
+from engine.journal.files import CURRENT, RecordLine, last_seq, parse, read_after, segments, sift
 from engine.journal.journal import KEPT_BYTES, SEGMENT_BYTES
 from engine.runtime.records import NOBODY, Origin
 from tests.journals import Host, folder
@@ -383,5 +383,5 @@ def test_numbers_are_found_by_halves(tmp_path: Path) -> None:
 
 def test_only_whole_records_count() -> None:
     """A line is a record if it is an object with a number; its bytes are kept as they are."""
-    assert parse(b'{"time":1.0,"seq":7,"kind":"notice"}') == Line(7, b'{"time":1.0,"seq":7,"kind":"notice"}')
+    assert parse(b'{"time":1.0,"seq":7,"kind":"notice"}') == RecordLine(7, b'{"time":1.0,"seq":7,"kind":"notice"}')
     assert [parse(line) for line in (b"", b"{}", b'{"seq":7', b'"seq":7}', b'{"seq":"7"}')] == [None] * 5

@@ -18,7 +18,7 @@ from api.http.table import ENDPOINTS
 from api.workers import response_cache
 from api.workers.backend import WorkerBackend
 from api.workers.engine_client import EngineClient
-from api.workers.messages import Configure, Told
+from api.workers.messages import Configure, Responded
 from api.workers.worker import make_app
 from engine.access import signers
 from engine.base.errors import SignatureRefused
@@ -80,7 +80,7 @@ class Asked:
 
     async def _tell(self, token: str, until: float) -> None:
         await trio.testing.wait_all_tasks_blocked()
-        self.client.hear(Told(self.asked[-1].number, ANSWER, self.words.mark(token), until))
+        self.client.hear(Responded(self.asked[-1].number, ANSWER, self.words.mark(token), until))
 
 
 def ask(gateway: Gateway, path: str, headers: tuple[tuple[bytes, bytes], ...]) -> Any:
@@ -212,7 +212,7 @@ async def test_a_door_checks_nothing_for_an_address_past_its_limit(
 
     async def tell(answer: Response) -> None:
         await trio.testing.wait_all_tasks_blocked()
-        door.client.hear(Told(door.asked[-1].number, answer, None, 0.0))
+        door.client.hear(Responded(door.asked[-1].number, answer, None, 0.0))
 
     assert [await ask("192.0.2.1", refused) for _ in range(3)] == [1, 0, 0]
     assert await ask("192.0.2.2", refused) == 1

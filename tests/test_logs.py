@@ -19,7 +19,7 @@ import structlog
 from engine.journal import logs
 from engine.journal.logs import LineWriter, log_record, set_up_logs, use_log_settings
 from engine.runtime.records import Record
-from engine.settings.settings import Log
+from engine.settings.settings import LogSettings
 
 RECORD = Record(
     1_800_000_000.0,
@@ -61,7 +61,7 @@ def written(stream: io.StringIO, writer: LineWriter) -> str:
 def test_programs_get_json() -> None:
     """Off a terminal a record is one JSON object in ASCII, with level and time."""
     stream = io.StringIO()
-    writer = set_up_logs(Log(), stream)
+    writer = set_up_logs(LogSettings(), stream)
     log_record(RECORD)
     told = json.loads(written(stream, writer))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", told.pop("timestamp"))
@@ -87,7 +87,7 @@ def test_a_record_is_told_as_structlog_would_tell_it(monkeypatch: pytest.MonkeyP
         Record(1.0, 2, "refusal", "session", "-", "start", None, None, (), "SHA256:x", "::1", "r-1", "wrong_signature"),
     ]
     stream = io.StringIO()
-    writer = set_up_logs(Log(), stream)
+    writer = set_up_logs(LogSettings(), stream)
     for way in (logs._quick, None):
         monkeypatch.setattr(logs, "_quick", way)
         for record in records:
@@ -105,7 +105,7 @@ def test_no_value_reaches_the_terminal_raw(people: bool, monkeypatch: pytest.Mon
     """Control bytes, line ends and turned writing are escaped: in values, in tracebacks, in lines of libraries."""
     monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal() if people else io.StringIO()
-    writer = set_up_logs(Log(), stream)
+    writer = set_up_logs(LogSettings(), stream)
     log_record(Record(1.0, 1, "notice", "engine", NASTY, "start", cause=NASTY))
     try:
         int(NASTY)
@@ -123,7 +123,7 @@ def test_people_get_colour_unless_they_said_no(monkeypatch: pytest.MonkeyPatch) 
     """Colour on a terminal; none with NO_COLOR, none where the console's form goes to a file."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     for stream, colour in ((Terminal(), True), (io.StringIO(), False)):
-        writer = set_up_logs(Log(format="console"), stream)
+        writer = set_up_logs(LogSettings(format="console"), stream)
         log_record(RECORD)
         text = written(stream, writer)
         assert ("\x1b[" in text) == colour
@@ -134,12 +134,12 @@ def test_people_get_colour_unless_they_said_no(monkeypatch: pytest.MonkeyPatch) 
 def test_settings_are_taken_up_at_once() -> None:
     """`log.level` and `log.format` change with a reload: later lines keep to them."""
     stream = io.StringIO()
-    writer = set_up_logs(Log(), stream)
+    writer = set_up_logs(LogSettings(), stream)
     log_record(RECORD)
-    use_log_settings(Log(level="warning"), people=False)
+    use_log_settings(LogSettings(level="warning"), people=False)
     log_record(RECORD)
     log_record(Record(1.0, 2, "refusal", "session", "-", "start", cause="wrong_signature"))
-    use_log_settings(Log(format="console"), people=False)
+    use_log_settings(LogSettings(format="console"), people=False)
     log_record(RECORD)
     lines = written(stream, writer).splitlines()
     assert [line.startswith("{") for line in lines] == [True, True, False]
@@ -165,7 +165,7 @@ def test_the_last_lines_are_written_at_the_end() -> None:
     """What was logged last is there when the process has ended."""
     code = (
         "import structlog; from engine.journal.logs import set_up_logs;"
-        "from engine.settings.settings import Log; set_up_logs(Log());"
+        "from engine.settings.settings import LogSettings; set_up_logs(LogSettings());"
         "[structlog.get_logger().info('last', number=number) for number in range(500)]"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

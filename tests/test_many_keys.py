@@ -34,7 +34,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     seen: list[bytes] = []
     real = key_lines.read_line
 
-    def noted(raw: bytes, number: int) -> key_lines.Line:
+    def noted(raw: bytes, number: int) -> key_lines.KeyLine:
         seen.append(raw)
         return real(raw, number)
 

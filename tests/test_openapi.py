@@ -20,11 +20,11 @@ from api.http.app import make_app
 from api.http.endpoints.platform import _described
 from api.http.problems import STATUS
 from api.http.schema.openapi import openapi
-from api.http.schema.shapes import Instance
+from api.http.schema.shapes import InstanceShape
 from api.http.table import ENDPOINTS
 from engine.engine import Engine
 from engine.instances.instances import Seen
-from engine.instances.protocol import Entry, Started
+from engine.instances.protocol import ConfirmedStart, ListedInstance
 from engine.instances.request import Image, InstanceRequest, Volume
 from engine.instances.supervisor import InstanceFacts
 from tests.event_stream import Reader, read_events
@@ -107,12 +107,12 @@ def test_an_instance_has_the_shape_that_is_told() -> None:
     request = InstanceRequest(
         "box", Image("/srv/box.sif"), ("true",), 500, 1024, "all", ("A=1",), (Volume("/data", "/data", True),), False
     )
-    entry = Entry("box", 1, "/srv/box.sif", "", "/log/err", "/log/out")
-    full = InstanceFacts(request, "SHA256:x", 1.0, Started(entry, "1", (0, 0)), 2.0, 3.0, 0, "none")
+    entry = ListedInstance("box", 1, "/srv/box.sif", "", "/log/err", "/log/out")
+    full = InstanceFacts(request, "SHA256:x", 1.0, ConfirmedStart(entry, "1", (0, 0)), 2.0, 3.0, 0, "none")
     for facts in (full, InstanceFacts(InstanceRequest("box", Image("docker://a", "a")), "", 1.0)):
         answer = _described(Seen("box", "running", None, facts, "host"))
-        assert list(answer) == [field.name for field in msgspec.structs.fields(Instance)]
-        msgspec.convert(answer, Instance, strict=True)
+        assert list(answer) == [field.name for field in msgspec.structs.fields(InstanceShape)]
+        msgspec.convert(answer, InstanceShape, strict=True)
         validator({"$ref": "#/components/schemas/Instance"}).validate(json.loads(json.dumps(answer)))
 
 

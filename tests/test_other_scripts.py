@@ -13,7 +13,7 @@ import httpx
 import pytest
 from cryptography import x509
 
-from api.cli.pairing import Terminal
+from api.cli.pairing import OperatorTerminal
 from api.server.tls import Tls
 from engine.base.errors import KeyRefused, SettingRefused
 from engine.keys import key_edits
@@ -79,7 +79,7 @@ def test_a_terminal_that_lacks_the_blocks_of_a_qr_code() -> None:
     """It is told so, and the address is printed all the same."""
     for encoding, drawn in (("latin-1", False), ("ascii", False), ("utf-8", True)):
         screen = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-        terminal = Terminal(-1, screen, True, False)
+        terminal = OperatorTerminal(-1, screen, True, False)
         terminal._draw("http://127.0.0.1:7420/#pair=ABCDEFGH")
         screen.flush()
         shown = screen.buffer.getvalue().decode(encoding)

@@ -21,7 +21,7 @@ from engine.base.clock import TrioClock
 from engine.engine import Engine
 from engine.journal.logs import set_up_logs
 from engine.runtime.records import Record
-from engine.settings.settings import Log
+from engine.settings.settings import LogSettings
 from statecharts.catalogue import CHARTS
 from statecharts.chart import Chart
 from tests.fakes import Browser, Reply, jump, key, sign_in, signed, virtual_engine, watch_of
@@ -38,7 +38,7 @@ def log() -> Iterator[io.StringIO]:
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     stream = io.StringIO()
-    writer = set_up_logs(Log(level="debug"), stream)
+    writer = set_up_logs(LogSettings(level="debug"), stream)
     yield stream
     writer.close()
     root.handlers, root.level = before, level

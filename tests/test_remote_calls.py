@@ -20,7 +20,7 @@ from engine.base.errors import (
     StoreUnavailable,
     TooManyRequests,
 )
-from engine.fleet import follower
+from engine.fleet import change_reader
 from engine.fleet.fleet import Fleet, open_fleet
 from engine.fleet.remote_calls import Caller, NoReply, RemoteCalls
 from engine.runtime import Runtime
@@ -49,7 +49,7 @@ class Side:
 async def sides(redis: RedisServer) -> AsyncIterator[tuple[Side, Side]]:
     clock = SystemClock()
     place = partial(open_fleet, redis.url, clock)
-    with patch.object(follower, "CHARTS", ()):
+    with patch.object(change_reader, "CHARTS", ()):
         async with place("ash", "ash") as ash, place("elm", "elm") as elm, trio.open_nursery() as nursery:
             made = Side(ash), Side(elm)
             for fleet in (ash, elm):

@@ -23,7 +23,7 @@ from engine.base.errors import (
     TooManyRequests,
 )
 from engine.engine import open_engine
-from engine.fleet import follower, remote_instances, shared_instances
+from engine.fleet import change_reader, remote_instances, shared_instances
 from engine.fleet.fleet import Fleet, open_fleet
 from engine.fleet.membership import Membership
 from engine.fleet.remote_calls import Caller
@@ -107,7 +107,7 @@ def hosts(redis: RedisServer) -> tuple[Host, Host]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Comparisons come round within a test's time; these engines have no sessions."""
-    monkeypatch.setattr(follower, "CHARTS", ())
+    monkeypatch.setattr(change_reader, "CHARTS", ())
     monkeypatch.setattr(shared_instances, "LOOK", 0.1)
     monkeypatch.setattr(shared_instances, "COMPARED", 0.5)
 

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from api.server.apps import INBOX_BYTES, Inbox
-from api.server.deadlines import Kind, Queue, sweep
+from api.server.deadlines import Queue, WaitKind, sweep
 
 
 class Waiter:
@@ -17,7 +17,7 @@ class Waiter:
         self.ended: list[float] = []
         self.broken = broken
 
-    def expire(self, kind: Kind) -> None:
+    def expire(self, kind: WaitKind) -> None:
         """The wait is over."""
         self.ended.append(trio.current_time())
         if self.broken:
@@ -26,10 +26,10 @@ class Waiter:
 
 async def test_deadlines(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
     """Each wait ends on its second and once, whoever enters again or leaves; a broken one harms no other."""
-    queue = Queue(Kind.HEAD, lambda: 10)
+    queue = Queue(WaitKind.HEAD, lambda: 10)
     begun, left, again, renewed, broken, last = [Waiter(broken=number == 4) for number in range(6)]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sweep, (queue, Queue(Kind.IDLE, lambda: 60)), lambda: None)
+        nursery.start_soon(sweep, (queue, Queue(WaitKind.IDLE, lambda: 60)), lambda: None)
         for waiter in (begun, left, again, broken):
             queue.enter(waiter)
         queue.renew(renewed)  # it never entered
@@ -52,7 +52,7 @@ async def test_deadlines(autojump_clock: MockClock, caplog: pytest.LogCaptureFix
 async def test_deadlines_follow_a_reload(autojump_clock: MockClock) -> None:
     """A shorter limit counts for those who wait already, within a second."""
     seconds = 60.0
-    queue, waiter = Queue(Kind.IDLE, lambda: seconds), Waiter()
+    queue, waiter = Queue(WaitKind.IDLE, lambda: seconds), Waiter()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sweep, (queue,), lambda: None)
         queue.enter(waiter)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from engine.access.principal import Method, SignedIn
+from engine.access.principal import IssuedSession, Method
 from engine.base.clock import TrioClock
 from engine.base.errors import NotFound, TokenRefused
 from engine.base.permissions import FIVE
@@ -20,7 +20,7 @@ from tests.fakes import jump, key
 pytestmark = pytest.mark.virtual_time
 
 
-async def started(engine: Engine, name: str, lifetime: int = 3600, method: Method = "key") -> SignedIn:
+async def started(engine: Engine, name: str, lifetime: int = 3600, method: Method = "key") -> IssuedSession:
     """A session of a key, or by pairing."""
     proof: Any = "signature" if method == "key" else "approval"
     return await engine.sessions.start(method, name, FIVE, lifetime, proof=proof, origin=NOBODY)

@@ -13,7 +13,7 @@ from api.client.base import Driven
 from api.client.flows import Ask, Flow, Flows
 from api.client.wire import NotAnEngine
 from api.http.app import make_app
-from engine.access.principal import SignedIn
+from engine.access.principal import IssuedSession
 from engine.base.errors import TooManyRequests
 from engine.base.permissions import FIVE
 from engine.engine import Engine
@@ -32,13 +32,13 @@ async def engine(home: Path) -> AsyncIterator[Engine]:
         yield made
 
 
-async def start(engine: Engine, identity: str | None = None) -> SignedIn:
+async def start(engine: Engine, identity: str | None = None) -> IssuedSession:
     return await engine.sessions.start(
         "key", identity or key().identity, FIVE, 24 * HOUR, proof="signature", origin=NOBODY
     )
 
 
-def name_of(engine: Engine, signed_in: SignedIn) -> str:
+def name_of(engine: Engine, signed_in: IssuedSession) -> str:
     return engine.sessions.name_of(signed_in.token)
 
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from api.http.app import make_app
-from engine.access.challenges import ANY, Challenge
+from engine.access.challenges import ANY, ChallengeFacts
 from engine.base.clock import SystemClock, TrioClock
 from engine.base.errors import SignatureRefused, StoreUnavailable
 from engine.base.permissions import FIVE
@@ -270,7 +270,7 @@ async def test_who_may_have_missed_a_key_s_end_signs_nobody_in(browser: Browser,
         refused = await browser.post("/api/auth/verify/", signed(nonce, key()))
         wrong = await browser.post("/api/auth/verify/", {"nonce": nonce, "signature": "wrong"})
         with pytest.raises(StoreUnavailable):
-            await engine.sessions.admit(Challenge(ANY, b"d", 60.0), key().identity, 3600, NOBODY)
+            await engine.sessions.admit(ChallengeFacts(ANY, b"d", 60.0), key().identity, 3600, NOBODY)
     assert (refused.status, wrong.status) == (503, 503)
     assert (await browser.post("/api/auth/verify/", signed(nonce, key()))).status == 200
 

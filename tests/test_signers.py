@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from engine.access import signers
-from engine.access.challenges import ANY, Challenge
+from engine.access.challenges import ANY, ChallengeFacts
 from engine.access.signers import Search, Signed, whose
 from engine.base.errors import Refusal, SignatureRefused, TooManyRequests
 from engine.keys.authorized_keys import AuthorizedKeys
@@ -130,7 +130,7 @@ def test_without_a_key_of_that_length_one_is_tried_all_the_same(keys: Authorized
 
 def test_a_named_key_answers_a_challenge_for_any(keys: AuthorizedKeys) -> None:
     """`identity` narrows what is tried, and never widens it: a challenge for one key stays that key's."""
-    any_, one = Challenge(ANY, b"", 60.0), Challenge("SHA256:one", b"", 60.0)
+    any_, one = ChallengeFacts(ANY, b"", 60.0), ChallengeFacts("SHA256:one", b"", 60.0)
     assert [whose(any_, None), whose(any_, "SHA256:x"), whose(any_, ANY)] == [ANY, "SHA256:x", ANY]
     assert [whose(one, None), whose(one, "SHA256:one")] == ["SHA256:one"] * 2
     for named in ("SHA256:x", ANY):

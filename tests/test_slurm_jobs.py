@@ -11,9 +11,9 @@ import trio
 import trio.testing
 
 from engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.instances.protocol import Entry, Started
+from engine.instances.protocol import ConfirmedStart, ListedInstance
 from engine.instances.request import Image, InstanceRequest
-from engine.instances.slurm.job import Job
+from engine.instances.slurm.job import SlurmJob
 from engine.instances.slurm.jobs import Jobs, refusal_of
 from engine.instances.slurm.slurm import Slurm
 
@@ -161,7 +161,7 @@ async def test_no_force_before_the_milder_word_is_heard(jobs: Programs, tmp_path
     """Slurm was away for the whole time that a stop has: it is told to end the job, and only later to kill it."""
     slurm = Slurm(tmp_path, lambda: False)
     slurm._jobs = jobs
-    started = Started(Entry("one", 1, "", "", "", ""), "a")
+    started = ConfirmedStart(ListedInstance("one", 1, "", "", "", ""), "a")
     request = InstanceRequest("one", Image("box.sif"))
     jobs.answers({}, code=1)
     with trio.fail_after(60):
@@ -200,7 +200,7 @@ async def test_no_force_before_the_milder_word_is_heard(jobs: Programs, tmp_path
 )
 def test_what_each_state_means(state: str | list[str], waits: bool, ended: bool, cause: str | None) -> None:
     """One word in Slurm 22.05, a list in later ones; each end but its own has a cause."""
-    job = Job(1, state)
+    job = SlurmJob(1, state)
     assert (job.waits, job.ended) == (waits, ended)
     assert (job.end[0] if job.end else None) == cause
 
@@ -216,10 +216,10 @@ def test_what_each_state_means(state: str | list[str], waits: bool, ended: bool,
 )
 def test_out_of_memory_that_is_called_failed(words: str) -> None:
     """What slurmstepd wrote tells why a failed job failed, and nothing of one that ended otherwise."""
-    assert (Job(1, "FAILED").why_ended(words) or ("",))[0] == "job_out_of_memory"
-    assert (Job(1, "FAILED").why_ended("node.py: a fault") or ("",))[0] == "job_failed"
-    assert (Job(1, "CANCELLED").why_ended(words) or ("",))[0] == "job_cancelled"
-    assert Job(1, "COMPLETED").why_ended(words) is None
+    assert (SlurmJob(1, "FAILED").why_ended(words) or ("",))[0] == "job_out_of_memory"
+    assert (SlurmJob(1, "FAILED").why_ended("node.py: a fault") or ("",))[0] == "job_failed"
+    assert (SlurmJob(1, "CANCELLED").why_ended(words) or ("",))[0] == "job_cancelled"
+    assert SlurmJob(1, "COMPLETED").why_ended(words) is None
 
 
 TAKEN = "sbatch: error: "

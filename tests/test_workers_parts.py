@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.http.request import Request, Response
-from api.workers.messages import Ask, Frames, ToEngine, Told, ToWorker, frame
-from api.workers.tally import WorkerCounts
+from api.workers.messages import Frames, HandleRequest, Responded, ToEngine, ToWorker, frame
+from api.workers.request_counts import WorkerCounts
 from engine.settings.settings import Settings
 from engine.settings.sources import as_plain, from_plain
 from tests.fakes import virtual_engine
@@ -35,13 +35,13 @@ def test_a_request_survives_the_channel() -> None:
     """What a door asks is what its client sent, byte for byte, whatever bytes it sent."""
     headers = ((b"host", b"\x80"),)
     request = Request("GET", "/\xff\n", b"a=\xff", headers, b"\0\xff", ("::1%lo", 5), ("127.0.0.1", 7420))
-    asked = msgspec.msgpack.Decoder(ToEngine).decode(frame(Ask(7, request))[4:])
-    assert asked == Ask(7, request)
+    asked = msgspec.msgpack.Decoder(ToEngine).decode(frame(HandleRequest(7, request))[4:])
+    assert asked == HandleRequest(7, request)
 
 
 def test_a_response_survives_the_channel() -> None:
     """What the engine responds is what a worker sends."""
-    told = Told(7, Response(401, b"\0\xff", ((b"x", b"\x80"),)))
+    told = Responded(7, Response(401, b"\0\xff", ((b"x", b"\x80"),)))
     assert msgspec.msgpack.Decoder(ToWorker).decode(frame(told)[4:]) == told
 
 

@@ -132,7 +132,7 @@ class Here:
         if by_key and key is None and self.stored is None and where == self.local_url:
             raise EngineUnavailable(f"no engine has run on {self.home} yet; start one with: hatchway engine start")
         tls = self._tls(where, trust_first=fresh, accept=accept_certificate)
-        tokens = Tokens(self.home, None if key is None else str(key), self.stored, told=not fresh)
+        tokens = TokenKeeper(self.home, None if key is None else str(key), self.stored, told=not fresh)
         with Client(
             where,
             read_key_with=None if key is None else lambda: ask_for_key(key),
@@ -180,7 +180,7 @@ class Here:
         return self.stored is not None and self.stored.url == where
 
 
-class Tokens:
+class TokenKeeper:
     """What becomes of the tokens that a command gets: each is kept for the next command, where the folder takes it.
 
     `unkept` is why it does not, for a session that began with this command: nobody could use it any more.

@@ -9,13 +9,13 @@ import trio
 
 from engine.engine import open_engine
 from engine.journal.logs import set_up_logs
-from engine.settings.settings import Log
+from engine.settings.settings import LogSettings
 from engine.settings.sources import load_settings
 
 
 def end_sessions_of(home: Path, identities: set[str]) -> int:
     """End every stored session of these identities; how many there were. Raises EngineUnavailable if one is running."""
-    set_up_logs(Log(level="warning"))  # standard output is the command's
+    set_up_logs(LogSettings(level="warning"))  # standard output is the command's
 
     async def end() -> int:
         async with open_engine(home, lambda: load_settings(home, os.environ, {}), run=False) as engine:

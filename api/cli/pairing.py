@@ -63,7 +63,7 @@ def pair(permissions: tuple[str, ...] | None, lifetime: str | None, qr: bool, as
     from engine.settings.settings import home_folder
 
     with operator_line(home_folder()) as line, operator_screen() as (answers, screen):
-        terminal = Terminal(answers, screen, qr, as_json)
+        terminal = OperatorTerminal(answers, screen, qr, as_json)
         line.send(op="pair", permissions=permissions, lifetime=lifetime_of(lifetime)[0])
         try:
             approved = terminal.follow(line)
@@ -90,7 +90,7 @@ def operator_screen() -> Iterator[tuple[int, TextIO]]:
             yield answers, screen
 
 
-class Terminal:
+class OperatorTerminal:
     """The operator's terminal: what it shows, and the one answer it gives. Nothing but 0x20 to 0x7E is ever shown."""
 
     def __init__(self, answers: int, screen: TextIO, qr: bool, as_json: bool) -> None:

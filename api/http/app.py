@@ -9,7 +9,7 @@ import structlog
 import trio
 
 from api.http.asgi import App, AsgiApp, Receive, Scope, Send, send_response
-from api.http.backend import EngineBackend, Fault
+from api.http.backend import EngineBackend, InternalError
 from api.http.gateway import Gateway
 from api.http.problems import problem_response
 from api.http.table import ENDPOINTS
@@ -42,7 +42,9 @@ class LazyQuart:
                     self._app = self._app or await self._load()
             except Exception:  # an installation that was taken from under a running engine
                 log.exception("quart_not_loaded")
-                await send_response(send, problem_response(Fault("the engine can't load a part of itself: restart it")))
+                await send_response(
+                    send, problem_response(InternalError("the engine can't load a part of itself: restart it"))
+                )
                 return
         await self._app(scope, receive, send)
 

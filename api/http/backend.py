@@ -147,7 +147,7 @@ def _problem(invocation: Invocation, refused: Refusal) -> Response:
     return problem_response(refused, **more)
 
 
-class Fault(Refusal):
+class InternalError(Refusal):
     """Not the client's fault; the log says more."""
 
     code = "internal_error"
@@ -156,4 +156,4 @@ class Fault(Refusal):
 def _fault(invocation: Invocation) -> Response:
     request_id = invocation.request_id
     log.exception("door_failed", path=invocation.request.path, request_id=request_id)
-    return problem_response(Fault(f"something went wrong in the engine; its log has it under {request_id}"))
+    return problem_response(InternalError(f"something went wrong in the engine; its log has it under {request_id}"))

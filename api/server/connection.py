@@ -13,7 +13,7 @@ from hypercorn.utils import parse_socket_addr
 from api.http.request import Request, Response
 from api.server.apps import Apps
 from api.server.context import Context
-from api.server.deadlines import LOG, Kind
+from api.server.deadlines import LOG, WaitKind
 from api.server.h1 import H1, PENDING_BYTES
 from api.server.h2 import H2
 from api.server.lane import Lane, encode, recognise
@@ -287,15 +287,15 @@ class Connection(TCPServer):
         finally:
             self.send_lock.release()
 
-    def expire(self, kind: Kind) -> None:
+    def expire(self, kind: WaitKind) -> None:
         """A wait of this connection's took too long."""
-        if kind is Kind.WRITE:
+        if kind is WaitKind.WRITE:
             if self.socket.took(self.context.least_taken):
                 self.context.write.enter(self)
             else:
                 self.cut()
             return
-        self._late = kind is Kind.HEAD
+        self._late = kind is WaitKind.HEAD
         self.end()
 
     def hold(self, change: int) -> None:

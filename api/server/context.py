@@ -13,7 +13,7 @@ from hypercorn.config import Config
 from hypercorn.trio.worker_context import EventWrapper, WorkerContext
 from hypercorn.typing import Event
 
-from api.server.deadlines import Expiring, Kind, Queue
+from api.server.deadlines import Expiring, Queue, WaitKind
 from api.server.lane import Lane
 from api.server.outbox import Outbox
 from api.server.places import Occupant, Places
@@ -128,10 +128,10 @@ class Context(WorkerContext):
         super().__init__(max_requests=None)
         self.limits, self.lane = limits, lane
         self.header_bytes = limits().header_bytes
-        self.idle = Queue(Kind.IDLE, lambda: limits().idle_seconds)
-        self.head = Queue(Kind.HEAD, lambda: limits().header_seconds)
-        self.body = Queue(Kind.BODY, lambda: limits().body_seconds + BODY_GRACE)
-        self.write = Queue(Kind.WRITE, lambda: limits().write_seconds)
+        self.idle = Queue(WaitKind.IDLE, lambda: limits().idle_seconds)
+        self.head = Queue(WaitKind.HEAD, lambda: limits().header_seconds)
+        self.body = Queue(WaitKind.BODY, lambda: limits().body_seconds + BODY_GRACE)
+        self.write = Queue(WaitKind.WRITE, lambda: limits().write_seconds)
         self.outbox = Outbox()
         self.starts = Starts()
         # Local sockets have places of their own: whoever fills the others can't keep this host out.

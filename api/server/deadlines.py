@@ -12,7 +12,7 @@ import trio
 LOG = logging.getLogger("hatchway.server")
 
 
-class Kind(Enum):
+class WaitKind(Enum):
     """What is waited for."""
 
     IDLE = auto()
@@ -28,14 +28,14 @@ class Kind(Enum):
 class Expiring(Protocol):
     """Who waits: a connection, or a stream of one."""
 
-    def expire(self, kind: Kind) -> None:
+    def expire(self, kind: WaitKind) -> None:
         """The wait is over; called once, by the sweeper, which waits for nobody."""
 
 
 class Queue:
     """Those that wait for one kind of thing. All have the same time, so the order of entry is the order of the ends."""
 
-    def __init__(self, kind: Kind, seconds: Callable[[], float]) -> None:
+    def __init__(self, kind: WaitKind, seconds: Callable[[], float]) -> None:
         self.kind, self.seconds = kind, seconds
         self._since: dict[Expiring, float] = {}
 

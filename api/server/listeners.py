@@ -12,7 +12,7 @@ import trio
 
 from api.server.binding import listen, other_loopback, places
 from api.server.context import Context, ServerConfig
-from api.server.deadlines import LOG, Kind
+from api.server.deadlines import LOG, WaitKind
 from api.server.lobby import Lobby
 from api.server.sockets import Socket
 from engine.base.errors import EngineUnavailable
@@ -74,10 +74,10 @@ def room_for(connections: int) -> int:
     return min(connections, soft - SPARE_FILES)
 
 
-class Refused:
+class RefusedConnection:
     """A connection past the limit; its deadline is the refusal's own."""
 
-    def expire(self, kind: Kind) -> None:
+    def expire(self, kind: WaitKind) -> None:
         """Nothing: `Refusals.tell` gives up by itself."""
 
 
@@ -90,7 +90,7 @@ class Refusals:
 
     async def tell(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         """One client; gives up after two seconds, or at once if too many are being told."""
-        stream = Socket(sock, self.context.write, Refused())
+        stream = Socket(sock, self.context.write, RefusedConnection())
         self._told += 1
         try:
             if self._told <= REFUSED_AT_ONCE:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import trio
 
 from api.server.context import Context
-from api.server.deadlines import Kind
+from api.server.deadlines import WaitKind
 from api.server.places import Places, Share
 
 BEGUN_AT_ONCE = 8
@@ -29,7 +29,7 @@ class Newcomer:
         self.share: Share = places.share(sock)
         self.held = 0
 
-    def expire(self, kind: Kind) -> None:
+    def expire(self, kind: WaitKind) -> None:
         """Its client has said nothing for too long."""
         self.cut()
 

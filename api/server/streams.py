@@ -12,7 +12,7 @@ from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.utils import suppress_body
 
 from api.server.apps import ClientGone
-from api.server.deadlines import Expiring, Kind
+from api.server.deadlines import Expiring, WaitKind
 from api.server.places import WAITING_COST
 
 
@@ -110,13 +110,13 @@ class Stream(HTTPStream):
         await self.send(Response(self.stream_id, headers, status_code))
         await self.send(LastBody(self.stream_id, b""))
 
-    def expire(self, kind: Kind) -> None:
+    def expire(self, kind: WaitKind) -> None:
         """The rest of the body did not come in time, or the client takes nothing of the answer (HTTP/2 alone)."""
         self.task_group.spawn(self._give_up, kind)
 
-    async def _give_up(self, kind: Kind) -> None:
+    async def _give_up(self, kind: WaitKind) -> None:
         if self.closed:
             return
-        if kind is Kind.BODY and self.state is ASGIHTTPState.REQUEST:
+        if kind is WaitKind.BODY and self.state is ASGIHTTPState.REQUEST:
             await self._send_error_response(408)
         await self.send(StreamClosed(self.stream_id))

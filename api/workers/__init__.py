@@ -4,12 +4,12 @@ Who speaks. The engine's `WorkerPool` starts each `Worker` with one end of a soc
 sockets. A worker has the engine's own `Gateway`, over a `WorkerBackend`, which asks the engine by an `EngineClient`.
 At the engine a `WorkerHandle` answers.
 
-The messages in order (`messages`). The engine says `Configure`, the worker `Ready` once it serves by that; the same
-again after each reload. Then, at any time and many at once, told apart by their numbers: `Ask` (a whole request,
-already screened) is answered by `Told`; `Enter` (a head whose body has not been read) by `Told`, with what refuses
-it, if anything does; `Admit` (a signature that the worker has found good) by `Admitted`, with the new session or
-nothing. `Counts` tells every second what the worker has answered; nobody answers that. `Stop` has the worker accept
-nobody and end what it is doing.
+The messages in order (`messages`). The engine sends `Configure`, the worker `Configured` once it serves by that; the
+same again after each reload. Then, at any time and many at once, told apart by their numbers: `HandleRequest` (a whole
+request, already screened) is answered by `Responded`; `CheckHead` (a head whose body has not been read) by `Responded`,
+with what refuses it, if anything does; `StartSession` (a signature that the worker has found good) by `SessionStarted`,
+with the new session or nothing. `RequestCounts` says every second how many requests the worker has answered; nobody
+answers that. `Stop` has the worker accept no connection and end what it is doing.
 
 What is held open or has a path of its own (streams, instances, the console) doesn't fit the channel: `Relay` hands
 such a request to the engine's app at a Unix socket, one connection each, and passes the parts of the response on.

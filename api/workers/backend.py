@@ -14,7 +14,7 @@ from api.http.proxies import forwarded_for
 from api.http.request import Request, Response
 from api.workers.engine_client import EngineClient
 from api.workers.response_cache import Key, ResponseCache, key_of
-from engine.access.challenges import Challenge, decode_signature
+from engine.access.challenges import ChallengeFacts, decode_signature
 from engine.access.limits import source_of
 from engine.access.signers import Signed, is_quick, signer_of, whose
 from engine.base.errors import Refusal
@@ -105,7 +105,7 @@ class WorkerBackend:
             self._limited_until[source] = self._client.clock.elapsed() + wait
         return response
 
-    def _signer(self, request: Request) -> tuple[Challenge, str, int] | None:
+    def _signer(self, request: Request) -> tuple[ChallengeFacts, str, int] | None:
         """What was signed, by whom, and the lifetime asked for; None unless the signature is good."""
         client = self._client
         assert client.challenges is not None

@@ -9,9 +9,9 @@ from typing import Any
 import trio
 
 from api.http.request import Request, Response
-from api.workers.messages import Admit, Admitted, Ask, Configure, Enter, Told
-from api.workers.tally import WorkerCounts
-from engine.access.challenges import ANY, Challenge, Challenges
+from api.workers.messages import CheckHead, Configure, HandleRequest, Responded, SessionStarted, StartSession
+from api.workers.request_counts import WorkerCounts
+from engine.access.challenges import ANY, ChallengeFacts, Challenges
 from engine.base.clock import SystemClock
 from engine.keys.authorized_keys import AuthorizedKeys
 from engine.keys.keys import PublicKey, parse_openssh
@@ -46,25 +46,25 @@ class EngineClient:
         assert self.challenges is not None
         return identity or self.own_key.identity, self.challenges.issue(host, identity or ANY)
 
-    async def ask(self, request: Request) -> Told:
+    async def ask(self, request: Request) -> Responded:
         """The engine's response to a screened request at a plain endpoint."""
-        told = await self._wait(lambda number: Ask(number, request))
-        assert isinstance(told, Told)
+        told = await self._wait(lambda number: HandleRequest(number, request))
+        assert isinstance(told, Responded)
         return told
 
     async def refuse(self, request: Request) -> Response | None:
         """What refuses a request, by the engine's word, before its body is read."""
-        told = await self._wait(lambda number: Enter(number, request))
-        assert isinstance(told, Told)
+        told = await self._wait(lambda number: CheckHead(number, request))
+        assert isinstance(told, Responded)
         return told.response
 
-    async def admit(self, challenge: Challenge, identity: str, lifetime: int, origin: Origin) -> bytes | None:
+    async def admit(self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin) -> bytes | None:
         """The new session of the key that signed the challenge, as the answer's body; None if the engine refuses it."""
-        told = await self._wait(lambda number: Admit(number, challenge, identity, lifetime, origin))
-        assert isinstance(told, Admitted)
+        told = await self._wait(lambda number: StartSession(number, challenge, identity, lifetime, origin))
+        assert isinstance(told, SessionStarted)
         return told.body
 
-    async def _wait(self, asked: Callable[[int], object]) -> Told | Admitted:
+    async def _wait(self, asked: Callable[[int], object]) -> Responded | SessionStarted:
         number, waiting = next(self._numbers), _Waiting()
         self._waiting[number] = waiting
         try:
@@ -75,7 +75,7 @@ class EngineClient:
         assert waiting.told is not None
         return waiting.told
 
-    def hear(self, told: Told | Admitted) -> None:
+    def hear(self, told: Responded | SessionStarted) -> None:
         """The engine has answered."""
         waiting = self._waiting.get(told.number)
         if waiting is not None:  # else its client has left
@@ -88,4 +88,4 @@ class _Waiting:
 
     def __init__(self) -> None:
         self.event = trio.Event()
-        self.told: Told | Admitted | None = None
+        self.told: Responded | SessionStarted | None = None

@@ -13,7 +13,17 @@ from api.http.endpoint import Route
 from api.http.gateway import Gateway
 from api.http.request import Request, Response, json_response
 from api.workers.channel import Channel
-from api.workers.messages import Admit, Admitted, Ask, Configure, Counts, Enter, Ready, ToEngine, Told
+from api.workers.messages import (
+    CheckHead,
+    Configure,
+    Configured,
+    HandleRequest,
+    RequestCounts,
+    Responded,
+    SessionStarted,
+    StartSession,
+    ToEngine,
+)
 from engine.base.errors import Refusal
 from engine.engine import Engine
 from engine.sessions.versions import VersionCounters
@@ -68,43 +78,43 @@ class WorkerHandle:
     def _hear(self, message: ToEngine) -> None:
         self._engine.keys.look_anew()
         match message:
-            case Ask():
+            case HandleRequest():
                 self._respond(message)
-            case Enter():
+            case CheckHead():
                 self._nursery.start_soon(self._refuse, message)
-            case Admit():
+            case StartSession():
                 self._nursery.start_soon(self._admit, message)
-            case Counts(rows):
+            case RequestCounts(rows):
                 for row in rows:
                     self._engine.metrics.answered_elsewhere(row.method, row.path, row.status, row.buckets, row.seconds)
-            case Ready():
+            case Configured():
                 if self._taken_up:
                     self._taken_up.pop(0).set()
 
-    def _respond(self, ask: Ask) -> None:
+    def _respond(self, ask: HandleRequest) -> None:
         response = self._gateway.backend.respond(self._route(ask.request), ask.request)
         if not isinstance(response, Response):
             self._nursery.start_soon(self._respond_later, ask, response)
         elif response.about is None:
-            self.channel.post(Told(ask.number, response))
+            self.channel.post(Responded(ask.number, response))
         else:
             # Nothing has happened since the response was made: nobody waited.
             mark, until = self._validity.mark(response.about.session), self._engine.sessions.keep(response.about)
-            self.channel.post(Told(ask.number, response._replace(about=None), mark, until))
+            self.channel.post(Responded(ask.number, response._replace(about=None), mark, until))
 
-    async def _respond_later(self, ask: Ask, waiting: Awaitable[Response]) -> None:
-        self.channel.post(Told(ask.number, (await waiting)._replace(about=None)))
+    async def _respond_later(self, ask: HandleRequest, waiting: Awaitable[Response]) -> None:
+        self.channel.post(Responded(ask.number, (await waiting)._replace(about=None)))
 
-    async def _refuse(self, asked: Enter) -> None:
+    async def _refuse(self, asked: CheckHead) -> None:
         response = await self._gateway.backend.refuse(self._route(asked.request), asked.request)
-        self.channel.post(Told(asked.number, response))
+        self.channel.post(Responded(asked.number, response))
 
     def _route(self, request: Request) -> Route:
         route = self._gateway.find(request.method, request.path)
         assert route is not None, "engine and workers have the same table"
         return route
 
-    async def _admit(self, asked: Admit) -> None:
+    async def _admit(self, asked: StartSession) -> None:
         body: Any = None
         try:
             signed_in = await self._engine.sessions.admit(asked.challenge, asked.identity, asked.lifetime, asked.origin)
@@ -113,4 +123,4 @@ class WorkerHandle:
             pass  # the whole request follows, and is refused as it should be
         except Exception:
             log.exception("admission_failed")
-        self.channel.post(Admitted(asked.number, body))
+        self.channel.post(SessionStarted(asked.number, body))

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from api.http.request import Headers, Request, Response
-from engine.access.challenges import Challenge
+from engine.access.challenges import ChallengeFacts
 from engine.runtime.records import Origin
 from engine.sessions.versions import VersionMark
 from engine.settings.sources import Plain
@@ -31,8 +31,8 @@ class Stop(msgspec.Struct, array_like=True, tag=2):
     """The engine ends: accept nobody, end what is being answered."""
 
 
-class Told(msgspec.Struct, array_like=True, tag=3):
-    """The engine's response to the `Ask` of that number, or what refuses the `Enter` (None: nothing does).
+class Responded(msgspec.Struct, array_like=True, tag=3):
+    """The engine's response to the `HandleRequest` of that number; to a `CheckHead` what refuses it, None for nothing.
 
     While the version counters of `mark` stand still, and until `until` (epoch seconds), the same request has the same
     response. Without a mark it is not to be given again.
@@ -44,39 +44,42 @@ class Told(msgspec.Struct, array_like=True, tag=3):
     until: float = 0.0
 
 
-class Admitted(msgspec.Struct, array_like=True, tag=4):
-    """The answer's body for the `Admit` of that number; None where it was refused."""
+class SessionStarted(msgspec.Struct, array_like=True, tag=4):
+    """The response's body for the `StartSession` of that number; None where no session was started."""
 
     number: int
     body: bytes | None
 
 
-ToWorker = Configure | Stop | Told | Admitted
+ToWorker = Configure | Stop | Responded | SessionStarted
 
 
-class Ready(msgspec.Struct, array_like=True, tag=1):
+class Configured(msgspec.Struct, array_like=True, tag=1):
     """The last `Configure` is in force."""
 
 
-class Ask(msgspec.Struct, array_like=True, tag=2):
+class HandleRequest(msgspec.Struct, array_like=True, tag=2):
     """A screened request at a plain endpoint, for the engine to answer."""
 
     number: int
     request: Request
 
 
-class Admit(msgspec.Struct, array_like=True, tag=3):
+class StartSession(msgspec.Struct, array_like=True, tag=3):
     """The key of this identity has signed the challenge; a session is asked for."""
 
     number: int
-    challenge: Challenge
+    challenge: ChallengeFacts
     identity: str
     lifetime: int
     origin: Origin
 
 
-class Tallied(msgspec.Struct, array_like=True, tag=4):
-    """Requests of one kind that the worker answered since it last told: how many in each of the finest buckets."""
+class RequestCount(msgspec.Struct, array_like=True, tag=4):
+    """How many requests of one method, path and status the worker answered since its last `RequestCounts`.
+
+    `buckets` counts them by the bounds of `metrics.FINEST`; `seconds` is their time in all.
+    """
 
     method: str
     path: str
@@ -85,20 +88,20 @@ class Tallied(msgspec.Struct, array_like=True, tag=4):
     seconds: float
 
 
-class Counts(msgspec.Struct, array_like=True, tag=5):
-    """All of them."""
+class RequestCounts(msgspec.Struct, array_like=True, tag=5):
+    """What the worker answered since the last message of this type."""
 
-    rows: list[Tallied]
+    rows: list[RequestCount]
 
 
-class Enter(msgspec.Struct, array_like=True, tag=6):
-    """A request whose body has not been read: may it come? Answered by a `Told`, whose response, if any, refuses it."""
+class CheckHead(msgspec.Struct, array_like=True, tag=6):
+    """A request whose body has not been read: may it come? A `Responded` says what refuses it, if anything does."""
 
     number: int
     request: Request
 
 
-ToEngine = Ready | Ask | Admit | Counts | Enter
+ToEngine = Configured | HandleRequest | StartSession | RequestCounts | CheckHead
 
 
 class Head(msgspec.Struct, array_like=True):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from api.http.request import Request, Response
 from api.workers.engine_client import EngineClient
-from api.workers.messages import Told
+from api.workers.messages import Responded
 from engine.sessions.versions import VersionMark
 
 KEPT = 8192
@@ -55,7 +55,7 @@ class ResponseCache:
         del self._kept[key]
         return None
 
-    def put(self, key: Key, told: Told, keys: int) -> None:
+    def put(self, key: Key, told: Responded, keys: int) -> None:
         """Keep what the engine told, if it may be given again. `keys` is the version of the keys' file from before the
         engine looked, so that a later change shows."""
         if told.response is None or told.mark is None or keys < 0:

@@ -20,7 +20,7 @@ from api.server.tls import Tls, wanted
 from api.workers.backend import WorkerBackend
 from api.workers.channel import Channel
 from api.workers.engine_client import EngineClient
-from api.workers.messages import Configure, Counts, Ready, Stop, ToWorker
+from api.workers.messages import Configure, Configured, RequestCounts, Stop, ToWorker
 from api.workers.relay import Relay
 from engine.base.clock import counted_ticks
 from engine.base.errors import Refusal
@@ -67,7 +67,7 @@ class Worker:
                 nursery.start_soon(self._obey_signals)
                 nursery.start_soon(self._tell_counts)
                 await nursery.start(self._serve, nursery.cancel_scope)
-                self._channel.post(Ready())
+                self._channel.post(Configured())
             self._count()
             self._channel.finish()
 
@@ -94,7 +94,7 @@ class Worker:
         else:
             self._client.configure(told)
             self._reload()
-            self._channel.post(Ready())
+            self._channel.post(Configured())
         self.limits = limits_of(self._client.settings)
         self._app.gateway.bound = told.bound
 
@@ -140,7 +140,7 @@ class Worker:
         assert self._client is not None
         rows = self._client.metrics.take()
         if rows:
-            self._channel.post(Counts(rows))
+            self._channel.post(RequestCounts(rows))
 
 
 def make_app(client: EngineClient, home: Path) -> AsgiApp:

@@ -25,7 +25,7 @@ ANY = "any"
 """Stands for the identity in a nonce that any registered key may answer."""
 
 
-class Challenge(NamedTuple):
+class ChallengeFacts(NamedTuple):
     """A nonce taken apart: who may answer, its digest for the store's used set, and the seconds it has left.
 
     `until` is when a shared source's own clock says that it is too old.
@@ -120,7 +120,7 @@ class Challenges:
         mac = _mac(self._source.mac_key(now) or b"", text)
         return (text + b"." + encoded(mac)).decode()
 
-    def read(self, nonce: str) -> Challenge:
+    def read(self, nonce: str) -> ChallengeFacts:
         """The challenge behind a nonce of ours that is still fresh. Raises SignatureRefused for any other string."""
         text, _, mac = nonce.encode("utf-8", "surrogatepass").rpartition(b".")
         try:
@@ -139,7 +139,7 @@ class Challenges:
         # The time comes first, so that the store's used set grows at its end and not all over.
         digest = time + sha256(made).digest()
         kept = LIFETIME + 1 + self._slack
-        return Challenge(_decoded(identity).decode(), digest, kept - age, moment + kept if self._shared else None)
+        return ChallengeFacts(_decoded(identity).decode(), digest, kept - age, moment + kept if self._shared else None)
 
 
 def _mac(key: bytes, text: bytes) -> bytes:

@@ -24,7 +24,7 @@ class SessionFacts(msgspec.Struct, frozen=True, gc=False):
     address: str
 
 
-class SignedIn(NamedTuple):
+class IssuedSession(NamedTuple):
     """What a sign-in or a renewal answers (section 2.2); `expires_at` in epoch seconds."""
 
     token: str

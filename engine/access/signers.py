@@ -11,10 +11,10 @@ from typing import NamedTuple
 import trio
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 
-from engine.access.challenges import ANY, Challenge
+from engine.access.challenges import ANY, ChallengeFacts
 from engine.access.limits import source_of
 from engine.base.errors import SignatureRefused, TooManyRequests
-from engine.keys.authorized_keys import AuthorizedKeys, Entry
+from engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from engine.keys.keys import PublicKey, verify
 from engine.keys.weak_keys import LARGEST, SMALLEST
 
@@ -40,7 +40,7 @@ class Signed(NamedTuple):
     signature: bytes
 
 
-def whose(challenge: Challenge, named: str | None) -> str:
+def whose(challenge: ChallengeFacts, named: str | None) -> str:
     """The identity whose key is to be tried, or `ANY`. Raises SignatureRefused where the challenge is another key's."""
     if named is None or named == challenge.identity:
         return challenge.identity
@@ -54,7 +54,7 @@ def is_quick(signed: Signed, keys: AuthorizedKeys) -> bool:
     return signed.identity != ANY or len(keys.of_length(len(signed.signature))) <= AT_ONCE
 
 
-def signer_of(signed: Signed, keys: AuthorizedKeys) -> Entry:
+def signer_of(signed: Signed, keys: AuthorizedKeys) -> KeyGrant:
     """The authorized key that made the signature: the one that is named, or any. Raises SignatureRefused.
 
     A wrong signature costs one check of its own length, whether the named key is authorized or not, and whatever size
@@ -71,7 +71,7 @@ def signer_of(signed: Signed, keys: AuthorizedKeys) -> Entry:
     raise SignatureRefused("unknown_key" if entry is None else "wrong_signature")
 
 
-def _any_of(entries: Collection[Entry], signed: Signed, keys: AuthorizedKeys) -> Entry:
+def _any_of(entries: Collection[KeyGrant], signed: Signed, keys: AuthorizedKeys) -> KeyGrant:
     for entry in entries:
         if _made(entry.key, signed):
             return _still_granted(entry, keys)
@@ -92,7 +92,7 @@ class Search:
         self._searches = trio.Semaphore(SEARCHES)
         self._turns: dict[str, trio.Lock] = {}
 
-    async def signer_of(self, signed: Signed, address: str) -> Entry:
+    async def signer_of(self, signed: Signed, address: str) -> KeyGrant:
         """As `signer_of`, after those who came first. Raises SignatureRefused, TooManyRequests."""
         with self._turn(source_of(address)) as turn:
             async with turn, self._searches:
@@ -112,7 +112,7 @@ class Search:
             if not turn.statistics().tasks_waiting and not turn.locked():
                 self._turns.pop(source, None)
 
-    async def _search(self, signed: Signed) -> Entry:
+    async def _search(self, signed: Signed) -> KeyGrant:
         tried = 0
         for entry in list(self._keys.of_length(len(signed.signature))):
             tried += entry.key.bits
@@ -132,7 +132,7 @@ def _made(key: PublicKey, signed: Signed) -> bool:
     return True
 
 
-def _still_granted(entry: Entry, keys: AuthorizedKeys) -> Entry:
+def _still_granted(entry: KeyGrant, keys: AuthorizedKeys) -> KeyGrant:
     """What the key holds now; it may be a weak one, or have been taken out while others were tried."""
     now = keys.find(entry.identity)
     if now is None:

@@ -15,11 +15,11 @@ What is in the store, each key after `hatchway:`.
   writes; the sessions and the keys; counters of failures; the keys under which nonces are made.
 
 How the sessions are followed. Every engine has all live sessions in memory and reads `changes` and its own inbox with
-one blocking read, at least five times a second (`follower.py`). An entry says that an actor moved; the stored value is
-the truth and is read anew. A read that brings all that there is confirms the memory: for 0.75 s from then on sessions
-are answered from it, and after that only once it is confirmed again, else with 503. So an end that the store has
-answered is known to every engine that answers a second later. After a lost connection, or where a number is missing,
-everything is compared anew.
+one blocking read, at least five times a second (`change_reader.py`). An entry says that an actor moved; the stored
+value is the truth and is read anew. A read that brings all that there is confirms the memory: for 0.75 s from then on
+sessions are answered from it, and after that only once it is confirmed again, else with 503. So an end that the store
+has answered is known to every engine that answers a second later. After a lost connection, or where a number is
+missing, everything is compared anew.
 
 A message has a `kind` and the fields of that kind. Messages from one engine to another arrive in the order in which
 they were sent, and are taken one by one. The kinds:

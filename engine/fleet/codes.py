@@ -12,7 +12,7 @@ import msgspec
 import structlog
 import trio
 
-from engine.access.principal import SignedIn
+from engine.access.principal import IssuedSession
 from engine.base.errors import HostUnavailable, PairingCodeRefused, Refusal
 from engine.fleet.fleet import Fleet, Message
 from engine.fleet.remote_calls import Caller, NoReply, RemoteCall, RemoteCalls
@@ -97,9 +97,9 @@ class RemoteCodes:
             raise PairingCodeRefused(f"{outcome.decode()}_code")
         return str(run[0].decode())
 
-    async def _result(self, call: RemoteCall) -> SignedIn | Refusal:
+    async def _result(self, call: RemoteCall) -> IssuedSession | Refusal:
         try:
-            signed_in: SignedIn = await self._started_elsewhere((await call.reply()).decode())
+            signed_in: IssuedSession = await self._started_elsewhere((await call.reply()).decode())
         except NoReply:
             return PairingCodeRefused("engine_gone")
         except HostUnavailable as refused:

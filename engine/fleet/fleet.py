@@ -13,7 +13,7 @@ import trio
 from engine.access.limits import Limit
 from engine.base.clock import Clock
 from engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
-from engine.fleet.follower import Follow, Follower
+from engine.fleet.change_reader import ChangeReader, Follow
 from engine.fleet.lease import SECONDS, Lease, inbox, lease_of
 from engine.fleet.limits import FleetLimit
 from engine.runtime import Runtime
@@ -65,7 +65,7 @@ class Fleet:
         self.not_durable: str | None = None
         """What is wrong with the store's durability, in words; None if nothing is."""
         self._not_renewed = "the fleet's store has not taken this engine's lease; try again"
-        self._follower: Follower | None = None
+        self._reader: ChangeReader | None = None
         self._read, self._inbox = trio.open_memory_channel[Message](inf)
         self._queued, self._queue = trio.open_memory_channel[Task](inf)
 
@@ -75,12 +75,12 @@ class Fleet:
         `mirrors` are what else is kept whole, by the chart under which its changes are told.
         """
         own = inbox(self.lease.run)
-        follower = Follower(self.link, self.store, self._clock, runtime, own, self._take, mirrors)
-        self._follower = follower
+        reader = ChangeReader(self.link, self.store, self._clock, runtime, own, self._take, mirrors)
+        self._reader = reader
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew)
-            nursery.start_soon(follower.run)
-            nursery.start_soon(self._tell_fresh, follower)
+            nursery.start_soon(reader.run)
+            nursery.start_soon(self._tell_fresh, reader)
             nursery.start_soon(self._handle)
             nursery.start_soon(self._send)
 
@@ -138,10 +138,10 @@ class Fleet:
     @property
     def confirmed_at(self) -> float:
         """When the mirror was last known to be whole, in elapsed seconds."""
-        if self._follower is None:
+        if self._reader is None:
             return -inf
         proven = self.lease.renewed_at if self.link.replicated else inf
-        return min(self._follower.confirmed_at, proven)
+        return min(self._reader.confirmed_at, proven)
 
     @property
     def fresh(self) -> bool:
@@ -161,7 +161,7 @@ class Fleet:
 
     def _why_stale(self) -> str:
         """In words that anybody may read."""
-        lost = self._follower.lost if self._follower else None
+        lost = self._reader.lost if self._reader else None
         if lost is None:
             return f"the fleet's store can't be reached ({self.link.why}); try again"
         # The log has the host's paths too.
@@ -171,20 +171,20 @@ class Fleet:
         """Have `subscriber` called with the elapsed time until which the mirror is fresh, whenever that is later."""
         self._subscribers.append(subscriber)
 
-    async def _tell_fresh(self, follower: Follower) -> None:
+    async def _tell_fresh(self, reader: ChangeReader) -> None:
         while True:
-            await follower.wait_confirmed()
+            await reader.wait_confirmed()
             for subscriber in self._subscribers:
                 subscriber(self.confirmed_at + FRESH)
 
     async def wait_fresh(self) -> None:
         """Until the mirror is fresh; StoreUnavailable if it is not soon."""
         with trio.move_on_after(PATIENCE):
-            while not self.fresh and self._follower is not None:
+            while not self.fresh and self._reader is not None:
                 if self.link.replicated:
                     await trio.sleep(0.02)
                 else:
-                    await self._follower.wait_confirmed()
+                    await self._reader.wait_confirmed()
         self.check_fresh()
 
     def limit(self, most: Callable[[], int], what: str) -> Limit:

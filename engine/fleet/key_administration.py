@@ -16,7 +16,7 @@ from engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
 from engine.fleet.keys import FleetKeys, SharedKeys
 from engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
 from engine.keys.key_edits import Edit, T
-from engine.keys.key_lines import Line, parse_file
+from engine.keys.key_lines import KeyLine, parse_file
 from engine.keys.rotation import next_token_key, rotate_token_key
 from engine.settings.redis_address import read_address
 from engine.settings.settings import Settings, keys_folder
@@ -33,7 +33,7 @@ class KeyDesk(Protocol):
     where: str
     """How people know the place of authorized_keys."""
 
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[KeyLine, ...]:
         """Every line of authorized_keys now."""
 
     def edit(self, change: Edit[T]) -> T:
@@ -54,7 +54,7 @@ class _FolderDesk:
         self._folder, self._keys = folder, AuthorizedKeys(folder / AUTHORIZED_KEYS)
         self.where = str(self._keys.path)
 
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[KeyLine, ...]:
         with contextlib.suppress(FileNotFoundError):
             return parse_file(files.read_private(self._keys.path))
         return ()
@@ -73,7 +73,7 @@ class _StoreDesk:
         self._url = url
         self.where = "the store's authorized_keys"
 
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[KeyLine, ...]:
         async def read(keys: FleetKeys) -> SharedKeys:
             return (await keys.read()).keys
 

@@ -13,7 +13,7 @@ from engine.access.tokens import key_id
 from engine.base import files
 from engine.base.errors import EngineUnavailable, FileRefused, StoreUnavailable
 from engine.base.permissions import MASTER
-from engine.fleet.keys import FleetKeys, Held, SharedKeys
+from engine.fleet.keys import FleetKeys, SharedKeys, StoredKeys
 from engine.keys import key_edits, keys
 from engine.keys.authorized_keys import AUTHORIZED_KEYS
 from engine.keys.key_lines import known_lines
@@ -68,7 +68,7 @@ class KeyMirror:
         async with self._following:  # else what was read first might be looked at last, and seem to be lost keys
             self._take(await self._store.read())
 
-    def _take(self, held: Held) -> None:
+    def _take(self, held: StoredKeys) -> None:
         if held.version < self._version:
             raise StoreUnavailable("the fleet's store has lost keys that it held; restart the engine", cause="older")
         if not held.keys.token:
@@ -78,7 +78,7 @@ class KeyMirror:
         except (FileRefused, OSError) as error:
             raise StoreUnavailable(f"the fleet's keys can't be kept here: {error}", cause="mirror") from None
 
-    def _write(self, held: Held) -> None:
+    def _write(self, held: StoredKeys) -> None:
         kept = held.keys
         self._put(OLD_TOKEN_KEY, kept.old_token)
         if kept.old_token:

@@ -32,7 +32,7 @@ class SharedKeys(msgspec.Struct, frozen=True):
     rotated_at: float = 0.0
 
 
-class Held(NamedTuple):
+class StoredKeys(NamedTuple):
     """The keys as the store has them; version 0 is none yet."""
 
     version: int
@@ -46,16 +46,16 @@ class FleetKeys:
         self._store = store
         store.define({CHART: SharedKeys})
 
-    async def read(self) -> Held:
+    async def read(self) -> StoredKeys:
         """Raises StoreUnavailable, also where the value is none that we wrote."""
         try:
             stored = await self._store.load(CHART, CHART)
         except (msgspec.MsgspecError, ValueError) as error:
             raise StoreUnavailable(f"the fleet's keys in the store can't be read: {error}", cause="damaged") from None
         if stored is None:
-            return Held(0, SharedKeys())
+            return StoredKeys(0, SharedKeys())
         assert isinstance(stored.facts, SharedKeys)
-        return Held(stored.version, stored.facts)
+        return StoredKeys(stored.version, stored.facts)
 
     async def change(self, edit: Callable[[SharedKeys], tuple[SharedKeys, T]]) -> T:
         """Store what `edit` makes of the keys, and give what it says it did. Every engine hears of it.

@@ -14,7 +14,7 @@ from engine.fleet.roster import InstanceReport, Roster, Row, generation_of, with
 from engine.instances import output
 from engine.instances.instances import Instances, Seen, is_live
 from engine.instances.protocol import Stream
-from engine.instances.tails import Log
+from engine.instances.tails import LogFile
 from engine.runtime.records import Origin
 
 HELD = 2.0
@@ -134,7 +134,7 @@ class InstanceServer:
         actor = self._instances.show(asked.name)
         if generation_of(actor.facts) != asked.life:
             raise InstanceNotFound("another instance has that name by now")
-        log = Log(*self._instances.log(actor, asked.stream))
+        log = LogFile(*self._instances.log(actor, asked.stream))
         with trio.move_on_after(HELD):
             while True:
                 last = not is_live(actor) or self._is_stopping()  # asked first: nothing is written after an end

@@ -44,7 +44,7 @@ class Seen(NamedTuple):
     run: str = ""
 
 
-class Elsewhere(Protocol):
+class FleetInstances(Protocol):
     """The instances of the other engines of a fleet."""
 
     async def all(self) -> list[Seen]:
@@ -73,7 +73,7 @@ class Instances:
         platform: Platform,
         settings: Callable[[], Settings],
         home: Path,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: FleetInstances | None = None,
     ) -> None:
         self._runtime, self._store, self._platform = runtime, store, platform
         self._settings, self._home = settings, home
@@ -251,7 +251,7 @@ class Instances:
             return await self.elsewhere.read(found, stream, goes_on)
         actor = self.show(name)
         path, begin = self.log(actor, stream)
-        return tails.pieces(tails.Log(path, begin), lambda: is_live(actor), goes_on, self.tails)
+        return tails.pieces(tails.LogFile(path, begin), lambda: is_live(actor), goes_on, self.tails)
 
     # Ended ones: kept for their exit code and log, until their name is wanted or their time is over
 

@@ -62,7 +62,7 @@ def _uid(pid: str) -> int:
     return -1
 
 
-class Held:
+class ProcessHandle:
     """A living process, held by a descriptor: its pid can't become another's unseen."""
 
     def __init__(self, fd: int) -> None:
@@ -82,7 +82,7 @@ class Held:
 
 
 @contextmanager
-def held(pid: int, begun: str) -> Iterator[Held | None]:
+def held(pid: int, begun: str) -> Iterator[ProcessHandle | None]:
     """The process that began at `begun`, or None where it has ended."""
     try:
         fd = os.pidfd_open(pid)
@@ -90,7 +90,7 @@ def held(pid: int, begun: str) -> Iterator[Held | None]:
         yield None
         return
     try:
-        yield Held(fd) if since(pid) == begun else None
+        yield ProcessHandle(fd) if since(pid) == begun else None
     finally:
         os.close(fd)
 

@@ -13,7 +13,7 @@ from engine.instances.request import InstanceRequest
 Stream = Literal["out", "err"]
 
 
-class Entry(msgspec.Struct, frozen=True, rename="camel"):
+class ListedInstance(msgspec.Struct, frozen=True, rename="camel"):
     """An instance as the runtime's own list has it (section 2.7), in that list's spelling on the wire."""
 
     instance: str
@@ -24,7 +24,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
     log_out_path: str
 
 
-class Started(msgspec.Struct, frozen=True):
+class ConfirmedStart(msgspec.Struct, frozen=True):
     """A start that the runtime's list confirms.
 
     `since` tells the process (or the job) from a later one of the same number; `session` is the one that all of its
@@ -32,7 +32,7 @@ class Started(msgspec.Struct, frozen=True):
     runtime appends to those of an earlier one of that name. `node` is where it runs, empty for this host.
     """
 
-    entry: Entry
+    entry: ListedInstance
     since: str
     log_from: tuple[int, int] = (0, 0)
     session: int = 0
@@ -74,10 +74,10 @@ class Platform(Protocol):
     def admit(self, request: InstanceRequest) -> None:
         """Raises ResourcesUnavailable for a limit that nobody enforces, RuntimeUnavailable for want of a runtime."""
 
-    async def start(self, request: InstanceRequest, report: Report) -> Started:
+    async def start(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         """Start it, with its command. Raises StartFailed; cancelled, it leaves the runtime to go on."""
 
-    async def adopt(self, request: InstanceRequest, report: Report) -> Started:
+    async def adopt(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         """`start`, where an engine before this one has begun it."""
 
     async def undo(self, identity: str) -> None:
@@ -86,16 +86,16 @@ class Platform(Protocol):
         Raises RuntimeUnavailable; with `retry_after` where it is to be asked again until it succeeds.
         """
 
-    async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
+    async def wait_ended(self, request: InstanceRequest, started: ConfirmedStart) -> int | None:
         """Returns when the instance is over and its name free: the command's exit code, None where none is known.
 
         Raises Lost where it did not end by itself.
         """
 
-    async def stop(self, request: InstanceRequest, started: Started) -> None:
+    async def stop(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         """Have it end; `wait_ended` tells when it has."""
 
-    async def kill(self, request: InstanceRequest, started: Started) -> None:
+    async def kill(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         """End it by force."""
 
     async def heard(self) -> None:
@@ -107,7 +107,7 @@ class Platform(Protocol):
     def progress(self, identity: str) -> str:
         """What a start is doing now, in a word or two; of one that is queued, with why."""
 
-    def log(self, started: Started, stream: Stream) -> tuple[Path, int]:
+    def log(self, started: ConfirmedStart, stream: Stream) -> tuple[Path, int]:
         """The file that holds a stream of its output, and where in it this instance's begins."""
 
     def forget(self, identity: str) -> None:

@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from engine.base.errors import Refusal, RuntimeUnavailable, StoreUnavailable
-from engine.instances.protocol import Lost, Platform, Report, Started, StartFailed
+from engine.instances.protocol import ConfirmedStart, Lost, Platform, Report, StartFailed
 from engine.instances.request import InstanceRequest
 from engine.runtime import Actor, Data, Effect, Runtime
 from statecharts import instance
@@ -34,7 +34,7 @@ QUEUE_HELD = 15.0
 UNDO_RETRY = 5.0
 """Seconds until a start that could not be undone is undone again."""
 
-Start = Callable[[InstanceRequest, Report], Awaitable[Started]]
+Start = Callable[[InstanceRequest, Report], Awaitable[ConfirmedStart]]
 
 
 class InstanceFacts(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class InstanceFacts(msgspec.Struct, frozen=True):
     request: InstanceRequest
     owner: str
     requested_at: float
-    started: Started | None = None
+    started: ConfirmedStart | None = None
     started_at: float | None = None
     ended_at: float | None = None
     exit_code: int | None = None
@@ -226,7 +226,7 @@ class InstanceSupervisor:
             code = lost.exit_code  # it was told to end, and that is how it did
         await self._tell(actor, "end", self._ended(actor, exit_code=code))
 
-    async def _end(self, actor: Actor, by: Callable[[InstanceRequest, Started], Awaitable[None]]) -> None:
+    async def _end(self, actor: Actor, by: Callable[[InstanceRequest, ConfirmedStart], Awaitable[None]]) -> None:
         await by(actor.facts.request, actor.facts.started)
 
     def _ended(self, actor: Actor, **changes: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ AT_ONCE = 16
 """Followers that are asked or woken in one turn of the event loop: a thousand at once would hold up everybody."""
 
 
-class Log(NamedTuple):
+class LogFile(NamedTuple):
     """A log by its file, and where in it the instance's own output begins. Positions count from there."""
 
     path: Path
@@ -43,7 +43,7 @@ class Tail:
 
     __slots__ = ("end", "log", "piece", "waiting")
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: LogFile) -> None:
         self.log, self.end = log, 0
         self.waiting: dict[Waiting, None] = {}
         self.piece: tuple[int, int, tuple[bytes, int]] = (-1, 0, (b"", 0))
@@ -59,7 +59,7 @@ class Tails:
     """The logs that are followed. Without `run` nobody hears of news."""
 
     def __init__(self) -> None:
-        self._tails: dict[Log, Tail] = {}
+        self._tails: dict[LogFile, Tail] = {}
         self._followed = trio.Event()
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class Tails:
         return True
 
     async def news(
-        self, log: Log, position: int, may_grow: Callable[[], bool], over: Callable[[], bool]
+        self, log: LogFile, position: int, may_grow: Callable[[], bool], over: Callable[[], bool]
     ) -> tuple[bytes, int]:
         """As `output.piece`, once there is something behind `position`; nothing once it may not grow, or `over` says
         so."""
@@ -119,7 +119,7 @@ class Tails:
 
 
 async def pieces(
-    log: Log, may_grow: Callable[[], bool], goes_on: Callable[[], bool] | None, tails: Tails
+    log: LogFile, may_grow: Callable[[], bool], goes_on: Callable[[], bool] | None, tails: Tails
 ) -> AsyncGenerator[bytes, None]:
     """The log to where it ends now; with `goes_on`, also what comes while it may grow, and
     nothing once that is no longer true. Where something is left out a line says how much."""

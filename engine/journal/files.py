@@ -18,7 +18,7 @@ _SEQ = re.compile(rb'"seq":(\d+)')
 _FULL = re.compile(r"events-([0-9]{16,18})\.jsonl")
 
 
-class Line(NamedTuple):
+class RecordLine(NamedTuple):
     """One record: its number, and its JSON without the line's end."""
 
     seq: int
@@ -45,10 +45,10 @@ def _is_full(path: Path) -> bool:
     return named is not None and segment_name(int(named[1])) == path.name and path.is_file() and not path.is_symlink()
 
 
-def parse(data: bytes) -> Line | None:
+def parse(data: bytes) -> RecordLine | None:
     """The record of a line, None for a torn or foreign one."""
     found = _SEQ.search(data) if data.startswith(b"{") and data.endswith(b"}") else None
-    return Line(int(found[1]), data) if found else None
+    return RecordLine(int(found[1]), data) if found else None
 
 
 def last_seq(folder: Path) -> int:
@@ -92,7 +92,7 @@ def sift(path: Path) -> int:
     return gained
 
 
-def read_after(folder: Path, seq: int) -> Iterator[list[Line]]:
+def read_after(folder: Path, seq: int) -> Iterator[list[RecordLine]]:
     """The records after number `seq`, oldest first, a piece of a file at a time."""
     for path in _from(segments(folder), seq):
         try:

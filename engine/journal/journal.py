@@ -20,8 +20,8 @@ import trio
 from engine.base import files
 from engine.base.clock import Clock
 from engine.base.errors import FileRefused
-from engine.journal.files import CURRENT, Line, is_torn, last_seq, parse, read_after, segment_name, segments, sift
-from engine.journal.subscribers import Follower, Subscribers
+from engine.journal.files import CURRENT, RecordLine, is_torn, last_seq, parse, read_after, segment_name, segments, sift
+from engine.journal.subscribers import Subscriber, Subscribers
 from engine.runtime.records import Record
 
 log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ class FileJournal:
         files.make_private_dir(folder)
         self._folder, self._clock = folder, clock
         self._encode = msgspec.json.Encoder().encode
-        self._recent: list[Line] = []
+        self._recent: list[RecordLine] = []
         self.followers = Subscribers(self)
         self.last_seq = last_seq(folder)
         """The number of the last record; the next engine goes on from it."""
@@ -65,7 +65,7 @@ class FileJournal:
     def __call__(self, record: Record) -> None:
         """Publish one record."""
         try:
-            line = Line(record.seq, self._encode(record))
+            line = RecordLine(record.seq, self._encode(record))
         except UnicodeEncodeError:
             log.exception("record_not_encoded", seq=record.seq)
             return
@@ -97,7 +97,7 @@ class FileJournal:
         self._first_seq = first.seq if first else None
         self._since = msgspec.json.decode(first.data)["time"] if first else self._clock.wall()
 
-    def _write(self, line: Line, time: float) -> None:
+    def _write(self, line: RecordLine, time: float) -> None:
         if self._size and (self._size >= SEGMENT_BYTES or time - self._since >= SEGMENT_SECONDS):
             self._rotate(time)
         if self._first_seq is None:
@@ -195,19 +195,19 @@ class FileJournal:
         finally:
             self._crowded = None
 
-    def follow(self, after: int, look: Callable[[], bool] | None = None) -> Follower:
-        """Read on from record number `after`. Use as a context manager; `look` as `Follower` has it."""
-        return Follower(self, self.followers, after, look)
+    def follow(self, after: int, look: Callable[[], bool] | None = None) -> Subscriber:
+        """Read on from record number `after`. Use as a context manager; `look` as `Subscriber` has it."""
+        return Subscriber(self, self.followers, after, look)
 
     def remembers(self, after: int) -> bool:
         """Whether every record after number `after` is still in memory."""
         return after >= self.last_seq or (bool(self._recent) and self._recent[0].seq <= after + 1)
 
-    def recent(self, after: int) -> list[Line]:
+    def recent(self, after: int) -> list[RecordLine]:
         """The records after number `after` that are in memory."""
         return self._recent[bisect_right(self._recent, after, key=attrgetter("seq")) :]
 
-    def older(self, after: int) -> Iterator[list[Line]]:
+    def older(self, after: int) -> Iterator[list[RecordLine]]:
         """The records after number `after` that are in the files, a piece at a time."""
         return read_after(self._folder, after)
 

@@ -20,7 +20,7 @@ import structlog
 from structlog.typing import Processor
 
 from engine.runtime.records import Record
-from engine.settings.settings import Log
+from engine.settings.settings import LogSettings
 
 LONGEST_QUEUE = 10_000
 """Lines that wait for a reader of standard error; further ones are dropped, and counted."""
@@ -81,7 +81,7 @@ class LineWriter:
                 return  # nobody will ever read
 
 
-def set_up_logs(settings: Log, stream: TextIO | None = None) -> LineWriter:
+def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> LineWriter:
     """Send every log line, also those of the libraries, to `stream` (standard error) in the form that is set."""
     stream = stream or sys.stderr
     writer = LineWriter(stream)
@@ -94,7 +94,7 @@ def set_up_logs(settings: Log, stream: TextIO | None = None) -> LineWriter:
     return writer
 
 
-def use_log_settings(settings: Log, *, people: bool) -> None:
+def use_log_settings(settings: LogSettings, *, people: bool) -> None:
     """Take up `log.format` and `log.level`; `people` is what `auto` goes by: somebody reads along."""
     for_people = settings.format == "console" or (settings.format == "auto" and people)
     level = logging.getLevelNamesMapping()[settings.level.upper()]

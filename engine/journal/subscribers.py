@@ -8,7 +8,7 @@ from typing import Protocol
 
 import trio
 
-from engine.journal.files import Line
+from engine.journal.files import RecordLine
 
 GATHERED = 0.02
 """Seconds between the first news and the telling: the records of one sign-in are told together, once it is answered."""
@@ -26,7 +26,7 @@ class SubscriberDropped(Exception):
     """The follower read more slowly than records came. It may come back and go on from the last it saw."""
 
 
-class Log(Protocol):
+class RecordSource(Protocol):
     """The journal, as followers see it."""
 
     last_seq: int
@@ -34,20 +34,20 @@ class Log(Protocol):
     def remembers(self, after: int) -> bool:
         """Whether every record after number `after` is still in memory."""
 
-    def recent(self, after: int) -> list[Line]:
+    def recent(self, after: int) -> list[RecordLine]:
         """The records after number `after` that are in memory."""
 
-    def older(self, after: int) -> Iterator[list[Line]]:
+    def older(self, after: int) -> Iterator[list[RecordLine]]:
         """The records after number `after` that are in the files, a piece at a time."""
 
 
 class Subscribers:
     """Everybody's place in one journal. Without `run` nobody is woken."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: RecordSource) -> None:
         self._log = log
-        self._all: dict[Follower, None] = {}
-        self._waiting: dict[Follower, trio.lowlevel.Task] = {}
+        self._all: dict[Subscriber, None] = {}
+        self._waiting: dict[Subscriber, trio.lowlevel.Task] = {}
         self._news, self._joined = trio.Event(), trio.Event()
 
     def __len__(self) -> int:
@@ -87,21 +87,21 @@ class Subscribers:
             if not self._all:
                 self._joined = trio.Event()
 
-    def _wake(self, follower: Follower) -> None:
+    def _wake(self, follower: Subscriber) -> None:
         task = self._waiting.pop(follower, None)
         if task is not None:
             trio.lowlevel.reschedule(task)
 
-    def join(self, follower: Follower) -> None:
+    def join(self, follower: Subscriber) -> None:
         """From now on its `look` is asked whether there is news for it."""
         self._all[follower] = None
         self._joined.set()
 
-    def leave(self, follower: Follower) -> None:
+    def leave(self, follower: Subscriber) -> None:
         """Raises KeyError for one that has not joined."""
         del self._all[follower]
 
-    async def wait(self, follower: Follower) -> None:
+    async def wait(self, follower: Subscriber) -> None:
         """Until there is news, or the follower's `look` has said yes."""
 
         def abort(_: object) -> trio.lowlevel.Abort:
@@ -112,7 +112,7 @@ class Subscribers:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
 
-class Follower:
+class Subscriber:
     """Somebody's place in the journal: first what the files hold, then what comes. Use as a context manager.
 
     `look` is asked once a second, and must be quick: whether `read` should return although there may be no news.
@@ -120,22 +120,22 @@ class Follower:
 
     __slots__ = ("_followers", "_live", "_log", "_older", "after", "look")
 
-    def __init__(self, log: Log, followers: Subscribers, after: int, look: Callable[[], bool] | None) -> None:
+    def __init__(self, log: RecordSource, followers: Subscribers, after: int, look: Callable[[], bool] | None) -> None:
         self._log, self._followers, self.after, self.look = log, followers, after, look
-        self._older: Iterator[list[Line]] | None = None
+        self._older: Iterator[list[RecordLine]] | None = None
         self._live = False
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> Subscriber:
         self._followers.join(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._followers.leave(self)
 
-    async def read(self) -> list[Line]:
+    async def read(self) -> list[RecordLine]:
         """The next records; none where `look` ended the wait. Where the log no longer reaches, the oldest there are.
 
-        Raises FollowerDropped, once the files were read and memory has moved on.
+        Raises SubscriberDropped, once the files were read and memory has moved on.
         """
         lines = self._next()
         if not lines:
@@ -145,7 +145,7 @@ class Follower:
             self.after = lines[-1].seq
         return lines
 
-    def _next(self) -> list[Line]:
+    def _next(self) -> list[RecordLine]:
         if not self._log.remembers(self.after):
             if self._live:
                 raise SubscriberDropped

@@ -16,10 +16,10 @@ from engine.base.permissions import FIVE
 from engine.keys import key_edits
 from engine.keys.key_edits import Edit, Registered, T
 from engine.keys.key_index import KeyIndex
-from engine.keys.key_lines import Entry, parse_file
+from engine.keys.key_lines import KeyGrant, parse_file
 from engine.keys.keys import PublicKey
 
-__all__ = ["AuthorizedKeys", "Entry", "Fault", "Registered"]
+__all__ = ["AuthorizedKeys", "KeyGrant", "LineFault", "Registered"]
 
 AUTHORIZED_KEYS = "authorized_keys"
 """The file's name."""
@@ -31,7 +31,7 @@ _PAUSE, _PAUSES = 0.005, 10
 """Seconds, and how many times them an editor gets between emptying the file and writing it."""
 
 
-class Fault(NamedTuple):
+class LineFault(NamedTuple):
     """A line that grants nothing, and why. `line` counts from 1."""
 
     line: int
@@ -60,31 +60,31 @@ class AuthorizedKeys:
         self.turns: LoopTicks | None = None
         self._looked = -1
 
-    def find(self, identity: str) -> Entry | None:
+    def find(self, identity: str) -> KeyGrant | None:
         """The line that counts for a key, or None where nothing is granted to it."""
         self._refresh()
         entry = self._index.entries.get(identity)
         return entry if entry is None or entry.key.is_sound() else None
 
-    def candidate(self, identity: str) -> Entry | None:
+    def candidate(self, identity: str) -> KeyGrant | None:
         """As `find`, whether or not the key is of a weak kind: what to try a signature with that may be anybody's."""
         self._refresh()
         return self._index.entries.get(identity)
 
-    def of_length(self, length: int) -> Collection[Entry]:
+    def of_length(self, length: int) -> Collection[KeyGrant]:
         """The candidates whose signatures have so many bytes, valid until the next look."""
         self._refresh()
         return self._index.of_length(length)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[KeyGrant, ...]:
         """The lines that grant something, in the file's order, one for each key: each is read, in 0.5 ms."""
         self._refresh()
         return tuple(line.entry for line in parse_file(self._data) if line.entry)
 
-    def faults(self) -> tuple[Fault, ...]:
+    def faults(self) -> tuple[LineFault, ...]:
         """The lines that grant nothing and are no comment; as dear as `entries`."""
         self._refresh()
-        return tuple(Fault(line.number, line.fault) for line in parse_file(self._data) if line.fault)
+        return tuple(LineFault(line.number, line.fault) for line in parse_file(self._data) if line.fault)
 
     def check(self) -> None:
         """Raises FileRefused where the file isn't private."""
@@ -108,7 +108,7 @@ class AuthorizedKeys:
         """Authorize `key`, or replace what it holds; as `key_edits.register`."""
         return self.edit(partial(key_edits.register, key=key, permissions=permissions, comment=comment, own=own))
 
-    def unregister(self, selector: str, *, force: bool = False, own: str | None = None) -> tuple[str, Entry | None]:
+    def unregister(self, selector: str, *, force: bool = False, own: str | None = None) -> tuple[str, KeyGrant | None]:
         """Take out every line of one key; as `key_edits.unregister`."""
         return self.edit(partial(key_edits.unregister, selector=selector, force=force, own=own))
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeVar
 from engine.base.errors import KeyRefused
 from engine.base.permissions import FIVE, MASTER, fold
 from engine.keys.key_files import one_line, same_name
-from engine.keys.key_lines import Entry, Line, known_lines, lines_with, render
+from engine.keys.key_lines import KeyGrant, KeyLine, known_lines, lines_with, render
 from engine.keys.keys import PublicKey
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ Edit = Callable[[bytes], tuple[bytes, T]]
 class Registered(NamedTuple):
     """What `register` did; `before` is what the key held until then."""
 
-    entry: Entry
+    entry: KeyGrant
     outcome: Literal["added", "replaced", "unchanged"]
     before: tuple[str, ...] | None = None
 
@@ -43,7 +43,7 @@ def register(
     kept = comment or key.comment or (old.key.comment if old and old.key else "")
     if any("\ud800" <= letter <= "\udfff" for letter in kept):
         raise KeyRefused("the comment is not UTF-8 text, as authorized_keys is: give another", cause="comment")
-    entry = Entry(key, permissions, one_line(kept), old.number if old else len(lines) + 1)
+    entry = KeyGrant(key, permissions, one_line(kept), old.number if old else len(lines) + 1)
     if before and (before.permissions, before.comment) == (permissions, entry.comment):
         return data, Registered(before, "unchanged", permissions)
     edited = _with(lines, old, render(key, permissions, entry.comment))
@@ -52,7 +52,7 @@ def register(
 
 def unregister(
     data: bytes, selector: str, *, force: bool = False, own: str | None = None
-) -> tuple[bytes, tuple[str, Entry | None]]:
+) -> tuple[bytes, tuple[str, KeyGrant | None]]:
     """Take out every line of one key: its identity, a unique prefix of it, or a unique comment.
 
     Tells its identity and what it held, None if its lines granted nothing. Raises KeyRefused: no such key, more than
@@ -68,7 +68,7 @@ def unregister(
     return b"".join(line.raw for line in lines if line not in gone), (identity, entry)
 
 
-def _refuse_replacing(old: Line | None, own: bool) -> None:
+def _refuse_replacing(old: KeyLine | None, own: bool) -> None:
     if old is None:
         return
     if old.options:
@@ -81,7 +81,7 @@ def _refuse_replacing(old: Line | None, own: bool) -> None:
         raise KeyRefused("this is the engine's own key, which holds MASTER already", cause="own")
 
 
-def _with(lines: Iterable[Line], old: Line | None, new: bytes) -> bytes:
+def _with(lines: Iterable[KeyLine], old: KeyLine | None, new: bytes) -> bytes:
     """The file with `new` in the place of `old`, or as its last line; every other line byte for byte as it was."""
     if old is None:
         data = b"".join(line.raw for line in lines)
@@ -90,7 +90,7 @@ def _with(lines: Iterable[Line], old: Line | None, new: bytes) -> bytes:
     return b"".join(new + end if line is old else line.raw for line in lines)
 
 
-def _selected(lines: Iterable[Line], selector: str) -> str:
+def _selected(lines: Iterable[KeyLine], selector: str) -> str:
     """The one identity that `selector` means. Raises KeyRefused."""
     known: dict[str, str] = {}
     for line in lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-from engine.keys.key_lines import BOM, Entry, Line, read_line, split
+from engine.keys.key_lines import BOM, KeyGrant, KeyLine, read_line, split
 from engine.keys.keys import PublicKey
 
 PIECE = 65_536
@@ -19,13 +19,13 @@ class KeyIndex:
     """Of two lines with one key the first counts, whatever it grants. Keys of weak kinds are among them."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, KeyGrant] = {}
         """What counts for each identity. An entry's number is from when its line was read."""
-        self._lengths: dict[int, dict[str, Entry]] = {}
+        self._lengths: dict[int, dict[str, KeyGrant]] = {}
         self._times: Counter[str] = Counter()
         self._repeated: dict[str, PublicKey] = {}
 
-    def of_length(self, length: int) -> Collection[Entry]:
+    def of_length(self, length: int) -> Collection[KeyGrant]:
         """Those whose signatures have so many bytes: a view, good until the next update."""
         return self._lengths.get(length, {}).values()
 
@@ -56,7 +56,7 @@ class KeyIndex:
             line = firsts.get(name) if self._times[name] == here[name] else _first_of(key, new)
             self._put(key, line)
 
-    def _put(self, key: PublicKey, line: Line | None) -> None:
+    def _put(self, key: PublicKey, line: KeyLine | None) -> None:
         """`line` is what counts for the key; None where it has none any more."""
         name, length = key.identity, key.signature_length
         entry = line.entry if line is not None else None
@@ -72,7 +72,7 @@ class KeyIndex:
                 del self._times[name]
 
 
-def _surplus(lines: bytes, others: bytes, first: int) -> Iterator[Line]:
+def _surplus(lines: bytes, others: bytes, first: int) -> Iterator[KeyLine]:
     """The lines, the first of them that number, that are not among the others as often."""
     several = split(lines)
     left = Counter(several)
@@ -87,7 +87,7 @@ def _text(key: PublicKey) -> bytes:
     return key.openssh().partition(" ")[2].encode()
 
 
-def _first_of(key: PublicKey, data: bytes) -> Line | None:
+def _first_of(key: PublicKey, data: bytes) -> KeyLine | None:
     text = _text(key)
     at = data.find(text)
     while at >= 0:

@@ -23,7 +23,7 @@ _OPTION = re.compile(r'([A-Za-z0-9-]+)(?:="((?:[^"\\]|\\.)*)")?')
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyGrant:
     """A line that grants something. `line` counts from 1; `comment` is as people wrote it."""
 
     key: PublicKey
@@ -38,39 +38,39 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class KeyLine:
     """One line of the file, its bytes kept as they are. `key` is its key, also where it grants nothing."""
 
     raw: bytes
     number: int
     key: PublicKey | None = None
-    entry: Entry | None = None
+    entry: KeyGrant | None = None
     fault: str | None = None
     options: tuple[str, ...] = ()
     """Names of options that are not ours."""
 
 
-def parse_file(data: bytes) -> tuple[Line, ...]:
+def parse_file(data: bytes) -> tuple[KeyLine, ...]:
     """Every line of the file; nothing in it raises. Of two lines with one key the first counts, whatever it grants."""
     return tuple(map(judged, known_lines(data)))
 
 
-def known_lines(data: bytes) -> tuple[Line, ...]:
+def known_lines(data: bytes) -> tuple[KeyLine, ...]:
     """As `parse_file`, in 20 us a line and not in 500: whether a key is of a weak kind is left to who asks."""
     return tuple(_first_counts(read_line(raw, number) for number, raw in enumerate(split(data), 1)))
 
 
-def lines_with(data: bytes, key: PublicKey) -> tuple[Line, ...]:
+def lines_with(data: bytes, key: PublicKey) -> tuple[KeyLine, ...]:
     """As `known_lines`, but only what has the text of this key is read: all else stands there as if it were remarks."""
     text = key.openssh().partition(" ")[2].encode()
     numbered = enumerate(split(data), 1)
-    return tuple(_first_counts(read_line(raw, n) if text in raw else Line(raw, n) for n, raw in numbered))
+    return tuple(_first_counts(read_line(raw, n) if text in raw else KeyLine(raw, n) for n, raw in numbered))
 
 
-def judged(line: Line) -> Line:
+def judged(line: KeyLine) -> KeyLine:
     """The line, which grants nothing where its key is of a weak kind."""
     words = line.key.weakness() if line.key is not None and line.entry is not None else None
-    return line if words is None else Line(line.raw, line.number, fault=refused_as_weak(words).detail)
+    return line if words is None else KeyLine(line.raw, line.number, fault=refused_as_weak(words).detail)
 
 
 def render(key: PublicKey, permissions: Iterable[str], comment: str) -> bytes:
@@ -84,46 +84,46 @@ def split(data: bytes) -> list[bytes]:
     return [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
-def _first_counts(lines: Iterable[Line]) -> Iterable[Line]:
+def _first_counts(lines: Iterable[KeyLine]) -> Iterable[KeyLine]:
     seen: dict[str, int] = {}
     for line in lines:
         if line.key is None or (first := seen.setdefault(line.key.identity, line.number)) == line.number:
             yield line
         else:
-            yield Line(line.raw, line.number, line.key, None, f"the key of line {first} again; that one counts")
+            yield KeyLine(line.raw, line.number, line.key, None, f"the key of line {first} again; that one counts")
 
 
-def read_line(raw: bytes, number: int) -> Line:
+def read_line(raw: bytes, number: int) -> KeyLine:
     """One line by itself: neither which of two counts nor a weak key is looked at."""
     if len(raw) > LONGEST_LINE:
-        return Line(raw, number, fault=f"longer than {LONGEST_LINE} bytes")
+        return KeyLine(raw, number, fault=f"longer than {LONGEST_LINE} bytes")
     try:
         text = raw.removeprefix(BOM if number == 1 else b"").decode().strip(" \t\r\n")
     except UnicodeDecodeError:
-        return Line(raw, number, fault="not text")
+        return KeyLine(raw, number, fault="not text")
     if not text or text.startswith("#"):
-        return Line(raw, number)
+        return KeyLine(raw, number)
     try:
         options, rest = ({}, text) if _KEY_FIRST.match(text) else _options(text)
         key = read_openssh(rest)
     except KeyRefused as refused:
-        return Line(raw, number, fault=refused.detail)
-    return _grant(Line(raw, number, key), options)
+        return KeyLine(raw, number, fault=refused.detail)
+    return _grant(KeyLine(raw, number, key), options)
 
 
-def _grant(line: Line, options: dict[str, str | None]) -> Line:
+def _grant(line: KeyLine, options: dict[str, str | None]) -> KeyLine:
     assert line.key is not None
     foreign = tuple(name for name in options if name != "permissions")
     if foreign:
         # Ignoring a restriction would widen it.
         fault = f"the option {', '.join(foreign)} is not known here, so the line grants nothing"
-        return Line(line.raw, line.number, line.key, None, fault, foreign)
+        return KeyLine(line.raw, line.number, line.key, None, fault, foreign)
     try:
         value = options.get("permissions", ",".join(FIVE))
         permissions = _permissions(value or "")
     except Refusal as refused:
-        return Line(line.raw, line.number, line.key, None, refused.detail)
-    return Line(line.raw, line.number, line.key, Entry(line.key, permissions, line.key.comment, line.number))
+        return KeyLine(line.raw, line.number, line.key, None, refused.detail)
+    return KeyLine(line.raw, line.number, line.key, KeyGrant(line.key, permissions, line.key.comment, line.number))
 
 
 @lru_cache(maxsize=256)

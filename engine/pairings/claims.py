@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from engine.access.principal import SignedIn
+from engine.access.principal import IssuedSession
 from engine.base.errors import Refusal
 from engine.runtime.records import Origin
 
@@ -47,7 +47,7 @@ class Claim:
         self.id, self.origin = pairing_id, origin
         self.match = ""
         self._answered = trio.Event()
-        self.result: SignedIn | Refusal | None = None
+        self.result: IssuedSession | Refusal | None = None
         self.given_up = False
         """The console has gone, and nobody waits for the answer any more."""
 
@@ -56,7 +56,7 @@ class Claim:
         """Whether the result is there."""
         return self._answered.is_set()
 
-    def answer(self, result: SignedIn | Refusal) -> None:
+    def answer(self, result: IssuedSession | Refusal) -> None:
         """The session, or why there is none: whoever waits is woken."""
         self.result = result
         self._answered.set()
@@ -65,7 +65,7 @@ class Claim:
         """Until there is a result; raises nothing."""
         await self._answered.wait()
 
-    async def wait_answer(self) -> SignedIn:
+    async def wait_answer(self) -> IssuedSession:
         """Raises PairingCodeRefused (rejected, withdrawn), PairingExpired, StoreUnavailable."""
         await self._answered.wait()
         if isinstance(self.result, Refusal):
@@ -74,7 +74,7 @@ class Claim:
         return self.result
 
 
-class Elsewhere(Protocol):
+class FleetCodes(Protocol):
     """The other engines of a fleet: they claim codes that were printed here, and print codes that are claimed here."""
 
     async def publish(self, pairing: str, code: str) -> None:

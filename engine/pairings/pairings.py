@@ -11,9 +11,9 @@ import msgspec
 import trio
 
 from engine.access.limits import Shared, limit_of
-from engine.access.principal import SignedIn
+from engine.access.principal import IssuedSession
 from engine.base.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
-from engine.pairings.claims import MESSAGES, Claim, Claimant, Elsewhere, Issued, Shown, Terminal
+from engine.pairings.claims import MESSAGES, Claim, Claimant, FleetCodes, Issued, Shown, Terminal
 from engine.pairings.codes import new_code, normalise, printable
 from engine.runtime import Actor, Data, Runtime
 from engine.runtime.records import NOBODY, Origin
@@ -56,7 +56,7 @@ class PairingCode:
         self.consumed_at: float | None = None
         self.wrong = 0
 
-    def answer(self, result: SignedIn | Refusal) -> None:
+    def answer(self, result: IssuedSession | Refusal) -> None:
         """Tell the console that claimed the code what became of it; nobody, where none did."""
         if self.claim is not None:
             self.claim.answer(result)
@@ -77,7 +77,7 @@ class Pairings:
         start_session: Start,
         end_session: End,
         shared: Shared | None = None,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: FleetCodes | None = None,
     ) -> None:
         self.elsewhere = elsewhere
         self._runtime, self._settings = runtime, settings
@@ -178,7 +178,7 @@ class Pairings:
         return claim
 
     async def _claim_elsewhere(
-        self, elsewhere: Elsewhere, code: str, shown: Shown, address: str, origin: Origin
+        self, elsewhere: FleetCodes, code: str, shown: Shown, address: str, origin: Origin
     ) -> Claim:
         try:
             claim = await elsewhere.claim(code, shown, origin)

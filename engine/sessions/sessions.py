@@ -7,15 +7,15 @@ import sys
 from collections.abc import Callable, Hashable, Iterator
 from typing import Literal
 
-from engine.access.challenges import ANY, Challenge, Challenges, decode_signature, encode
+from engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature, encode
 from engine.access.limits import Shared, Tried, limit_of
-from engine.access.principal import Method, Principal, SessionFacts, SignedIn
+from engine.access.principal import IssuedSession, Method, Principal, SessionFacts
 from engine.access.signers import Search, Signed, is_quick, signer_of, whose
 from engine.access.tokens import Tokens
 from engine.base import permissions
 from engine.base.clock import Clock
 from engine.base.errors import NotFound, SignatureRefused, TokenRefused, TooManyRequests
-from engine.keys.authorized_keys import AuthorizedKeys, Entry
+from engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from engine.keys.keys import PublicKey
 from engine.runtime import Actor, Data, Runtime
 from engine.runtime.records import NOBODY, Origin
@@ -75,7 +75,7 @@ class Sessions:
 
     async def verify(
         self, nonce: str, signature: str, algorithm: str, lifetime: int, origin: Origin, identity: str | None = None
-    ) -> SignedIn:
+    ) -> IssuedSession:
         """Start a session of `lifetime` seconds for the key that signed `nonce`: that of `identity`, where it is given.
 
         Raises SignatureRefused, TooManyRequests, StoreUnavailable.
@@ -98,7 +98,7 @@ class Sessions:
             await self._count_failure(refused.cause, origin)
             raise
 
-    async def _signer(self, signed: Signed, origin: Origin) -> Entry:
+    async def _signer(self, signed: Signed, origin: Origin) -> KeyGrant:
         if is_quick(signed, self._keys):
             return signer_of(signed, self._keys)
         try:
@@ -107,7 +107,7 @@ class Sessions:
             self._runtime.records.surplus("session", "start", origin)
             raise
 
-    def _refuse_tried(self, challenge: Challenge, answer: Hashable, origin: Origin) -> None:
+    def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
         shut = self._failures.shut(origin.address or "")
         if shut is not None and self._tried.has(origin.address or "", challenge.digest, answer):
             self._runtime.records.surplus("session", "start", origin)
@@ -130,7 +130,7 @@ class Sessions:
         if self._mirror is not None:
             await self._mirror.wait_fresh()
 
-    async def admit(self, challenge: Challenge, identity: str, lifetime: int, origin: Origin) -> SignedIn:
+    async def admit(self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin) -> IssuedSession:
         """Start a session as `verify` does, for the key whose signature a door process has checked.
 
         Raises SignatureRefused and StoreUnavailable, and neither records nor counts: the whole request is to follow.
@@ -141,7 +141,9 @@ class Sessions:
             raise SignatureRefused("unknown_key")
         return await self._start_by_key(challenge, entry, lifetime, origin)
 
-    async def _start_by_key(self, challenge: Challenge, entry: Entry, lifetime: int, origin: Origin) -> SignedIn:
+    async def _start_by_key(
+        self, challenge: ChallengeFacts, entry: KeyGrant, lifetime: int, origin: Origin
+    ) -> IssuedSession:
         once = Once(challenge.digest, challenge.seconds_left, challenge.until)
         try:
             return await self.start(
@@ -160,7 +162,7 @@ class Sessions:
         proof: Literal["signature", "approval"],
         origin: Origin,
         once: Once | None = None,
-    ) -> SignedIn:
+    ) -> IssuedSession:
         """A new session of `lifetime` seconds behind a proof.
 
         Raises TooManyRequests where its identity has as many as it may, AlreadyUsed, StoreUnavailable.
@@ -193,11 +195,11 @@ class Sessions:
         finally:
             self._limit.leave(identity)
 
-    def _issue_token(self, actor: Actor, data: Data) -> SignedIn:
+    def _issue_token(self, actor: Actor, data: Data) -> IssuedSession:
         facts: SessionFacts = actor.facts
         held = self._effective(facts) or ()
         expires_at = int(actor.deadline or 0)
-        return SignedIn(self._tokens.issue(facts.identity, actor.id, held, expires_at), held, expires_at)
+        return IssuedSession(self._tokens.issue(facts.identity, actor.id, held, expires_at), held, expires_at)
 
     # Use
 
@@ -250,7 +252,7 @@ class Sessions:
         await self._mirror.wait_fresh()
         await self._runtime.absorb("session", {name: UNKNOWN})
 
-    async def started_elsewhere(self, name: str) -> SignedIn:
+    async def started_elsewhere(self, name: str) -> IssuedSession:
         """A first token of a session that another engine started. Raises TokenRefused where it is none, or ended."""
         await self._runtime.absorb("session", {name: UNKNOWN})
         actor = self._runtime.peek("session", name)
@@ -273,7 +275,7 @@ class Sessions:
             if self._effective(actor.facts) is None:
                 await self._revoke(actor.id, NOBODY, "key_unregistered")
 
-    async def renew(self, principal: Principal, origin: Origin) -> SignedIn:
+    async def renew(self, principal: Principal, origin: Origin) -> IssuedSession:
         """The same session, its lifetime counted from now. Raises TokenRefused where a logout came first."""
         return _signed_in(await self._event(principal.session, "renew", origin))
 
@@ -343,9 +345,9 @@ def _identity_of(facts: SessionFacts) -> str:
     return facts.identity
 
 
-def _signed_in(result: object) -> SignedIn:
+def _signed_in(result: object) -> IssuedSession:
     """What `issue_token` returned."""
-    assert isinstance(result, SignedIn)
+    assert isinstance(result, IssuedSession)
     return result
 
 

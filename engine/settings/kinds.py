@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SettingKind:
     """`read` turns TOML's value or a text into ours or raises ValueError in words; `show` is its inverse, as text.
 
     `paths` gives the paths of the host that a value names: what a container may not reach is gathered by it.
@@ -38,7 +38,7 @@ def _integer(raw: object) -> int:
     raise ValueError("a whole number is wanted")
 
 
-def integer(low: int, high: int) -> Kind:
+def integer(low: int, high: int) -> SettingKind:
     """A whole number from `low` to `high`, both included."""
 
     def read(raw: object) -> int:
@@ -47,10 +47,10 @@ def integer(low: int, high: int) -> Kind:
             raise ValueError(f"a whole number from {low} to {high} is wanted")
         return value
 
-    return Kind(read)
+    return SettingKind(read)
 
 
-def boolean() -> Kind:
+def boolean() -> SettingKind:
     """`true` or `false`; as text also yes, no, on, off, 1, 0."""
 
     def read(raw: object) -> bool:
@@ -60,7 +60,7 @@ def boolean() -> Kind:
             return raw.lower() in _YES
         raise ValueError("true or false is wanted")
 
-    return Kind(read, lambda value: "true" if value else "false")
+    return SettingKind(read, lambda value: "true" if value else "false")
 
 
 def _text(raw: object) -> str:
@@ -69,12 +69,12 @@ def _text(raw: object) -> str:
     return raw.strip()
 
 
-def text() -> Kind:
+def text() -> SettingKind:
     """One line that is not empty."""
-    return Kind(_text)
+    return SettingKind(_text)
 
 
-def names() -> Kind:
+def names() -> SettingKind:
     """A name, or several with commas between, as Slurm has them for partitions and accounts."""
 
     def read(raw: object) -> str:
@@ -82,10 +82,10 @@ def names() -> Kind:
             raise ValueError("a name of letters, digits, '_', '.' and '-' is wanted")
         return _text(raw)
 
-    return Kind(read)
+    return SettingKind(read)
 
 
-def pem_or_path() -> Kind:
+def pem_or_path() -> SettingKind:
     """A PEM block, which may be of several lines, or the path of a file that holds one."""
 
     def read(raw: object) -> str:
@@ -93,10 +93,10 @@ def pem_or_path() -> Kind:
             raise ValueError("a text is wanted")
         return raw.strip()
 
-    return Kind(read, paths=lambda value: () if "-----BEGIN" in value else (value,))
+    return SettingKind(read, paths=lambda value: () if "-----BEGIN" in value else (value,))
 
 
-def choice(*names: str) -> Kind:
+def choice(*names: str) -> SettingKind:
     """One of `names`."""
 
     def read(raw: object) -> str:
@@ -104,7 +104,7 @@ def choice(*names: str) -> Kind:
             raise ValueError(f"one of {', '.join(names)} is wanted")
         return str(raw)
 
-    return Kind(read)
+    return SettingKind(read)
 
 
 def _store(raw: object) -> str:
@@ -117,12 +117,12 @@ def _store(raw: object) -> str:
         raise ValueError(f"sqlite, or {fault}") from None
 
 
-def store() -> Kind:
+def store() -> SettingKind:
     """`sqlite`, or the address of a fleet's Redis or Valkey."""
-    return Kind(_store, paths=lambda value: () if value == "sqlite" else read_address(value).paths())
+    return SettingKind(_store, paths=lambda value: () if value == "sqlite" else read_address(value).paths())
 
 
-def folder_or(*names: str) -> Kind:
+def folder_or(*names: str) -> SettingKind:
     """One of `names`, or an absolute folder."""
 
     def read(raw: object) -> str:
@@ -131,10 +131,10 @@ def folder_or(*names: str) -> Kind:
         except ValueError:
             raise ValueError(f"{', '.join(names)} or a path from / or ~ is wanted") from None
 
-    return Kind(read, paths=lambda value: () if value in names else (value,))
+    return SettingKind(read, paths=lambda value: () if value in names else (value,))
 
 
-def duration(low: int, high: int) -> Kind:
+def duration(low: int, high: int) -> SettingKind:
     """Whole seconds, written `30m` or `168h`, from `low` to `high`."""
 
     def read(raw: object) -> int:
@@ -146,7 +146,7 @@ def duration(low: int, high: int) -> Kind:
             raise ValueError(f"a duration from {_hours(low)} to {_hours(high)} is wanted")
         return seconds
 
-    return Kind(read, _hours)
+    return SettingKind(read, _hours)
 
 
 def _hours(seconds: int) -> str:
@@ -162,9 +162,9 @@ def _path(raw: object) -> Path:
     return path
 
 
-def path() -> Kind:
+def path() -> SettingKind:
     """An absolute path; `~` is the home folder."""
-    return Kind(_path, paths=lambda value: (str(value),))
+    return SettingKind(_path, paths=lambda value: (str(value),))
 
 
 def _host(raw: object) -> str:
@@ -190,9 +190,9 @@ def wire_name(name: str) -> str:
         raise ValueError("an IP address or a host name is wanted") from None
 
 
-def host() -> Kind:
+def host() -> SettingKind:
     """An IP address or a host name, without a port."""
-    return Kind(_host)
+    return SettingKind(_host)
 
 
 def address(raw: object) -> str:
@@ -227,7 +227,7 @@ def folder(raw: object) -> str:
     return str(_path(raw))
 
 
-def several(one: Callable[[object], str]) -> Kind:
+def several(one: Callable[[object], str]) -> SettingKind:
     """A list of texts, each read by `one`; as text they are separated by commas, and an empty text is none."""
 
     def read(raw: object) -> tuple[str, ...]:
@@ -236,16 +236,16 @@ def several(one: Callable[[object], str]) -> Kind:
             raise ValueError("a list of texts is wanted")  # noqa: TRY004 - every refusal of a kind is a ValueError
         return tuple(dict.fromkeys(one(item) for item in items))
 
-    return Kind(read, ",".join)
+    return SettingKind(read, ",".join)
 
 
-def folders() -> Kind:
+def folders() -> SettingKind:
     """A list of absolute folders."""
     texts = several(folder)
-    return Kind(texts.read, texts.show, paths=lambda value: value)
+    return SettingKind(texts.read, texts.show, paths=lambda value: value)
 
 
-def url() -> Kind:
+def url() -> SettingKind:
     """The engine's address for clients: `http://host:port` or `https://host:port`, no path, user or query."""
 
     def read(raw: object) -> str:
@@ -260,4 +260,4 @@ def url() -> Kind:
             return f"{parts.scheme}://{wire_name(parts.hostname)}" + (f":{parts.port}" if parts.port else "")
         return value
 
-    return Kind(read)
+    return SettingKind(read)

@@ -38,7 +38,7 @@ class Setting:
     """What is known of one setting. `name` is dotted; the table of all is `TABLE`."""
 
     effect: Literal["restart", "reload", "at once"]
-    kind: kinds.Kind
+    kind: kinds.SettingKind
     about: str
     name: str = ""
     default: Any = None
@@ -49,11 +49,11 @@ class Setting:
         return "HATCHWAY_" + self.name.replace(".", "_").upper()
 
 
-def _r(kind: kinds.Kind, about: str) -> Setting:
+def _r(kind: kinds.SettingKind, about: str) -> Setting:
     return Setting(RELOAD, kind, about)
 
 
-def _s(kind: kinds.Kind, about: str) -> Setting:
+def _s(kind: kinds.SettingKind, about: str) -> Setting:
     return Setting(RESTART, kind, about)
 
 
@@ -111,7 +111,7 @@ class SlurmSettings(msgspec.Struct, frozen=True):
     ] = ()
 
 
-class Log(msgspec.Struct, frozen=True):
+class LogSettings(msgspec.Struct, frozen=True):
     """The log's form: `auto` is for people on a terminal and JSON off it."""
 
     format: Annotated[str, _r(kinds.choice("auto", "console", "json"), "JSON off a terminal, unless said")] = "auto"
@@ -156,7 +156,7 @@ class Settings(msgspec.Struct, frozen=True):
     ] = "home"
     platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
     slurm: SlurmSettings = SlurmSettings()
-    log: Log = Log()
+    log: LogSettings = LogSettings()
     url: Annotated[str | None, Setting(AT_ONCE, kinds.url(), "engine the command talks to; unset: the local one")] = (
         None
     )

@@ -16,7 +16,7 @@ import trio
 
 from engine.base.clock import Clock
 from engine.base.errors import EngineUnavailable, StoreUnavailable
-from engine.store.jobs import Batch, Job
+from engine.store.pending_changes import Batch, PendingChange
 from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved
 from engine.store.sqlite_file import damaged, files_of, in_words, open_database, which
 
@@ -56,7 +56,7 @@ class SQLiteStore:
         self._next_probe = -float("inf")
         self._identity = self._take_up()
         self._next_sweep = -float("inf")
-        self._gathered: list[Job] = []
+        self._gathered: list[PendingChange] = []
         self._writing, self._handed_over = False, 0.0
         self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
@@ -119,7 +119,7 @@ class SQLiteStore:
         if self._writer is None:
             error = self._write([change])[0]
         else:
-            job = Job(change)
+            job = PendingChange(change)
             self._gathered.append(job)
             if not self._writing and len(self._gathered) == 1:
                 # Whoever commits in this turn of the event loop shares the transaction.
@@ -155,7 +155,7 @@ class SQLiteStore:
             with contextlib.suppress(trio.RunFinishedError):
                 batch.token.run_sync_soon(self._written, batch.jobs, errors)
 
-    def _written(self, jobs: list[Job], errors: list[BaseException | None]) -> None:
+    def _written(self, jobs: list[PendingChange], errors: list[BaseException | None]) -> None:
         for job, error in zip(jobs, errors, strict=True):
             job.end(error)
         self._writing = False
@@ -266,7 +266,7 @@ class SQLiteStore:
         the thread waits for the disk, as for every change, and the next question has what came of it.
         """
         if self._failed is None and self._writer is not None:
-            self._gathered.append(Job(None))
+            self._gathered.append(PendingChange(None))
             self._flush()
             return
         try:

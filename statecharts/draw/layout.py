@@ -29,7 +29,7 @@ class Box(NamedTuple):
     height: float
 
 
-class Line(NamedTuple):
+class Edge(NamedTuple):
     """A row's way from state to state, arrow at its end; `label` is the middle of the lower line of its text."""
 
     label: Point
@@ -42,7 +42,7 @@ class Layout(NamedTuple):
     width: float
     height: float
     boxes: dict[str, Box]
-    lines: list[Line]
+    lines: list[Edge]
 
 
 def caption(chart: Chart, row: Transition) -> tuple[str, str]:
@@ -164,7 +164,7 @@ def _line(
     middles: dict[Slot, float],
     spans: list[tuple[float, float]],
     ports: dict[tuple[int, str], float],
-) -> Line:
+) -> Edge:
     row = chart.rows[index]
     if row.state == row.target:
         loops = _loops(chart, row.state)
@@ -182,7 +182,7 @@ def _line(
             label = ((start + end) / 2, middles[slot] - 10)
     points += _bend(points[-1], (last.x, ports[index, str(right)]))
     backwards = row.state == str(right)
-    return Line(label, points[::-1] if backwards else points)
+    return Edge(label, points[::-1] if backwards else points)
 
 
 def _bend(start: Point, end: Point) -> list[Point]:
@@ -192,9 +192,9 @@ def _bend(start: Point, end: Point) -> list[Point]:
     return [(x0 + (x1 - x0) * part, y0 + (y1 - y0) * part * part * (3 - 2 * part)) for part in parts]
 
 
-def _loop(box: Box, nth: int, count: int) -> Line:
+def _loop(box: Box, nth: int, count: int) -> Edge:
     """A row back to its own state: an arch over the box, each further one higher and wider."""
     middle, rise, half = box.x + box.width / 2, 26.0 + nth * LOOP_HEIGHT, box.width * 0.45 * (nth + 1) / (count + 0.6)
     arch = [step / (2 * STEPS) for step in range(2 * STEPS + 1)]
     points = [(middle - half * (1 - 2 * part), box.y - rise * 4 * part * (1 - part)) for part in arch]
-    return Line((middle, box.y - rise - 10), points)
+    return Edge((middle, box.y - rise - 10), points)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.sax.saxutils import escape
 
 from statecharts.chart import NONE, Chart, Transition
-from statecharts.draw.layout import Box, Line, caption, lay_out
+from statecharts.draw.layout import Box, Edge, caption, lay_out
 
 STYLE = """
   svg { --ink: #1b1f24; --soft: #59636e; --line: #8c959f; --paper: #ffffff; --fill: #eef4fb; --end: #f3f3f1 }
@@ -50,7 +50,7 @@ def svg(chart: Chart) -> str:
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
-def _way(row: Transition, line: Line) -> str:
+def _way(row: Transition, line: Edge) -> str:
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in line.points)
     return f'<polyline class="line{" ours" if row.ours else ""}" points="{points}" marker-end="url(#tip)"/>'
 
@@ -67,7 +67,7 @@ def _state(state: str, box: Box, final: bool) -> str:
     return f'<rect class="state {kind}" {place} rx="10"/>{rim if final else ""}<text {middle}>{name}</text>'
 
 
-def _label(chart: Chart, row: Transition, line: Line) -> str:
+def _label(chart: Chart, row: Transition, line: Edge) -> str:
     event, condition = map(escape, caption(chart, row))
     (x, y), title = line.label, escape(", ".join(row.effects) or "no effect")
     upper = f'<text class="label" x="{x:.1f}" y="{y - (13 if condition else 0):.1f}">{event}</text>'

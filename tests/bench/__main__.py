@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.journal.logs import set_up_logs
-from engine.settings.settings import Log
+from engine.settings.settings import LogSettings
 from tests.bench import doors, growth, startup, steps, streams, workers
 from tests.bench.peers.install import cache_folder, install
 from tests.bench.promises import PROMISES
@@ -47,7 +47,7 @@ def main() -> int:
     if asked.install:
         install(asked.cache)
     pin(CLIENT_CORE)
-    set_up_logs(Log(level="error"))
+    set_up_logs(LogSettings(level="error"))
     results = Results()
     results.missing += missing()
     plan = Plan(asked.rounds, asked.seconds, asked.size, asked.cache)

@@ -16,7 +16,7 @@ from api.http.problems import problem
 from api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
 from api.http.schema.shapes import told
 from engine.access.challenges import LIFETIME
-from engine.access.principal import SignedIn
+from engine.access.principal import IssuedSession
 from engine.base.durations import InvalidDuration, format_duration, lifetime
 from engine.base.errors import InvalidRequest, Refusal
 from engine.pairings.pairings import Claim, Claimant
@@ -221,7 +221,7 @@ async def _leave(invocation: Invocation, claim: Claim) -> None:
     with trio.CancelScope(shield=True):
         try:
             await invocation.engine.pairings.leave(claim)
-            if isinstance(claim.result, SignedIn):
+            if isinstance(claim.result, IssuedSession):
                 await invocation.engine.sessions.end(claim.result.token, "console_hung_up")
         except Refusal as refused:
             log.warning("claim_not_left", why=refused.detail)  # its window, or the session's lifetime, ends it

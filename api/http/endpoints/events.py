@@ -12,7 +12,7 @@ from engine.access.principal import require
 from engine.base.errors import InvalidRequest, Refusal
 from engine.base.permissions import MASTER
 from engine.engine import Engine
-from engine.journal.files import Line
+from engine.journal.files import RecordLine
 from engine.journal.subscribers import SubscriberDropped
 
 SHARED = 64
@@ -98,12 +98,12 @@ class _Reader:
         return True
 
 
-def frames(after: int, lines: list[Line]) -> bytes:
+def frames(after: int, lines: list[RecordLine]) -> bytes:
     """The lines as events; where some between are lacking, a `gap` says which."""
     return _shared(after, tuple(lines)) if len(lines) <= SHARED else _frames_of(after, lines)
 
 
-def _frames_of(after: int, lines: Iterable[Line]) -> bytes:
+def _frames_of(after: int, lines: Iterable[RecordLine]) -> bytes:
     parts = []
     for line in lines:
         if line.seq != after + 1:

@@ -6,15 +6,15 @@ from api.http.schema.shapes import (
     HTML,
     MOST_ROWS,
     TEXT,
-    Accepted,
-    Gap,
+    AcceptedShape,
+    GapShape,
     Media,
-    Name,
+    NameShape,
     Param,
-    Problem,
-    Running,
-    Session,
-    Status,
+    ProblemShape,
+    RunningShape,
+    SessionShape,
+    StatusShape,
 )
 from engine.runtime.records import Record
 from statecharts.catalogue import CHARTS
@@ -26,15 +26,17 @@ PAIRED = {
             "application/x-ndjson",
             "Lines as they come: first that the code was accepted, blank lines while the operator decides, last the"
             " session or a problem.",
-            (Accepted, Session, Problem),
+            (AcceptedShape, SessionShape, ProblemShape),
         ),
-        Session,
+        SessionShape,
     )
 }
-STARTED = {201: (Status, Name, Running), 202: (Status, Name, Running)}
+STARTED = {201: (StatusShape, NameShape, RunningShape), 202: (StatusShape, NameShape, RunningShape)}
 LOG = {200: Media(TEXT, "What the instance wrote; followed, it comes as it is written.")}
 EVENTS = {
-    200: Media("text/event-stream", "Server-sent events: records, and `gap` where some are lacking.", (Record, Gap))
+    200: Media(
+        "text/event-stream", "Server-sent events: records, and `gap` where some are lacking.", (Record, GapShape)
+    )
 }
 METRICS = {200: Media(TEXT, "Prometheus's text format 0.0.4.")}
 PAGE = {200: Media(HTML, "The console's page."), 304: None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from inspect import cleandoc
@@ -12,7 +13,7 @@ import msgspec
 from api.http.endpoint import Endpoint, Invocation, NoFields
 from api.http.problems import STATUS
 from api.http.request import Response, json_response
-from api.http.schema.shapes import JSON, Media, Problem
+from api.http.schema.shapes import JSON, Media, ProblemShape
 from engine.base.version import installed_version
 from engine.runtime.records import Record
 
@@ -47,7 +48,7 @@ def describing(endpoints: tuple[Endpoint, ...]) -> Endpoint:
 
 def openapi(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
     """The whole document."""
-    schemas, components = msgspec.json.schema_components(list(_types(endpoints)), ref_template=REF)
+    schemas, components = _schemas(_types(endpoints))
     for component in components.values():
         component["description"] = cleandoc(component.get("description", ""))
     components["Record"] = record_schema()
@@ -62,6 +63,17 @@ def openapi(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"session": _SESSION}},
     }
+
+
+def _schemas(types: Iterable[Any]) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """The schema of each type, and the components that these refer to.
+
+    A component has the name of its class, less the suffix by which our code tells shapes from what they are made of:
+    the names of components are part of the API.
+    """
+    described = msgspec.json.encode(msgspec.json.schema_components(list(types), ref_template=REF))
+    schemas, components = msgspec.json.decode(re.sub(rb'(?<=\w)Shape(?=")', b"", described))
+    return schemas, components
 
 
 def record_schema() -> dict[str, Any]:
@@ -87,7 +99,7 @@ _SESSION = {
 
 def _types(endpoints: Iterable[Endpoint]) -> dict[Any, None]:
     """Every type that stands in a body or an answer, once."""
-    found: dict[Any, None] = {Problem: None}
+    found: dict[Any, None] = {ProblemShape: None}
     for endpoint in endpoints:
         if endpoint.body:
             found[endpoint.body] = None

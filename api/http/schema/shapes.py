@@ -45,7 +45,7 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True):
     """An object that has these fields and no others."""
 
 
-class Challenge(Shape):
+class ChallengeShape(Shape):
     """What is to be signed (section 2.1)."""
 
     identity: str
@@ -53,7 +53,7 @@ class Challenge(Shape):
     lifetime: Annotated[str, Meta(pattern="^[0-9]+m[0-9]+s$")]
 
 
-class Session(Shape):
+class SessionShape(Shape):
     """A token and what it is good for (section 2.2)."""
 
     token: str
@@ -61,7 +61,7 @@ class Session(Shape):
     expires_at: Epoch
 
 
-class Inspection(Shape):
+class InspectionShape(Shape):
     """A session that is still good, and what it may do now (section 4.3)."""
 
     valid: Literal[True]
@@ -72,7 +72,7 @@ class Inspection(Shape):
     expires_at: Epoch
 
 
-class Accepted(Shape):
+class AcceptedShape(Shape):
     """First item of a pairing: the code was accepted, the operator is asked. `match` is shown on both sides."""
 
     accepted: Literal[True]
@@ -80,7 +80,7 @@ class Accepted(Shape):
     expires_in: Annotated[int, Meta(description="Seconds for the answer.", le=int(DECISION_WINDOW))]
 
 
-class LiveSession(Shape):
+class LiveSessionShape(Shape):
     """One live session."""
 
     session: str
@@ -96,35 +96,35 @@ class LiveSession(Shape):
 Next = Annotated[str, Meta(description="There is more: the `after` of the next page.")]
 
 
-class LiveSessions(Shape, omit_defaults=True):
+class LiveSessionsShape(Shape, omit_defaults=True):
     """The live sessions that the caller may see, a page of them, in the order of their starts."""
 
-    sessions: Annotated[list[LiveSession], Meta(max_length=MOST_ROWS)]
+    sessions: Annotated[list[LiveSessionShape], Meta(max_length=MOST_ROWS)]
     next: Next | msgspec.UnsetType = msgspec.UNSET
 
 
-class StatusPayload(Shape):
+class StatusPayloadShape(Shape):
     """0, or the runtime's exit code."""
 
     code: int
     message: str
 
 
-class Status(Shape):
+class StatusShape(Shape):
     """The first item (section 2.7)."""
 
     kind: Literal["status"]
-    payload: StatusPayload
+    payload: StatusPayloadShape
 
 
-class Name(Shape):
+class NameShape(Shape):
     """The second item: the instance's identity."""
 
     kind: Literal["entity"]
     payload: str
 
 
-class RunningPayload(Shape):
+class RunningPayloadShape(Shape):
     """What the runtime lists."""
 
     img: str
@@ -135,14 +135,14 @@ class RunningPayload(Shape):
     pid: int
 
 
-class Running(Shape):
+class RunningShape(Shape):
     """The third item."""
 
     kind: Literal["entity"]
-    payload: RunningPayload
+    payload: RunningPayloadShape
 
 
-class Instance(Shape):
+class InstanceShape(Shape):
     """An instance: its state, where it is, what was asked for, what the runtime says, how its command ended."""
 
     identity: str
@@ -178,10 +178,10 @@ class Instance(Shape):
     log_err_path: str | None
 
 
-class Instances(Shape, omit_defaults=True):
+class InstancesShape(Shape, omit_defaults=True):
     """The instances of this engine, and of the others of its fleet, live or ended lately: a page of them, by name."""
 
-    instances: Annotated[list[Instance], Meta(max_length=MOST_ROWS)]
+    instances: Annotated[list[InstanceShape], Meta(max_length=MOST_ROWS)]
     may_ask: Annotated[
         list[Literal["partition", "account", "time_limit"]],
         Meta(description="The fields of Slurm's that a start may have here; none where the platform is another."),
@@ -192,7 +192,7 @@ class Instances(Shape, omit_defaults=True):
 Issuer = Annotated[str, Meta(description="The `iss` of this engine's tokens, or its fleet's.", pattern="^urn:uuid:")]
 
 
-class Jwk(Shape):
+class JwkShape(Shape):
     """A public key of session tokens (RFC 8037)."""
 
     kty: Literal["OKP"]
@@ -203,20 +203,20 @@ class Jwk(Shape):
     alg: Literal["EdDSA"]
 
 
-class Jwks(Shape):
+class JwksShape(Shape):
     """A JWK Set (RFC 7517), with the `iss` and `aud` of the tokens that its keys verify."""
 
     issuer: Issuer
-    keys: list[Jwk]
+    keys: list[JwkShape]
 
 
-class Alive(Shape):
+class AliveShape(Shape):
     """The process answers."""
 
     status: Literal["ok"]
 
 
-class Ready(Shape):
+class ReadyShape(Shape):
     """Sign-ins can be served. `certificate` is the SHA-256 fingerprint of the engine's own, None without TLS."""
 
     status: Literal["ready"]
@@ -224,14 +224,14 @@ class Ready(Shape):
     certificate: str | None
 
 
-class Spot(Shape):
+class SpotShape(Shape):
     """A point of the picture, in pixels."""
 
     x: float
     y: float
 
 
-class ChartState(Shape):
+class ChartStateShape(Shape):
     """A state and its box; `x`, `y` is the upper left corner."""
 
     name: str
@@ -242,7 +242,7 @@ class ChartState(Shape):
     final: bool
 
 
-class ChartRow(Shape):
+class ChartRowShape(Shape):
     """A row and its line; `ours` marks one that the specification does not have."""
 
     state: str
@@ -251,11 +251,11 @@ class ChartRow(Shape):
     target: str
     effects: list[str]
     ours: bool
-    label: Spot
+    label: SpotShape
     points: list[Annotated[list[float], Meta(min_length=2, max_length=2)]]
 
 
-class ChartDelay(Shape):
+class ChartDelayShape(Shape):
     """Leaving a state by time: a number of seconds, or the name of the rule that tells it."""
 
     state: str
@@ -264,27 +264,27 @@ class ChartDelay(Shape):
     clock: Literal["elapsed", "wall"]
 
 
-class Chart(Shape):
+class ChartShape(Shape):
     """A chart with its layout."""
 
     name: str
     initial: Literal["none"]
     final: list[str]
-    states: list[ChartState]
-    rows: list[ChartRow]
-    delays: list[ChartDelay]
+    states: list[ChartStateShape]
+    rows: list[ChartRowShape]
+    delays: list[ChartDelayShape]
     width: float
     height: float
 
 
-class Gap(Shape):
+class GapShape(Shape):
     """The records after `after`, up to and with `until`, can't be had any more."""
 
     after: int
     until: int
 
 
-class Problem(Shape, omit_defaults=True):
+class ProblemShape(Shape, omit_defaults=True):
     """An error (RFC 9457)."""
 
     type: str
@@ -296,4 +296,4 @@ class Problem(Shape, omit_defaults=True):
         msgspec.UNSET
     )
     valid: Literal[False] | msgspec.UnsetType = msgspec.UNSET
-    items: list[Status] | msgspec.UnsetType = msgspec.UNSET
+    items: list[StatusShape] | msgspec.UnsetType = msgspec.UNSET

@@ -20,7 +20,7 @@ from engine.instances.apptainer.calls import Calls
 from engine.instances.apptainer.commands import Commands, exit_code
 from engine.instances.apptainer.host import Host, check_limits, this_host
 from engine.instances.processes import Child, Noted
-from engine.instances.protocol import Entry, Report, Started, StartFailed, Stream
+from engine.instances.protocol import ConfirmedStart, ListedInstance, Report, StartFailed, Stream
 from engine.instances.request import InstanceRequest
 from engine.instances.words import progress_of, refusal_of
 from engine.settings.settings import Limits
@@ -79,7 +79,7 @@ class Apptainer:
 
     # Starting
 
-    async def start(self, request: InstanceRequest, report: Report | None = None) -> Started:
+    async def start(self, request: InstanceRequest, report: Report | None = None) -> ConfirmedStart:
         identity = request.identity
         self.forget(identity)
         if identity in await self._calls.list():
@@ -117,7 +117,7 @@ class Apptainer:
             env = self._calls.env | argv.variables(request)
             return await processes.launch(start, env, folder / _LAUNCHER, stderr=words)
 
-    async def adopt(self, request: InstanceRequest, report: Report | None = None) -> Started:
+    async def adopt(self, request: InstanceRequest, report: Report | None = None) -> ConfirmedStart:
         launcher = processes.noted(self._folder / request.identity / _LAUNCHER)
         if launcher is not None:
             await processes.wait_gone(*launcher)
@@ -126,7 +126,7 @@ class Apptainer:
             raise self._failed(request.identity, 1)
         return await self._confirm(request, {})
 
-    async def _confirm(self, request: InstanceRequest, sizes: dict[str, int]) -> Started:
+    async def _confirm(self, request: InstanceRequest, sizes: dict[str, int]) -> ConfirmedStart:
         entry = (await self._calls.list()).get(request.identity)
         begun = None if entry is None else _begun(entry)
         if begun is None:
@@ -158,7 +158,7 @@ class Apptainer:
 
     # Running
 
-    async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
+    async def wait_ended(self, request: InstanceRequest, started: ConfirmedStart) -> int | None:
         folder = self._folder / request.identity
         async with trio.open_nursery() as nursery:
             scope = nursery.cancel_scope
@@ -175,7 +175,7 @@ class Apptainer:
             files.write_private(folder / _LOGS, msgspec.json.encode([(str(path), *ends) for path, *ends in ends]))
             return exit_code(folder)
 
-    async def _wait_process(self, started: Started) -> None:
+    async def _wait_process(self, started: ConfirmedStart) -> None:
         """By an event: its descriptor is opened first and the list read again after, so no end goes unseen."""
         with processes.held(started.entry.pid, started.since) as process:
             if process is None:
@@ -186,7 +186,7 @@ class Apptainer:
                     return
             await process.wait()
 
-    async def stop(self, request: InstanceRequest, started: Started) -> None:
+    async def stop(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         arguments = argv.stop_argv(self._calls.program, request.identity, STOP_SECONDS)
         async with self._stop_turn(request.identity):
             if processes.since(started.entry.pid) != started.since:
@@ -197,10 +197,10 @@ class Apptainer:
     def _stop_turn(self, identity: str) -> trio.Lock:
         return self._stops.setdefault(identity, trio.Lock())
 
-    async def kill(self, request: InstanceRequest, started: Started) -> None:
+    async def kill(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         processes.kill(started.entry.pid, started.since)
 
-    async def _clear(self, identity: str, started: Started | None, seconds: float) -> None:
+    async def _clear(self, identity: str, started: ConfirmedStart | None, seconds: float) -> None:
         """Wait for what belongs to an ended instance; kill what stays, listed or not."""
         folder = self._folder / identity
         with trio.move_on_after(seconds):
@@ -221,7 +221,7 @@ class Apptainer:
             return (self._folder / identity / _WORDS).read_text(errors="replace")
         return ""
 
-    def log(self, started: Started, stream: Stream) -> tuple[Path, int]:
+    def log(self, started: ConfirmedStart, stream: Stream) -> tuple[Path, int]:
         entry, error = started.entry, stream == "err"
         return Path(entry.log_err_path if error else entry.log_out_path), started.log_from[error]
 
@@ -235,10 +235,10 @@ class Apptainer:
         shutil.rmtree(self._folder / identity, ignore_errors=True)
 
 
-def _begun(entry: Entry) -> Started | None:
+def _begun(entry: ListedInstance) -> ConfirmedStart | None:
     """The instance of that entry, as its processes tell; None where it has ended."""
     since = processes.since(entry.pid)
-    return Started(entry, since, session=processes.session(entry.pid)) if since else None
+    return ConfirmedStart(entry, since, session=processes.session(entry.pid)) if since else None
 
 
 def _refuse_if(why: str, identity: str) -> None:
@@ -248,7 +248,7 @@ def _refuse_if(why: str, identity: str) -> None:
         raise StartFailed(refusal_of(why), 1)
 
 
-def _belonging(started: Started | None) -> list[Noted]:
+def _belonging(started: ConfirmedStart | None) -> list[Noted]:
     """Whoever minds an instance opens a session; its file system's process stays in it, whatever becomes of him."""
     pids = processes.in_sessions({started.session}) if started else []
     found = [Noted(pid, processes.since(pid)) for pid in pids]
@@ -256,7 +256,7 @@ def _belonging(started: Started | None) -> list[Noted]:
     return [process for process in found if started and _apart(process, started) < BEGUN_WITHIN]
 
 
-def _apart(process: Noted, started: Started) -> float:
+def _apart(process: Noted, started: ConfirmedStart) -> float:
     return processes.seconds_between(process.since, started.since) if process.since else float("inf")
 
 

@@ -18,7 +18,7 @@ import trio
 from engine.base.errors import RuntimeUnavailable
 from engine.base.files import make_private_dir
 from engine.instances.argv import list_argv
-from engine.instances.protocol import Entry
+from engine.instances.protocol import ListedInstance
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +26,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class _Listing(msgspec.Struct):
-    instances: list[Entry]
+    instances: list[ListedInstance]
 
 
 class Calls:
@@ -81,7 +81,7 @@ class Calls:
             arguments, env=self.env, cwd="/", stdin=b"", capture_stdout=True, capture_stderr=True, check=False
         )
 
-    async def list(self) -> dict[str, Entry]:
+    async def list(self) -> dict[str, ListedInstance]:
         """The runtime's own list, by name. Raises RuntimeUnavailable."""
         result = await self.run(list_argv(self.program))
         try:

@@ -11,7 +11,7 @@ import msgspec
 from engine.instances import processes
 from engine.instances.apptainer import watcher
 from engine.instances.processes import Child, Noted
-from engine.instances.protocol import Started
+from engine.instances.protocol import ConfirmedStart
 
 _PROGRAM = watcher.__file__
 _EXIT, _WATCHER = "exit", "watcher"
@@ -25,7 +25,7 @@ class Commands:
         self._children: dict[Path, Child] = {}
 
     async def ensure(
-        self, folder: Path, started: Started, run: list[str], stop: list[str], variables: Mapping[str, str]
+        self, folder: Path, started: ConfirmedStart, run: list[str], stop: list[str], variables: Mapping[str, str]
     ) -> None:
         """Start the instance's watcher, unless an engine before this one has. `run` is empty without a command."""
         if exit_code(folder) is not None or self._find(folder):

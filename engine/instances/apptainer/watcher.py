@@ -39,7 +39,7 @@ def main() -> None:
     # The terminal's signals are for the engine; the children get their own defaults back.
     for ignored in (signal.SIGHUP, signal.SIGINT):
         signal.signal(ignored, signal.SIG_IGN)
-    logs = [Log(path, begin, plan["most"]) for path, begin in plan["logs"]]
+    logs = [BoundedLog(path, begin, plan["most"]) for path, begin in plan["logs"]]
     if plan["exec"]:
         command = Command(plan["exec"], plan["env"], logs)
         write_code(plan["exit"], command.wait())
@@ -54,7 +54,7 @@ def main() -> None:
         log.bound()
 
 
-class Log:
+class BoundedLog:
     """One stream's log, which begins at `begin` of its file and may take `most` bytes."""
 
     def __init__(self, path: str, begin: int, most: int) -> None:
@@ -117,8 +117,8 @@ class Log:
 class Command:
     """A program that writes into these logs, out and err; nowhere if there are none."""
 
-    def __init__(self, argv: list[str], env: dict[str, str], logs: list[Log]) -> None:
-        self._logs: dict[int, Log] = {}
+    def __init__(self, argv: list[str], env: dict[str, str], logs: list[BoundedLog]) -> None:
+        self._logs: dict[int, BoundedLog] = {}
         self._open: list[int] = []
         self._ended, wake = os.pipe()
         os.set_blocking(wake, False)

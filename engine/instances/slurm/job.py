@@ -24,7 +24,7 @@ _OUT_OF_MEMORY = ("xceeded job memory limit", "xceeded memory limit", "oom-kill"
 """Words of slurmstepd's: by OverMemoryKill, and by cgroups, in older releases and in newer ones."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class SlurmJob(msgspec.Struct, frozen=True):
     """One job as squeue tells it: a word for its state in Slurm 22.05, a list of words in later ones."""
 
     job_id: int

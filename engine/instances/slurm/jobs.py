@@ -19,7 +19,7 @@ from engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
 from engine.instances import processes
 from engine.instances.apptainer.calls import PATH
 from engine.instances.processes import Child
-from engine.instances.slurm.job import MARK, Job
+from engine.instances.slurm.job import MARK, SlurmJob
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ class Unsure(RuntimeUnavailable):
 
 
 class _Answer(msgspec.Struct):
-    jobs: list[Job]
+    jobs: list[SlurmJob]
     errors: list[object] = []
 
 
@@ -67,7 +67,7 @@ class Jobs:
     def __init__(self, env: Mapping[str, str], user: str) -> None:
         conf = {"SLURM_CONF": os.environ["SLURM_CONF"]} if os.environ.get("SLURM_CONF") else {}
         self._env, self._user = {**env, **conf}, user
-        self._seen: dict[str, Job] = {}
+        self._seen: dict[str, SlurmJob] = {}
         self._numbers: dict[str, int] = {}
         self._submitters: dict[str, Child] = {}
         self._begun = self._done = self._waiting = 0
@@ -121,7 +121,7 @@ class Jobs:
         self._pause = FIRST_PAUSE
         self._hurry.set()
 
-    async def _ask(self) -> dict[str, Job]:
+    async def _ask(self) -> dict[str, SlurmJob]:
         done = await self.call("squeue", "--json", "--me", "--states=all")
         try:
             answer = msgspec.json.decode(done.stdout, type=_Answer)
@@ -137,13 +137,13 @@ class Jobs:
         found = {self._key_of(job, keys.get(job.job_id)): job for job in ours}
         return {key: job for key, job in found.items() if key}
 
-    def _key_of(self, job: Job, numbered: str | None) -> str | None:
+    def _key_of(self, job: SlurmJob, numbered: str | None) -> str | None:
         """Whose start it is: `numbered` has its number. None where it is nobody's of ours."""
         if numbered is not None and job.may_be(numbered):
             return numbered
         return job.mark if job.mark not in self._numbers else None
 
-    async def look(self) -> Mapping[str, Job]:
+    async def look(self) -> Mapping[str, SlurmJob]:
         """All jobs by key, as Slurm answers a question that is yet to be asked. Waits while it does not answer."""
         wanted = self._begun + 1
         self._waiting += 1
@@ -155,7 +155,7 @@ class Jobs:
             self._waiting -= 1
         return self._seen
 
-    async def wait(self, key: str, true: Callable[[Job | None], bool]) -> Job | None:
+    async def wait(self, key: str, true: Callable[[SlurmJob | None], bool]) -> SlurmJob | None:
         """The job once that holds of it, None where Slurm does not know it: it may have forgotten it, long after."""
         self._waiting += 1
         if self._waiting == 1:
@@ -173,7 +173,7 @@ class Jobs:
         if self._over:
             raise RuntimeUnavailable("the engine is stopping", retry_after=30)
 
-    def seen(self, key: str) -> Job | None:
+    def seen(self, key: str) -> SlurmJob | None:
         """The job as it was seen last."""
         return self._seen.get(key)
 
@@ -236,7 +236,7 @@ class Jobs:
         """The start is dropped, and its job's number with it."""
         self._numbers.pop(key, None)
 
-    async def cancel(self, job: Job, *, by_force: bool = False) -> None:
+    async def cancel(self, job: SlurmJob, *, by_force: bool = False) -> None:
         """Have it end. Raises RuntimeUnavailable where Slurm does not answer."""
         await self.call("scancel", *(["--full", "--signal=KILL"] if by_force else []), str(job.job_id))
         self.hurry()

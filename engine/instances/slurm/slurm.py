@@ -20,10 +20,10 @@ from engine.instances import argv, binds
 from engine.instances.apptainer import watcher
 from engine.instances.apptainer.calls import PATH, Calls
 from engine.instances.apptainer.commands import exit_code
-from engine.instances.protocol import Entry, Lost, Report, Started, StartFailed, Stream
+from engine.instances.protocol import ConfirmedStart, ListedInstance, Lost, Report, StartFailed, Stream
 from engine.instances.request import InstanceRequest
 from engine.instances.slurm import node
-from engine.instances.slurm.job import Job
+from engine.instances.slurm.job import SlurmJob
 from engine.instances.slurm.jobs import Jobs, Unsure
 from engine.instances.words import progress_of, refusal_of
 from engine.settings.settings import Limits
@@ -56,7 +56,7 @@ _MIB = 1 << 20
 class _Begun(msgspec.Struct):
     """What the node's program leaves once the instance runs."""
 
-    entry: Entry
+    entry: ListedInstance
     node: str
 
 
@@ -94,7 +94,7 @@ class Slurm:
 
     # Starting
 
-    async def start(self, request: InstanceRequest, report: Report) -> Started:
+    async def start(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         self.forget(request.identity)
         key = secrets.token_hex(12)
         folder = self._folder / request.identity / key
@@ -131,7 +131,7 @@ class Slurm:
         files.write_private(folder.parent / _KEY, key.encode())  # last: from here on there may be a job
         return folder / _SCRIPT
 
-    async def adopt(self, request: InstanceRequest, report: Report) -> Started:
+    async def adopt(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         key = self._key(request.identity)
         if key is None:
             raise StartFailed(RuntimeUnavailable("the start was cut off before Slurm was asked"), 1)
@@ -142,7 +142,7 @@ class Slurm:
             await report.queued(str(job.job_id))
         return await self._follow(request, key, report)
 
-    async def _follow(self, request: InstanceRequest, key: str, report: Report) -> Started:
+    async def _follow(self, request: InstanceRequest, key: str, report: Report) -> ConfirmedStart:
         await self._jobs.wait(key, lambda job: job is None or not job.waits)
         await report.placed()
         until = float("inf")
@@ -155,7 +155,7 @@ class Slurm:
             await trio.sleep(LOOK)
         return started
 
-    async def _find(self, identity: str, key: str) -> Job | None:
+    async def _find(self, identity: str, key: str) -> SlurmJob | None:
         """The job of a start that another engine may have begun; found by its mark alone, its number is kept."""
         folder = self._folder / identity / key
         await self._jobs.submitted(key, folder)
@@ -164,10 +164,10 @@ class Slurm:
         self._jobs.learn(key, folder)
         return job
 
-    def _begun(self, identity: str, key: str) -> Started | None:
+    def _begun(self, identity: str, key: str) -> ConfirmedStart | None:
         with suppress(OSError, msgspec.DecodeError):
             begun = msgspec.json.decode((self._of(identity) / node.STARTED).read_bytes(), type=_Begun)
-            return Started(begun.entry, key, node=begun.node)
+            return ConfirmedStart(begun.entry, key, node=begun.node)
         return None
 
     def _failed(self, identity: str) -> int | None:
@@ -175,7 +175,7 @@ class Slurm:
             return int((self._of(identity) / node.FAILED).read_text())
         return None
 
-    def _failure(self, identity: str, job: Job | None) -> StartFailed:
+    def _failure(self, identity: str, job: SlurmJob | None) -> StartFailed:
         code, words = self._failed(identity), self._words(identity)
         log.warning("instance_start_failed", instance=identity, exit_code=code, words=words[-2000:])
         end = self._end(identity, job) if job else ("job_lost", "Slurm no longer knows the job")
@@ -197,7 +197,7 @@ class Slurm:
 
     # Running
 
-    async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
+    async def wait_ended(self, request: InstanceRequest, started: ConfirmedStart) -> int | None:
         folder = self._of(request.identity)
         if not self._jobs.knows(started.since, folder):
             await self._find(request.identity, started.since)
@@ -213,19 +213,19 @@ class Slurm:
             raise Lost(*end, code)
         return code
 
-    def _end(self, identity: str, job: Job) -> tuple[str, str] | None:
+    def _end(self, identity: str, job: SlurmJob) -> tuple[str, str] | None:
         """Why Slurm ended it, None where it ended by itself."""
         with suppress(OSError):
             return job.why_ended((self._of(identity) / _OUTPUT).read_text(errors="replace"))
         return job.end
 
-    async def stop(self, request: InstanceRequest, started: Started) -> None:
+    async def stop(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         await self._cancel(started, by_force=False)
 
-    async def kill(self, request: InstanceRequest, started: Started) -> None:
+    async def kill(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         await self._cancel(started, by_force=True)
 
-    async def _cancel(self, started: Started, *, by_force: bool) -> None:
+    async def _cancel(self, started: ConfirmedStart, *, by_force: bool) -> None:
         """Until Slurm has heard it: it may be away for a while. Force counts from when the milder word was heard."""
         if started.since in self._unheard:
             return
@@ -235,7 +235,7 @@ class Slurm:
         finally:
             self._unheard.discard(started.since)
 
-    async def _say(self, started: Started, *, by_force: bool) -> None:
+    async def _say(self, started: ConfirmedStart, *, by_force: bool) -> None:
         while (job := (await self._jobs.look()).get(started.since)) is not None and not job.ended:
             with suppress(RuntimeUnavailable):
                 await self._jobs.cancel(job, by_force=by_force)
@@ -270,7 +270,7 @@ class Slurm:
             return (self._folder / identity / _KEY).read_text()
         return None
 
-    def log(self, started: Started, stream: Stream) -> tuple[Path, int]:
+    def log(self, started: ConfirmedStart, stream: Stream) -> tuple[Path, int]:
         entry = started.entry
         return Path(entry.log_err_path if stream == "err" else entry.log_out_path), 0
 

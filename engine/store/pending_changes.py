@@ -9,7 +9,7 @@ import trio
 from engine.store.protocol import Change
 
 
-class Job:
+class PendingChange:
     """One change on its way, and the task that waits for it. None is a probe, and nobody waits."""
 
     __slots__ = ("change", "error", "over", "task")
@@ -40,6 +40,6 @@ def _go_on(raise_cancel: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
 class Batch(NamedTuple):
     """Changes of one transaction. `errors` are what came of each; None where the transaction is yet to begin."""
 
-    jobs: list[Job]
+    jobs: list[PendingChange]
     errors: list[BaseException | None] | None
     token: trio.lowlevel.TrioToken

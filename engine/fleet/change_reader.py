@@ -36,7 +36,7 @@ Follow = Callable[[], Awaitable[None]]
 Ask = Callable[..., Awaitable[Any]]
 
 
-class Follower:
+class ChangeReader:
     """Reads the changes and one inbox. `confirmed_at` is a time, in elapsed seconds, at which the mirror was whole."""
 
     def __init__(
