@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
-from engine.access.challenges import Challenges
-from engine.access.license import License, load_license
-from engine.access.tokens import Tokens
-from engine.base import files
-from engine.base.clock import Clock, SystemClock, counted_ticks
-from engine.base.errors import EngineUnavailable, Refusal
-from engine.fleet.key_watch import KeyWatch
-from engine.instances.apptainer.apptainer import Apptainer
-from engine.instances.instances import Instances, is_live
-from engine.instances.protocol import Platform
-from engine.journal.journal import FileJournal
-from engine.journal.logs import log_record
-from engine.journal.metrics import Metrics
-from engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
-from engine.keys.keys import PublicKey
-from engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
-from engine.pairings.pairings import Pairings
-from engine.runtime import Runtime
-from engine.runtime.records import Records
-from engine.sessions.sessions import Sessions
-from engine.settings.redis_address import is_redis
-from engine.settings.settings import Settings, keys_folder
-from engine.settings.sources import reload
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Store
-from engine.store.sqlite import SQLiteStore
+from hatchway.engine.access.challenges import Challenges
+from hatchway.engine.access.license import License, load_license
+from hatchway.engine.access.tokens import Tokens
+from hatchway.engine.base import files
+from hatchway.engine.base.clock import Clock, SystemClock, counted_ticks
+from hatchway.engine.base.errors import EngineUnavailable, Refusal
+from hatchway.engine.fleet.key_watch import KeyWatch
+from hatchway.engine.instances.apptainer.apptainer import Apptainer
+from hatchway.engine.instances.instances import Instances, is_live
+from hatchway.engine.instances.protocol import Platform
+from hatchway.engine.journal.journal import FileJournal
+from hatchway.engine.journal.logs import log_record
+from hatchway.engine.journal.metrics import Metrics
+from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
+from hatchway.engine.keys.keys import PublicKey
+from hatchway.engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
+from hatchway.engine.pairings.pairings import Pairings
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Records
+from hatchway.engine.sessions.sessions import Sessions
+from hatchway.engine.settings.redis_address import is_redis
+from hatchway.engine.settings.settings import Settings, keys_folder
+from hatchway.engine.settings.sources import reload
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Store
+from hatchway.engine.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
-    from engine.fleet.codes import RemoteCodes
-    from engine.fleet.membership import Membership
-    from engine.fleet.remote_instances import RemoteInstances
-    from engine.fleet.shared_instances import SharedInstances
+    from hatchway.engine.fleet.codes import RemoteCodes
+    from hatchway.engine.fleet.membership import Membership
+    from hatchway.engine.fleet.remote_instances import RemoteInstances
+    from hatchway.engine.fleet.shared_instances import SharedInstances
 
 log = structlog.get_logger(__name__)
 
@@ -134,7 +134,7 @@ class Engine:
             return self.settings.limits.instance_log_bytes
 
         if self.settings.platform == "slurm":
-            from engine.instances.slurm.slurm import Slurm  # as few have one
+            from hatchway.engine.instances.slurm.slurm import Slurm  # as few have one
 
             return Slurm(self.jobs_folder(), allow_root, log_bytes)
         return Apptainer(self.home / "instances", allow_root, log_bytes=log_bytes)
@@ -285,7 +285,7 @@ async def open_engine(
 async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Clock, own: Store) -> Membership | None:
     if not is_redis(settings.store):
         return None
-    from engine.fleet.membership import open_membership  # most engines are of none
+    from hatchway.engine.fleet.membership import open_membership  # most engines are of none
 
     return await stack.enter_async_context(open_membership(home, settings, clock, own))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from statecharts import instance, pairing, session
-from statecharts.chart import Chart
+from hatchway.statecharts import instance, pairing, session
+from hatchway.statecharts.chart import Chart
 
 CHARTS: Mapping[str, Chart] = {chart.name: chart for chart in (pairing.CHART, session.CHART, instance.CHART)}

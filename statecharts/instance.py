@@ -1,7 +1,7 @@
 """The platform instance, from its request to its end (section 3.3 is open; this chart is ours)."""
 
-from statecharts.chart import NONE, Chart, Delay, always
-from statecharts.chart import Transition as T  # noqa: N817 - rows read as a table
+from hatchway.statecharts.chart import NONE, Chart, Delay, always
+from hatchway.statecharts.chart import Transition as T  # noqa: N817 - rows read as a table
 
 LOCAL_START_WINDOW = 60.0
 """Seconds an image that lies on the host has to be started."""

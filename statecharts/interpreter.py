@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transitions import Machine, MachineError
 
-from statecharts.chart import NONE, Chart, Data, Transition, always
+from hatchway.statecharts.chart import NONE, Chart, Data, Transition, always
 
 
 class Step:

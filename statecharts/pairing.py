@@ -1,7 +1,7 @@
 """The pairing code of section 3.1: printed by the host, claimed by a console, answered by the operator."""
 
-from statecharts.chart import NONE, Chart, Data, Delay, always
-from statecharts.chart import Transition as T  # noqa: N817 - rows read as a table
+from hatchway.statecharts.chart import NONE, Chart, Data, Delay, always
+from hatchway.statecharts.chart import Transition as T  # noqa: N817 - rows read as a table
 
 CLAIM_WINDOW = 30.0
 """Seconds a printed code waits for a console (section 8)."""

@@ -1,7 +1,7 @@
 """The session of section 3.2: active from a sign-in until logout, revocation or the end of its lifetime."""
 
-from statecharts.chart import NONE, Chart, Data, Delay, always
-from statecharts.chart import Transition as T  # noqa: N817 - rows read as a table
+from hatchway.statecharts.chart import NONE, Chart, Data, Delay, always
+from hatchway.statecharts.chart import Transition as T  # noqa: N817 - rows read as a table
 
 DEFAULT_LIFETIME = 3600
 """Seconds; also used when a requested lifetime is out of range (section 8)."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.base import files
-from engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.base import files
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.registers import pool
 
 A, B, C, *_ = pool()

@@ -19,13 +19,13 @@ from typing import Any
 import httpx
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
-from engine.keys.keys import read_private_key
+from hatchway.engine.keys.keys import read_private_key
 from tests.containers import IMAGE
 from tests.fakes import ROOT, signed
 from tests.ports import free_port
 
 KEYS = ROOT / "tests" / "data" / "own" / "keys"
-HATCHWAY = (sys.executable, "-c", "from api.cli import main; main()")
+HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
 INSTANCE = "/api/platform/singularity/instance/"
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from api.cli import cli
+from hatchway.api.cli import cli
 from tests.fakes import ROOT
 
 
@@ -25,7 +25,7 @@ def run(*arguments: str, code: int = 0, **more: Any) -> Result:
 def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """One command as a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", "from api.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from hatchway.api.cli import main; main()", *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
         text=True,

@@ -13,8 +13,8 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from engine.base.clock import TrioClock
-from engine.engine import Engine
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.engine import Engine
 from tests import fakes
 from tests.fakes import run_in_virtual_time, vectors, virtual_engine
 
@@ -159,7 +159,7 @@ async def engine(home: Path, clock: TrioClock) -> AsyncIterator[Engine]:
 @pytest.fixture
 async def browser(engine: Engine) -> fakes.Browser:
     """Somebody at that engine's doors, without a token."""
-    from api.http.app import make_app
+    from hatchway.api.http.app import make_app
 
     return fakes.Browser(make_app(engine))
 

@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.instances import processes
-from engine.instances.apptainer.apptainer import Apptainer
-from engine.instances.apptainer.host import Host, this_host
-from engine.instances.confinement import confine
-from engine.instances.request import InstanceFields, InstanceRequest, Policy
+from hatchway.engine.instances import processes
+from hatchway.engine.instances.apptainer.apptainer import Apptainer
+from hatchway.engine.instances.apptainer.host import Host, this_host
+from hatchway.engine.instances.confinement import confine
+from hatchway.engine.instances.request import InstanceFields, InstanceRequest, Policy
 
 IMAGE = Path("/tmp/busybox.sif")
 """Where tests/data/install-apptainer builds it."""

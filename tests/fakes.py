@@ -14,15 +14,15 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-import api.http.quart_mount  # noqa: F401 - loaded here: a thread that does so makes virtual time jump
-from engine.base import files
-from engine.base.clock import TrioClock
-from engine.base.permissions import FIVE, MASTER
-from engine.engine import Engine, open_engine
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.keys import Algorithm, PrivateKey, generate_key, sign
-from engine.runtime.records import Record
-from engine.settings.settings import Settings
+import hatchway.api.http.quart_mount  # noqa: F401 - loaded here: a thread that does so makes virtual time jump
+from hatchway.engine.base import files
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import Algorithm, PrivateKey, generate_key, sign
+from hatchway.engine.runtime.records import Record
+from hatchway.engine.settings.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 

@@ -9,27 +9,27 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from api.client.wire import ClientFault, LineReader, as_type, check_nonce, read_json, started, token_facts
-from api.http.addresses import Addresses
-from api.http.bodies import read_fields, read_object
-from api.http.endpoint import bearer
-from api.http.endpoints.auth import PairFields, VerifyFields
-from api.http.proxies import forwarded_for
-from api.http.request import Request
-from engine.access.challenges import Challenges, decode_signature
-from engine.access.limits import source_of
-from engine.access.tokens import Tokens
-from engine.base.clock import SystemClock
-from engine.base.durations import lifetime
-from engine.base.errors import Refusal
-from engine.base.files import make_private_dir, write_private
-from engine.base.permissions import parse_permissions
-from engine.instances.confinement import confine
-from engine.instances.request import InstanceFields, Policy
-from engine.keys.key_lines import parse_file
-from engine.keys.keys import read_private_key, read_public_key
-from engine.pairings.codes import ALPHABET, normalise, printable
-from engine.settings.sources import load_settings, read_environment
+from hatchway.api.client.wire import ClientFault, LineReader, as_type, check_nonce, read_json, started, token_facts
+from hatchway.api.http.addresses import Addresses
+from hatchway.api.http.bodies import read_fields, read_object
+from hatchway.api.http.endpoint import bearer
+from hatchway.api.http.endpoints.auth import PairFields, VerifyFields
+from hatchway.api.http.proxies import forwarded_for
+from hatchway.api.http.request import Request
+from hatchway.engine.access.challenges import Challenges, decode_signature
+from hatchway.engine.access.limits import source_of
+from hatchway.engine.access.tokens import Tokens
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.durations import lifetime
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.files import make_private_dir, write_private
+from hatchway.engine.base.permissions import parse_permissions
+from hatchway.engine.instances.confinement import confine
+from hatchway.engine.instances.request import InstanceFields, Policy
+from hatchway.engine.keys.key_lines import parse_file
+from hatchway.engine.keys.keys import read_private_key, read_public_key
+from hatchway.engine.pairings.codes import ALPHABET, normalise, printable
+from hatchway.engine.settings.sources import load_settings, read_environment
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 CHALLENGES = Challenges(SystemClock(), b"k" * 32)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.base.errors import Refusal
+from hatchway.engine.base.errors import Refusal
 from tests.fakes import ROOT, vectors
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import trio
 
-from engine.base.clock import TrioClock
-from engine.runtime import Actor, Runtime
-from engine.runtime.records import Record, Records
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Change
-from statecharts.chart import NONE, Chart, Delay, Transition, always
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.runtime import Actor, Runtime
+from hatchway.engine.runtime.records import Record, Records
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Change
+from hatchway.statecharts.chart import NONE, Chart, Delay, Transition, always
 
 
 def in_time(data: Any) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 import trio
 
-from api.http.app import make_app
-from engine.engine import open_engine
-from engine.settings.settings import Settings
+from hatchway.api.http.app import make_app
+from hatchway.engine.engine import open_engine
+from hatchway.engine.settings.settings import Settings
 from tests.containers import Place
 from tests.fakes import Browser, Reply, sign_in
 from tests.processes import prepare

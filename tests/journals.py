@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.base.clock import TrioClock
-from engine.journal.journal import FileJournal
-from engine.runtime.records import Origin, Records
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.journal.journal import FileJournal
+from hatchway.engine.runtime.records import Origin, Records
 
 
 @pytest.fixture

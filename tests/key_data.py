@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from engine.base.errors import KeyRefused
-from engine.keys.key_files import load_private
-from engine.keys.keys import PrivateKey, read_private_key, read_public_half, read_public_key
+from hatchway.engine.base.errors import KeyRefused
+from hatchway.engine.keys.key_files import load_private
+from hatchway.engine.keys.keys import PrivateKey, read_private_key, read_public_half, read_public_key
 from tests.fakes import ROOT
 
 OWN = ROOT / "tests/data/own/keys"

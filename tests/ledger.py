@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from engine.access.challenges import decode
-from engine.base.clock import TICK
-from engine.runtime.records import Record
+from hatchway.engine.access.challenges import decode
+from hatchway.engine.base.clock import TICK
+from hatchway.engine.runtime.records import Record
 from tests.fakes import FINAL
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from hatchway.engine.engine import Engine
     from tests.simulation import Heard, World
 
 SLACK = 1.5

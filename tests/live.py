@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import trio
 
-from api.host.operator_socket import OperatorSocket
-from api.http.app import make_app
-from api.server.server import serve
-from engine.base.clock import SystemClock
-from engine.base.files import make_private_dir, write_private
-from engine.base.permissions import FIVE, MASTER
-from engine.engine import Engine, open_engine
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.settings.settings import Settings
+from hatchway.api.host.operator_socket import OperatorSocket
+from hatchway.api.http.app import make_app
+from hatchway.api.server.server import serve
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.files import make_private_dir, write_private
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.settings.settings import Settings
 from tests.fakes import ROOT, key
 
 
@@ -72,7 +72,7 @@ async def command(
     """One command as a process, `typed` on its standard input; its exit code must be `code`."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
     done = await trio.run_process(
-        [sys.executable, "-c", "from api.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from hatchway.api.cli import main; main()", *arguments],
         cwd=ROOT,
         stdin=typed,
         env={**kept, "HATCHWAY_HOME": str(home), **environment},

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
-from api.http.app import LazyQuart, make_app
-from api.http.asgi import AsgiApp
-from api.http.backend import EngineBackend
-from api.http.gateway import Gateway
-from api.http.request import Request, Response
-from api.http.table import ENDPOINTS as TABLE
-from api.server.lane import Lane
-from api.server.server import open_sockets, serve
-from api.workers.pool import WorkerPool
-from engine.engine import Engine
+from hatchway.api.http.app import LazyQuart, make_app
+from hatchway.api.http.asgi import AsgiApp
+from hatchway.api.http.backend import EngineBackend
+from hatchway.api.http.gateway import Gateway
+from hatchway.api.http.request import Request, Response
+from hatchway.api.http.table import ENDPOINTS as TABLE
+from hatchway.api.server.lane import Lane
+from hatchway.api.server.server import open_sockets, serve
+from hatchway.api.workers.pool import WorkerPool
+from hatchway.engine.engine import Engine
 from tests.fakes import Browser, sign_in, virtual_engine
 from tests.hostile import Raw, exchange, request
 

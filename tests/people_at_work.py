@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import httpx
 
-from engine.base.permissions import FIVE
-from engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.fakes import key
 from tests.processes import EngineProcess, bearer, inspect, sign_in
 

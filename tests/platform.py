@@ -7,10 +7,10 @@ from pathlib import Path
 
 import trio
 
-from engine.base.errors import RuntimeUnavailable
-from engine.instances.protocol import ConfirmedStart, ListedInstance, Lost, Report, Stream
-from engine.instances.request import InstanceRequest
-from engine.runtime.records import Origin
+from hatchway.engine.base.errors import RuntimeUnavailable
+from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance, Lost, Report, Stream
+from hatchway.engine.instances.request import InstanceRequest
+from hatchway.engine.runtime.records import Origin
 
 ORIGIN = Origin("SHA256:somebody", "127.0.0.1", "r-1")
 

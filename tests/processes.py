@@ -17,13 +17,13 @@ from typing import Any
 
 import httpx
 
-from engine.base.files import make_private_dir, write_private
-from engine.base.permissions import FIVE, MASTER
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.keys import PrivateKey
+from hatchway.engine.base.files import make_private_dir, write_private
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import PrivateKey
 from tests.fakes import ROOT, key, signed
 
-HATCHWAY = (sys.executable, "-c", "from api.cli import main; main()")
+HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
 START_SECONDS = 60.0
 """How long a start may take on a busy machine."""
 

@@ -6,12 +6,12 @@ import json
 import re
 from pathlib import Path
 
-from api.http.problems import STATUS
-from api.http.schema.openapi import record_schema
-from api.http.table import ENDPOINTS
-from engine.settings.settings import TABLE, show
-from statecharts import instance, pairing, session
-from statecharts.draw.render import table
+from hatchway.api.http.problems import STATUS
+from hatchway.api.http.schema.openapi import record_schema
+from hatchway.api.http.table import ENDPOINTS
+from hatchway.engine.settings.settings import TABLE, show
+from hatchway.statecharts import instance, pairing, session
+from hatchway.statecharts.draw.render import table
 from tests.fakes import ROOT
 
 README = ROOT / "README.md"

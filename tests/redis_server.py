@@ -12,9 +12,9 @@ from pathlib import Path
 
 import trio
 
-from engine.settings.redis_address import read_address
-from engine.store.redis import RedisStore
-from engine.store.redis_link import RedisLink
+from hatchway.engine.settings.redis_address import read_address
+from hatchway.engine.store.redis import RedisStore
+from hatchway.engine.store.redis_link import RedisLink
 from tests.ports import free_port
 from tests.waits import until
 

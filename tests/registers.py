@@ -13,10 +13,10 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 
-from engine.base.permissions import FIVE
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.key_lines import parse_file
-from engine.keys.keys import PublicKey, read_public_key
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.key_lines import parse_file
+from hatchway.engine.keys.keys import PublicKey, read_public_key
 
 POOL = Path(__file__).parent / "data/public_keys.txt"
 KEPT = b'# by hand, no newline at the end \xff\r\nfrom="10.0.0.0/8" ssh-ed25519 AAAA foreign\n\nbroken'

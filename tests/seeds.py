@@ -29,13 +29,13 @@ import trio
 from trio.testing import MockClock
 from werkzeug.routing import Rule
 
-from engine.base import files
-from engine.base.errors import SignatureRefused
-from engine.base.permissions import FIVE, MASTER
-from engine.keys import keys as trust_keys
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.runtime import actors
-from engine.sessions.sessions import Sessions
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import SignatureRefused
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.keys import keys as trust_keys
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.runtime import actors
+from hatchway.engine.sessions.sessions import Sessions
 from tests.fakes import key
 from tests.ledger import Violation
 from tests.simulation import SimulatedStore, World

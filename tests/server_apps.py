@@ -9,8 +9,8 @@ import quart
 import trio
 from quart_trio import QuartTrio
 
-from api.http.request import Request, Response
-from api.server.server import Lane
+from hatchway.api.http.request import Request, Response
+from hatchway.api.server.server import Lane
 
 
 class Told:

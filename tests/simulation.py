@@ -12,14 +12,14 @@ import msgspec
 import trio
 from trio.testing import memory_stream_pair
 
-from api.host.operator_socket import Lines, OperatorSocket
-from api.http.app import make_app
-from engine.base.clock import TrioClock
-from engine.base.errors import StoreUnavailable
-from engine.engine import Engine, open_engine
-from engine.settings.settings import Settings
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Change
+from hatchway.api.host.operator_socket import Lines, OperatorSocket
+from hatchway.api.http.app import make_app
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.errors import StoreUnavailable
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Change
 from tests.fakes import Browser, Reply
 from tests.ledger import Ledger
 from tests.simulated_people import people

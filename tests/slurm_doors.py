@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from api.http.app import make_app
-from engine.engine import open_engine
-from engine.instances.slurm import jobs
-from engine.settings.settings import Settings, SlurmSettings
+from hatchway.api.http.app import make_app
+from hatchway.engine.engine import open_engine
+from hatchway.engine.instances.slurm import jobs
+from hatchway.engine.settings.settings import Settings, SlurmSettings
 from tests.cluster import Cluster, running_cluster
 from tests.containers import Place
 from tests.fakes import Browser, sign_in

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from engine.instances import processes
+from hatchway.engine.instances import processes
 from tests.cluster import Cluster
 from tests.containers import LONG, Place
 from tests.instance_doors import Doors

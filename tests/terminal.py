@@ -15,7 +15,7 @@ import trio
 
 from tests.fakes import ROOT
 
-CALL = [sys.executable, "-c", "from api.cli import main; main()"]
+CALL = [sys.executable, "-c", "from hatchway.api.cli import main; main()"]
 
 
 class Screen:

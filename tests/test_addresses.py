@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http.addresses import Addresses
-from api.http.problems import BadRequest, ForeignOrigin, MisdirectedRequest
-from api.http.proxies import forwarded_for, forwarded_scheme
-from api.http.request import Headers
-from engine.base.errors import Refusal
+from hatchway.api.http.addresses import Addresses
+from hatchway.api.http.problems import BadRequest, ForeignOrigin, MisdirectedRequest
+from hatchway.api.http.proxies import forwarded_for, forwarded_scheme
+from hatchway.api.http.request import Headers
+from hatchway.engine.base.errors import Refusal
 from tests.hostile import refusal_of
 
 OURS = Addresses((("127.0.0.1", 7420),), ("gate.example:8443", "[2001:db8::1]:7420"))

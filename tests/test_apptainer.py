@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trio
 
-from engine.base.errors import (
+from hatchway.engine.base.errors import (
     FileRefused,
     ImageNotFound,
     InstanceExists,
@@ -21,13 +21,13 @@ from engine.base.errors import (
     ResourcesUnavailable,
     RuntimeUnavailable,
 )
-from engine.instances import processes, tails
-from engine.instances.apptainer import watcher
-from engine.instances.apptainer.apptainer import Apptainer
-from engine.instances.apptainer.calls import PATH
-from engine.instances.apptainer.host import Host, this_host
-from engine.instances.protocol import ConfirmedStart, StartFailed
-from engine.instances.request import InstanceRequest
+from hatchway.engine.instances import processes, tails
+from hatchway.engine.instances.apptainer import watcher
+from hatchway.engine.instances.apptainer.apptainer import Apptainer
+from hatchway.engine.instances.apptainer.calls import PATH
+from hatchway.engine.instances.apptainer.host import Host, this_host
+from hatchway.engine.instances.protocol import ConfirmedStart, StartFailed
+from hatchway.engine.instances.request import InstanceRequest
 from tests.containers import LONG, Gate, Place, listed, living, new_name, place, principals
 
 __all__ = ["place"]

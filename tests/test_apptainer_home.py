@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.instances.apptainer.calls import Calls, takes_files
+from hatchway.engine.instances.apptainer.calls import Calls, takes_files
 from tests.containers import Place, place
 
 __all__ = ["place"]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import trio
 
-from engine.base.errors import InvalidRequest
-from engine.instances import binds
-from engine.instances.protocol import StartFailed
+from hatchway.engine.base.errors import InvalidRequest
+from hatchway.engine.instances import binds
+from hatchway.engine.instances.protocol import StartFailed
 from tests.containers import IMAGE, Place, living, place
 
 __all__ = ["place"]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import ResourcesUnavailable
-from engine.instances.apptainer.host import Host, check_limits
-from engine.instances.argv import exec_argv, start_argv, stop_argv, variables
-from engine.instances.request import Image, InstanceRequest, Volume
+from hatchway.engine.base.errors import ResourcesUnavailable
+from hatchway.engine.instances.apptainer.host import Host, check_limits
+from hatchway.engine.instances.argv import exec_argv, start_argv, stop_argv, variables
+from hatchway.engine.instances.request import Image, InstanceRequest, Volume
 
 CGROUPS = Host(cpus=4, memory=8 << 30, controllers=frozenset({"cpu", "memory"}), gpus=2)
 BARE = Host(cpus=4, memory=8 << 30, controllers=frozenset(), gpus=0)

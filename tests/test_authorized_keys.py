@@ -12,11 +12,11 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.clock import LoopTicks, counted_ticks
-from engine.base.errors import FileRefused, KeyRefused
-from engine.base.permissions import FIVE, MASTER
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.keys import PublicKey, read_public_key
+from hatchway.engine.base.clock import LoopTicks, counted_ticks
+from hatchway.engine.base.errors import FileRefused, KeyRefused
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import PublicKey, read_public_key
 from tests.authorized import LINE, A, B, C, granted, keys, put
 from tests.fakes import ROOT
 from tests.registers import KEPT, pool

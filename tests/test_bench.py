@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import trio
 
-from api.http.app import make_app
-from engine.base.permissions import FIVE
-from engine.engine import Engine
-from engine.runtime.records import NOBODY
-from engine.settings.settings import Limits
+from hatchway.api.http.app import make_app
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine
+from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.settings.settings import Limits
 from tests.bench.load import latency
 from tests.bench.results import Promise, Results, at
 from tests.bench.startup import COMMAND, seconds_of
@@ -55,7 +55,7 @@ def test_help_starts_little() -> None:
     """The command's help imports neither the server nor the engine, nor anything heavy."""
     heavy = ("quart", "hypercorn", "trio", "httpx", "cryptography", "jwt", "rich", "structlog", "msgspec")
     code = (
-        "import sys, contextlib\nfrom api.cli import main\n"
+        "import sys, contextlib\nfrom hatchway.api.cli import main\n"
         "with contextlib.suppress(SystemExit):\n    sys.argv = ['hatchway', '--help']\n    main()\n"
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     )

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http import bodies
-from api.http.bodies import DEEPEST, read_fields, read_object
-from api.http.problems import UnsupportedMediaType, problem_response
-from engine.base.errors import InvalidRequest, NotJson
+from hatchway.api.http import bodies
+from hatchway.api.http.bodies import DEEPEST, read_fields, read_object
+from hatchway.api.http.problems import UnsupportedMediaType, problem_response
+from hatchway.engine.base.errors import InvalidRequest, NotJson
 from tests.hostile import refusal_of
 
 JSON = b"application/json"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.access.challenges import ANY, LIFETIME, PREFIX, Challenges, decode, decode_signature, encode
-from engine.base.errors import SignatureRefused
+from hatchway.engine.access.challenges import ANY, LIFETIME, PREFIX, Challenges, decode, decode_signature, encode
+from hatchway.engine.base.errors import SignatureRefused
 from tests.fakes import Hands
 
 

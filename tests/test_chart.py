@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from statecharts.chart import NONE, Chart, ChartFault, Data, Delay, Transition, always
+from hatchway.statecharts.chart import NONE, Chart, ChartFault, Data, Delay, Transition, always
 
 
 def sometimes(data: Data) -> bool:

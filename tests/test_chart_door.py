@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from api.http.app import make_app
+from hatchway.api.http.app import make_app
 from tests.fakes import Browser, sign_in, virtual_engine
 
 pytestmark = pytest.mark.virtual_time

@@ -15,14 +15,14 @@ import pytest
 import trio.testing
 from statemachine.io.scxml.processor import SCXMLProcessor
 
-from engine.base.clock import TrioClock
-from engine.runtime import Runtime
-from engine.runtime.records import Record, Records
-from engine.store.memory import MemoryStore
-from statecharts.catalogue import CHARTS
-from statecharts.chart import NONE, Chart, always
-from statecharts.draw.exports import scxml, xstate
-from statecharts.interpreter import EventRefused, Interpreter
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Record, Records
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.statecharts.catalogue import CHARTS
+from hatchway.statecharts.chart import NONE, Chart, always
+from hatchway.statecharts.draw.exports import scxml, xstate
+from hatchway.statecharts.interpreter import EventRefused, Interpreter
 
 XSTATE = Path(__file__).parent / "data" / "xstate"
 SEQUENCES, LONGEST = 10_000, 8

@@ -14,13 +14,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from api.cli import cli
-from api.cli.failures import MENDED
-from api.cli.groups import LazyGroup
-from api.cli.host import load_stored, store_token
-from api.client.flows import StoredToken
-from engine.base.errors import Refusal
-from engine.settings.settings import TABLE
+from hatchway.api.cli import cli
+from hatchway.api.cli.failures import MENDED
+from hatchway.api.cli.groups import LazyGroup
+from hatchway.api.cli.host import load_stored, store_token
+from hatchway.api.client.flows import StoredToken
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.settings.settings import TABLE
 from tests.command import process, run
 from tests.fakes import ROOT
 
@@ -47,7 +47,9 @@ def every_command(group: click.Group = cli, path: tuple[str, ...] = ()) -> list[
 
 def test_help_is_cheap() -> None:
     """`--help` of the command and of each group imports nothing heavy; that is what keeps it under 150 ms."""
-    code = "import sys\nfrom api.cli import cli\ntry: cli()\nfinally: print([m for m in %r if m in sys.modules])"
+    code = (
+        "import sys\nfrom hatchway.api.cli import cli\ntry: cli()\nfinally: print([m for m in %r if m in sys.modules])"
+    )
     for arguments in ((), ("engine",), ("key",), ("config",), ("session",)):
         done = subprocess.run(
             [sys.executable, "-c", code % (HEAVY,), *arguments, "--help"],
@@ -199,7 +201,7 @@ def test_a_reader_that_has_enough_is_no_failure(home: Path) -> None:
     os.close(reading)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "from api.cli import main; main()", "config", "list"],
+            [sys.executable, "-c", "from hatchway.api.cli import main; main()", "config", "list"],
             cwd=ROOT,
             env={**os.environ, "HATCHWAY_HOME": str(home)},
             stdout=writing,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.base.files import make_private_dir
-from engine.base.permissions import MASTER
-from engine.engine import make_own_key_ahead
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.settings.settings import Settings
+from hatchway.engine.base.files import make_private_dir
+from hatchway.engine.base.permissions import MASTER
+from hatchway.engine.engine import make_own_key_ahead
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.settings.settings import Settings
 from tests.fakes import ROOT
 from tests.terminal import CALL, terminal
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.host import load_stored
+from hatchway.api.cli.host import load_stored
 from tests.fakes import ROOT, key_file
 from tests.ports import free_port
 from tests.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
@@ -98,7 +98,7 @@ def test_a_folder_that_others_may_enter_is_refused(home: Path) -> None:
 
 def test_a_file_limit_without_room_for_anybody_is_told(home: Path) -> None:
     """The start is refused with what mends it, rather than everybody's first request."""
-    script = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (100, 100)); from api.cli import main; main()"
+    script = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (100, 100)); from hatchway.api.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script, "engine", "start", "--port", "0"],
         env=EngineProcess(home).environ,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.host import store_token
-from engine.base.files import make_private_dir
+from hatchway.api.cli.host import store_token
+from hatchway.engine.base.files import make_private_dir
 from tests.command import run
 from tests.false_engine import answer, false_engine, stored
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.base.permissions import FIVE
+from hatchway.engine.base.permissions import FIVE
 from tests.command import run
 
 pytestmark = pytest.mark.usefixtures("command_folder")

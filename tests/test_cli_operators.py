@@ -16,12 +16,12 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from api.cli import cli
-from engine.base.clock import SystemClock
-from engine.journal.journal import FileJournal
-from engine.runtime.records import Origin, Records
-from statecharts.catalogue import CHARTS
-from statecharts.draw.render import FORMATS
+from hatchway.api.cli import cli
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.journal.journal import FileJournal
+from hatchway.engine.runtime.records import Origin, Records
+from hatchway.statecharts.catalogue import CHARTS
+from hatchway.statecharts.draw.render import FORMATS
 from tests.processes import EngineProcess, running_engine, sign_in
 from tests.terminal import terminal
 

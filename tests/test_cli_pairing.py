@@ -13,16 +13,16 @@ import msgspec
 import pytest
 import trio
 
-from api.cli.pairing import ssh_hint
-from api.host.operator_socket import OperatorSocket
-from engine.access.principal import IssuedSession
-from engine.base.clock import SystemClock
-from engine.base.errors import PairingCodeRefused, PairingExpired, Refusal
-from engine.base.files import make_private_dir, write_private
-from engine.engine import Engine, open_engine
-from engine.pairings.pairings import Claim, Claimant
-from engine.runtime.records import Origin
-from engine.settings.settings import SessionMaxAge, Settings
+from hatchway.api.cli.pairing import ssh_hint
+from hatchway.api.host.operator_socket import OperatorSocket
+from hatchway.engine.access.principal import IssuedSession
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired, Refusal
+from hatchway.engine.base.files import make_private_dir, write_private
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.pairings.pairings import Claim, Claimant
+from hatchway.engine.runtime.records import Origin
+from hatchway.engine.settings.settings import SessionMaxAge, Settings
 from tests.fakes import ROOT, key, vectors
 from tests.terminal import CALL, Screen, terminal
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from api.cli.host import load_stored
-from api.client.client import AsyncClient
-from engine.base.errors import FileRefused, TokenRefused
-from engine.base.permissions import FIVE
-from engine.runtime.records import NOBODY
+from hatchway.api.cli.host import load_stored
+from hatchway.api.client.client import AsyncClient
+from hatchway.engine.base.errors import FileRefused, TokenRefused
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.runtime.records import NOBODY
 from tests.fakes import key, key_file
 from tests.false_engine import answer, false_engine, nonce
 from tests.live import Live, command, live_engine, told

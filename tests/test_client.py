@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 
-from api.client.client import Accepted, AsyncClient, Client, Refused, SignedIn, StoredToken
-from engine.base.permissions import FIVE
-from engine.engine import Engine
-from engine.runtime.records import NOBODY
+from hatchway.api.client.client import Accepted, AsyncClient, Client, Refused, SignedIn, StoredToken
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine
+from hatchway.engine.runtime.records import NOBODY
 from tests.fakes import key
 from tests.live import live_engine
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api.client.client import AsyncClient
+from hatchway.api.client.client import AsyncClient
 from tests.containers import LONG, Place, listed, living, new_name, place
 from tests.fakes import key, key_file
 from tests.processes import EngineProcess, running_engine

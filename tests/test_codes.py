@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.pairings.codes import AGENT_LENGTH, ALPHABET, LENGTH, LONGEST_TYPED, new_code, normalise, printable
+from hatchway.engine.pairings.codes import AGENT_LENGTH, ALPHABET, LENGTH, LONGEST_TYPED, new_code, normalise, printable
 
 
 def test_a_new_code_is_one_as_typed() -> None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import ImageNotFound, InvalidRequest, Refusal
-from engine.instances.confinement import confine
-from engine.instances.request import Image, InstanceFields, Policy, Volume
-from engine.settings.settings import SlurmSettings
+from hatchway.engine.base.errors import ImageNotFound, InvalidRequest, Refusal
+from hatchway.engine.instances.confinement import confine
+from hatchway.engine.instances.request import Image, InstanceFields, Policy, Volume
+from hatchway.engine.settings.settings import SlurmSettings
 from tests.traps import BODIES, Place, filled
 
 

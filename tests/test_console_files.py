@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from api.http.app import make_app
-from api.http.endpoints.console import POLICY, console_files
+from hatchway.api.http.app import make_app
+from hatchway.api.http.endpoints.console import POLICY, console_files
 from tests.fakes import Browser, virtual_engine
 
 NAMES = sorted(console_files())

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from playwright.sync_api import FilePayload, expect
 
-from engine.base.durations import InvalidDuration, lifetime
-from engine.base.errors import KeyRefused
-from engine.keys.keys import PassphraseWanted, read_private_key, read_public_key
+from hatchway.engine.base.durations import InvalidDuration, lifetime
+from hatchway.engine.base.errors import KeyRefused
+from hatchway.engine.keys.keys import PassphraseWanted, read_private_key, read_public_key
 from tests.browser import KEYS, NOTHING, Visitor
 from tests.key_data import BASELINE, BROKEN, HARMLESS
 

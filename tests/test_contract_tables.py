@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from statecharts.catalogue import CHARTS
-from statecharts.chart import Chart, Transition, always
+from hatchway.statecharts.catalogue import CHARTS
+from hatchway.statecharts.chart import Chart, Transition, always
 
 TABLES = (Path(__file__).parent / "data" / "contract_tables.md").read_text()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.fakes import effort, key
 from tests.people_at_work import Load
 from tests.processes import EngineProcess, running_engine

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.base.durations import InvalidDuration, format_duration, lifetime, parse_duration
+from hatchway.engine.base.durations import InvalidDuration, format_duration, lifetime, parse_duration
 
 CASES: list[tuple[Any, list[Any]]] = json.loads((Path(__file__).parent / "data/own/durations.json").read_text())[
     "cases"

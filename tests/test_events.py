@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import trio
 
-from api.http.app import make_app
-from api.http.endpoints.events import frames, gap
-from engine.base.clock import TrioClock
-from engine.engine import Engine
-from engine.journal.files import RecordLine
-from engine.journal.journal import RECENT
+from hatchway.api.http.app import make_app
+from hatchway.api.http.endpoints.events import frames, gap
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.engine import Engine
+from hatchway.engine.journal.files import RecordLine
+from hatchway.engine.journal.journal import RECENT
 from tests.event_stream import EVENTS, Event, Reader, read_events
 from tests.fakes import Browser, jump, key, sign_in, virtual_engine
 

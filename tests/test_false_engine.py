@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.client.client import (
+from hatchway.api.client.client import (
     AsyncClient,
     ChallengeRefused,
     Client,
@@ -22,7 +22,7 @@ from api.client.client import (
     Refused,
     Unreachable,
 )
-from api.client.wire import LineReader, check_nonce, dialled, problem, read_json, started, token_facts
+from hatchway.api.client.wire import LineReader, check_nonce, dialled, problem, read_json, started, token_facts
 from tests.fakes import key
 from tests.false_engine import answer, b64, false_engine, nonce, stored
 from tests.ports import free_port

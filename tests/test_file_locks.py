@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.base import files
+from hatchway.engine.base import files
 
 HOLD = """
 import sys
 from pathlib import Path
-from engine.base.files import locked
+from hatchway.engine.base.files import locked
 
 with locked(Path(sys.argv[1])):
     print("held", flush=True)

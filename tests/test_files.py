@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.base import files
-from engine.base.errors import FileRefused
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import FileRefused
 
 
 @contextmanager

@@ -17,14 +17,14 @@ import httpx
 import msgspec
 import pytest
 
-from engine.base.clock import SystemClock
-from engine.base.errors import EngineUnavailable, KeyRefused
-from engine.base.permissions import FIVE, MASTER
-from engine.fleet.key_administration import open_desk
-from engine.fleet.keys import FleetKeys, SharedKeys
-from engine.keys import key_edits
-from engine.keys.keys import PrivateKey, generate_token_key, token_key_pem
-from engine.settings.settings import Settings
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import EngineUnavailable, KeyRefused
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.fleet.key_administration import open_desk
+from hatchway.engine.fleet.keys import FleetKeys, SharedKeys
+from hatchway.engine.keys import key_edits
+from hatchway.engine.keys.keys import PrivateKey, generate_token_key, token_key_pem
+from hatchway.engine.settings.settings import Settings
 from tests.fakes import key, signed
 from tests.fleet import Relay, client, insist, inspect, member, settled
 from tests.processes import EngineProcess

@@ -11,15 +11,15 @@ from unittest.mock import patch
 import pytest
 import trio
 
-from engine.base.clock import SystemClock
-from engine.base.errors import StoreUnavailable, TooManyRequests
-from engine.fleet import change_reader, lease, limits
-from engine.fleet.fleet import open_fleet
-from engine.fleet.lease import EPOCH, Lease
-from engine.fleet.limits import FleetLimit
-from engine.runtime import Runtime
-from engine.runtime.records import Records
-from engine.store.redis_link import RedisLink
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import StoreUnavailable, TooManyRequests
+from hatchway.engine.fleet import change_reader, lease, limits
+from hatchway.engine.fleet.fleet import open_fleet
+from hatchway.engine.fleet.lease import EPOCH, Lease
+from hatchway.engine.fleet.limits import FleetLimit
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Records
+from hatchway.engine.store.redis_link import RedisLink
 from tests.fakes import Hands
 from tests.redis_server import RedisServer, redis_link, speak
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.instances import output, tails
+from hatchway.engine.instances import output, tails
 
 pytestmark = pytest.mark.virtual_time
 FOLLOWERS = 1500

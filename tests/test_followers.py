@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.journal.journal import RECENT, FileJournal
-from engine.journal.subscribers import TOLD_AT_ONCE, SubscriberDropped
+from hatchway.engine.journal.journal import RECENT, FileJournal
+from hatchway.engine.journal.subscribers import TOLD_AT_ONCE, SubscriberDropped
 from tests.journals import Host, folder
 
 __all__ = ["folder"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from api.cli.host import store_token
-from api.cli.printing import note, print_json, say
-from engine.base.files import make_private_dir, write_private
+from hatchway.api.cli.host import store_token
+from hatchway.api.cli.printing import note, print_json, say
+from hatchway.engine.base.files import make_private_dir, write_private
 from tests.fakes import ROOT
 from tests.false_engine import answer, false_engine, stored
 from tests.live import command

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.store.sqlite import PROBED
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.store.sqlite import PROBED
 from tests.fakes import key
 from tests.processes import HATCHWAY, EngineProcess, bearer, sign_in
 from tests.waits import until as wait_until

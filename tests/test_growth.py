@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.access.principal import SessionFacts
-from engine.base.errors import StoreUnavailable
-from engine.base.permissions import FIVE
-from engine.store.protocol import Change, Stored
+from hatchway.engine.access.principal import SessionFacts
+from hatchway.engine.base.errors import StoreUnavailable
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.store.protocol import Change, Stored
 from tests.bench.sizing import ABSORB_CPU, BUSY, ROW_BYTES, grow, most_sessions, rows
 from tests.readme import CHAPTERS
 from tests.redis_server import RedisServer, redis_store, speak

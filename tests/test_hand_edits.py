@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.base import files
-from engine.base.permissions import FIVE
-from engine.keys import authorized_keys
-from engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.base import files
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.keys import authorized_keys
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.authorized import LINE, A, B, granted, keys, put
 from tests.fakes import Hands
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cli import COMMANDS
+from hatchway.api.cli import COMMANDS
 from tests.command import run
 from tests.readme import CHAPTERS, README
 from tests.terminal import terminal

@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.cli.host import given_path
-from engine.base.errors import RuntimeUnavailable, SettingRefused
-from engine.instances.apptainer.calls import Calls
-from engine.settings.home import expanded, home_folder, user_folder
+from hatchway.api.cli.host import given_path
+from hatchway.engine.base.errors import RuntimeUnavailable, SettingRefused
+from hatchway.engine.instances.apptainer.calls import Calls
+from hatchway.engine.settings.home import expanded, home_folder, user_folder
 from tests.fakes import ROOT
 from tests.processes import EngineProcess
 
@@ -23,7 +23,7 @@ AS_NAMELESS = (
     # Only so that it may read this checkout and its Python, wherever they are.
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
 )
-MAIN = (sys.executable, "-c", "from api.cli import main; main()")
+MAIN = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
 
 
 def command(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from statecharts.chart import NONE
-from statecharts.instance import CHART, FETCHED_START_WINDOW, LOCAL_START_WINDOW, STOP_WINDOW
-from statecharts.interpreter import EventRefused, Interpreter
+from hatchway.statecharts.chart import NONE
+from hatchway.statecharts.instance import CHART, FETCHED_START_WINDOW, LOCAL_START_WINDOW, STOP_WINDOW
+from hatchway.statecharts.interpreter import EventRefused, Interpreter
 
 INTERPRETER = Interpreter(CHART)
 DATA = {"now": 1.0, "deadline": 2.0}

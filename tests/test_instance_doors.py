@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import trio
 
-from api.http.problems import problem_response
-from engine.base.errors import TooManyInstances
-from engine.settings.settings import Limits
+from hatchway.api.http.problems import problem_response
+from hatchway.engine.base.errors import TooManyInstances
+from hatchway.engine.settings.settings import Limits
 from tests.containers import LONG, Gate, Place, listed, living, new_name, place
 from tests.fakes import ROOT, Reply
 from tests.instance_doors import Doors, doors
@@ -231,10 +231,10 @@ ENGINE = """
 import json, sys
 from pathlib import Path
 import trio
-from engine.engine import open_engine
-from engine.instances.request import InstanceFields
-from engine.runtime.records import Origin
-from engine.settings.settings import Settings
+from hatchway.engine.engine import open_engine
+from hatchway.engine.instances.request import InstanceFields
+from hatchway.engine.runtime.records import Origin
+from hatchway.engine.settings.settings import Settings
 
 async def main(home, images, fields):
     settings = Settings(image_folders=(images,), volume_roots=(str(Path(images).with_name("volumes")),))

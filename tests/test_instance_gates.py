@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from api.http.app import make_app
-from engine.base import files
-from engine.base.errors import RuntimeUnavailable
-from engine.engine import Engine
-from engine.instances.apptainer.apptainer import Apptainer
-from engine.instances.request import Image, InstanceRequest
+from hatchway.api.http.app import make_app
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import RuntimeUnavailable
+from hatchway.engine.engine import Engine
+from hatchway.engine.instances.apptainer.apptainer import Apptainer
+from hatchway.engine.instances.request import Image, InstanceRequest
 from tests.containers import Place, place
 from tests.fakes import Browser, key, sign_in, virtual_engine
 from tests.licenses import PEM, issued

@@ -15,9 +15,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.instances import output, tails
-from engine.instances.apptainer import watcher
-from engine.instances.apptainer.watcher import BoundedLog
+from hatchway.engine.instances import output, tails
+from hatchway.engine.instances.apptainer import watcher
+from hatchway.engine.instances.apptainer.watcher import BoundedLog
 
 MOST = 4000
 CUT = re.compile(rb"\n\[hatchway: (\d+) bytes are left out here: the log was full\]\n")

@@ -14,8 +14,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.base.clock import TrioClock
-from engine.base.errors import (
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.errors import (
     ImageNotFound,
     InstanceExists,
     InstanceNotFound,
@@ -24,15 +24,15 @@ from engine.base.errors import (
     StoreUnavailable,
     TooManyInstances,
 )
-from engine.instances.instances import KEPT_COUNT, KEPT_SECONDS, Instances
-from engine.instances.protocol import Lost, StartFailed
-from engine.instances.request import InstanceFields
-from engine.instances.supervisor import FETCHING_STARTS, LOCAL_STARTS, QUEUE_HELD
-from engine.runtime import Runtime
-from engine.runtime.records import Origin, Records
-from engine.settings.settings import Limits, Settings
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Change
+from hatchway.engine.instances.instances import KEPT_COUNT, KEPT_SECONDS, Instances
+from hatchway.engine.instances.protocol import Lost, StartFailed
+from hatchway.engine.instances.request import InstanceFields
+from hatchway.engine.instances.supervisor import FETCHING_STARTS, LOCAL_STARTS, QUEUE_HELD
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Origin, Records
+from hatchway.engine.settings.settings import Limits, Settings
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Change
 from tests.fakes import Watch
 from tests.platform import ORIGIN, TestPlatform
 

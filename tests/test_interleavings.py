@@ -16,25 +16,25 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from api.http.endpoints import auth
-from engine.access.challenges import Challenges
-from engine.access.tokens import Tokens
-from engine.base.clock import TrioClock
-from engine.base.errors import PairingCodeRefused, PairingExpired
-from engine.base.permissions import FIVE
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.keys import generate_token_key
-from engine.pairings import pairings
-from engine.pairings.pairings import Claimant, Pairings
-from engine.runtime import ActorLocks, Runtime, actors
-from engine.runtime.records import Origin, Records
-from engine.sessions.sessions import Sessions
-from engine.settings.settings import Settings
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Change
-from statecharts import pairing, session
-from statecharts.interpreter import Interpreter
-from statecharts.pairing import CLAIM_WINDOW, DECISION_WINDOW
+from hatchway.api.http.endpoints import auth
+from hatchway.engine.access.challenges import Challenges
+from hatchway.engine.access.tokens import Tokens
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import generate_token_key
+from hatchway.engine.pairings import pairings
+from hatchway.engine.pairings.pairings import Claimant, Pairings
+from hatchway.engine.runtime import ActorLocks, Runtime, actors
+from hatchway.engine.runtime.records import Origin, Records
+from hatchway.engine.sessions.sessions import Sessions
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Change
+from hatchway.statecharts import pairing, session
+from hatchway.statecharts.interpreter import Interpreter
+from hatchway.statecharts.pairing import CLAIM_WINDOW, DECISION_WINDOW
 from tests.explorer import explore, where
 from tests.fakes import Watch, effort, key
 from tests.seeds import drawn

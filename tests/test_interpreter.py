@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from transitions import Machine
 
-import statecharts
-from statecharts.catalogue import CHARTS
-from statecharts.chart import NONE, Chart, Data, Transition, always
-from statecharts.interpreter import EventRefused, Interpreter
+from hatchway import statecharts
+from hatchway.statecharts.catalogue import CHARTS
+from hatchway.statecharts.chart import NONE, Chart, Data, Transition, always
+from hatchway.statecharts.interpreter import EventRefused, Interpreter
 
 OPEN: dict[str, Any] = {"now": 0.0, "deadline": 1.0, "proof": "signature"}
 """What an event may bring for every guard to hold."""

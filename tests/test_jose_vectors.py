@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from engine.access.challenges import decode, encode
-from engine.access.tokens import Tokens, key_id
-from engine.base.clock import SystemClock
-from engine.base.errors import KeyRefused, SignatureRefused, TokenRefused
-from engine.keys.keys import PublicKey, identity_of, read_public_key, verify
+from hatchway.engine.access.challenges import decode, encode
+from hatchway.engine.access.tokens import Tokens, key_id
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import KeyRefused, SignatureRefused, TokenRefused
+from hatchway.engine.keys.keys import PublicKey, identity_of, read_public_key, verify
 from tests.fakes import vectors
 
 pytestmark = pytest.mark.vectors

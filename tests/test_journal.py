@@ -15,11 +15,11 @@ import structlog
 import trio
 import trio.testing
 
-from engine.base.errors import FileRefused
-from engine.journal import journal as journal_module
-from engine.journal.files import CURRENT, RecordLine, last_seq, parse, read_after, segments, sift
-from engine.journal.journal import KEPT_BYTES, SEGMENT_BYTES
-from engine.runtime.records import NOBODY, Origin
+from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.journal import journal as journal_module
+from hatchway.engine.journal.files import CURRENT, RecordLine, last_seq, parse, read_after, segments, sift
+from hatchway.engine.journal.journal import KEPT_BYTES, SEGMENT_BYTES
+from hatchway.engine.runtime.records import NOBODY, Origin
 from tests.journals import Host, folder
 
 __all__ = ["folder"]

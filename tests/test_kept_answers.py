@@ -12,22 +12,22 @@ import msgspec
 import pytest
 import trio
 
-from api.http.gateway import Gateway
-from api.http.request import NOSNIFF, Request, Response
-from api.http.table import ENDPOINTS
-from api.workers import response_cache
-from api.workers.backend import WorkerBackend
-from api.workers.engine_client import EngineClient
-from api.workers.messages import Configure, Responded
-from api.workers.worker import make_app
-from engine.access import signers
-from engine.base.errors import SignatureRefused
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.keys import PublicKey
-from engine.sessions import versions as validity
-from engine.sessions.versions import VersionCounters
-from engine.settings.settings import Settings
-from engine.settings.sources import as_plain
+from hatchway.api.http.gateway import Gateway
+from hatchway.api.http.request import NOSNIFF, Request, Response
+from hatchway.api.http.table import ENDPOINTS
+from hatchway.api.workers import response_cache
+from hatchway.api.workers.backend import WorkerBackend
+from hatchway.api.workers.engine_client import EngineClient
+from hatchway.api.workers.messages import Configure, Responded
+from hatchway.api.workers.worker import make_app
+from hatchway.engine.access import signers
+from hatchway.engine.base.errors import SignatureRefused
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import PublicKey
+from hatchway.engine.sessions import versions as validity
+from hatchway.engine.sessions.versions import VersionCounters
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.settings.sources import as_plain
 from tests.fakes import Hands, key, signed
 
 ANSWER = Response(200, b'{"valid":true}')

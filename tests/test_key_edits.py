@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.base.errors import KeyRefused
-from engine.base.permissions import MASTER
-from engine.keys.key_edits import register, unregister
+from hatchway.engine.base.errors import KeyRefused
+from hatchway.engine.base.permissions import MASTER
+from hatchway.engine.keys.key_edits import register, unregister
 from tests.authorized import LINE, A, B
 
 ENGINE = f'permissions="MASTER" {LINE} engine\n'.encode()

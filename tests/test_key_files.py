@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.base.errors import KeyRefused
-from engine.keys import keys
-from engine.keys.keys import PassphraseWanted, read_private_key, read_public_key
+from hatchway.engine.base.errors import KeyRefused
+from hatchway.engine.keys import keys
+from hatchway.engine.keys.keys import PassphraseWanted, read_private_key, read_public_key
 from tests.fakes import key
 from tests.key_data import BASELINE, BROKEN, HARMLESS, OPENSSH_PUBLIC, OWN, PKCS1, PKCS8, SPKI, refusal
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.base.permissions import FIVE, MASTER
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.key_lines import LONGEST_LINE, parse_file, render
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.key_lines import LONGEST_LINE, parse_file, render
 from tests.authorized import LINE, A, B, C, granted, keys, put
 from tests.fakes import vectors
 

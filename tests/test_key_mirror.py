@@ -9,12 +9,12 @@ from typing import Any, cast
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from engine.base.clock import SystemClock
-from engine.fleet.key_mirror import KeyMirror
-from engine.fleet.keys import FleetKeys, SharedKeys
-from engine.keys.keys import generate_token_key, token_key_pem
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Stored
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.fleet.key_mirror import KeyMirror
+from hatchway.engine.fleet.keys import FleetKeys, SharedKeys
+from hatchway.engine.keys.keys import generate_token_key, token_key_pem
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Stored
 
 
 class Late(MemoryStore):

@@ -12,9 +12,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from engine.base.errors import KeyRefused
-from engine.keys import weak_keys
-from engine.keys.keys import (
+from hatchway.engine.base.errors import KeyRefused
+from hatchway.engine.keys import weak_keys
+from hatchway.engine.keys.keys import (
     PassphraseWanted,
     PrivateKey,
     PublicKey,
@@ -165,7 +165,7 @@ def test_checking_a_key_needs_no_network_and_writes_nothing() -> None:
     """The checks of weak kinds open no socket and write no file, and are imported only when a key is read."""
     code = """
 import sys
-import engine.keys.keys as keys
+import hatchway.engine.keys.keys as keys
 assert "badkeys" not in sys.modules and "gmpy2" not in sys.modules
 def audit(event, args):
     assert not event.startswith("socket."), event

@@ -12,10 +12,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from api.http.request import Request, Response
-from api.server.h1 import origin_form, refusal
-from api.server.lane import encode, recognise
-from api.server.server import Lane, ServerLimits
+from hatchway.api.http.request import Request, Response
+from hatchway.api.server.h1 import origin_form, refusal
+from hatchway.api.server.lane import encode, recognise
+from hatchway.api.server.server import Lane, ServerLimits
 from tests.fakes import effort
 from tests.promises import kept
 from tests.server_apps import Told, lane_of

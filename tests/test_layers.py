@@ -143,7 +143,7 @@ def test_services_do_not_know_each_other() -> None:
 def test_help_needs_no_server() -> None:
     """The command prints its help without loading the server, the engine's crypto or trio."""
     probe = (
-        "import sys\nfrom api.cli import main\n"
+        "import sys\nfrom hatchway.api.cli import main\n"
         "heavy = set(sys.argv[1:])\nsys.argv[1:] = ['--help']\n"
         "try: main()\nexcept SystemExit: pass\n"
         "print(sorted({name.split('.')[0] for name in sys.modules} & heavy))"

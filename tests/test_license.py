@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.access.license import MODULES, License, load_license
-from engine.base.errors import ModuleNotLicensed, SettingRefused
+from hatchway.engine.access.license import MODULES, License, load_license
+from hatchway.engine.base.errors import ModuleNotLicensed, SettingRefused
 from tests.fakes import Hands, key
 from tests.licenses import EXPIRY, PEM, STRANGER, issued
 

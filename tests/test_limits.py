@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.access import limits
-from engine.access.limits import FailureLimit, Limit, limit_of, source_of
-from engine.base.errors import TooManyRequests
+from hatchway.engine.access import limits
+from hatchway.engine.access.limits import FailureLimit, Limit, limit_of, source_of
+from hatchway.engine.base.errors import TooManyRequests
 from tests.fakes import Hands
 from tests.hostile import refusal_of
 

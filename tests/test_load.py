@@ -15,7 +15,7 @@ import httpx
 import pytest
 import trio
 
-from engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.fakes import effort, key
 from tests.keep_alive import Wire
 from tests.processes import EngineProcess, bearer, inspect, running_engine, sign_in

@@ -16,10 +16,10 @@ from contextlib import suppress
 import pytest
 import structlog
 
-from engine.journal import logs
-from engine.journal.logs import LineWriter, log_record, set_up_logs, use_log_settings
-from engine.runtime.records import Record
-from engine.settings.settings import LogSettings
+from hatchway.engine.journal import logs
+from hatchway.engine.journal.logs import LineWriter, log_record, set_up_logs, use_log_settings
+from hatchway.engine.runtime.records import Record
+from hatchway.engine.settings.settings import LogSettings
 
 RECORD = Record(
     1_800_000_000.0,
@@ -164,8 +164,8 @@ def test_a_reader_that_stops_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_last_lines_are_written_at_the_end() -> None:
     """What was logged last is there when the process has ended."""
     code = (
-        "import structlog; from engine.journal.logs import set_up_logs;"
-        "from engine.settings.settings import LogSettings; set_up_logs(LogSettings());"
+        "import structlog; from hatchway.engine.journal.logs import set_up_logs;"
+        "from hatchway.engine.settings.settings import LogSettings; set_up_logs(LogSettings());"
         "[structlog.get_logger().info('last', number=number) for number in range(500)]"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from api.cli import cli
+from hatchway.api.cli import cli
 from tests.command import run
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.permissions import FIVE
-from engine.keys import key_index, key_lines, weak_keys
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.key_index import KeyIndex
-from engine.keys.key_lines import known_lines
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.keys import key_index, key_lines, weak_keys
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.key_index import KeyIndex
+from hatchway.engine.keys.key_lines import known_lines
 from tests.authorized import LINE, A, keys, put
 from tests.fakes import key
 from tests.key_data import line_of

@@ -12,10 +12,10 @@ import pytest
 import structlog
 import trio
 
-from engine.base.permissions import FIVE
-from engine.engine import Engine, open_engine
-from engine.runtime.records import NOBODY
-from engine.settings.settings import Limits, Settings
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.settings.settings import Limits, Settings
 from tests.fakes import effort, key
 from tests.live import MovedClock
 from tests.processes import prepare

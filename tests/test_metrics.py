@@ -13,10 +13,10 @@ import trio
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import Histogram as TheirHistogram
 
-from api.http.app import make_app
-from engine.engine import Engine
-from engine.journal.histograms import Histogram
-from engine.runtime.records import NOBODY, Record
+from hatchway.api.http.app import make_app
+from hatchway.engine.engine import Engine
+from hatchway.engine.journal.histograms import Histogram
+from hatchway.engine.runtime.records import NOBODY, Record
 from tests.fakes import ROOT, Browser, Reply, key, sign_in
 from tests.live import live_engine
 from tests.scraped import Labels, parsed

@@ -13,8 +13,8 @@ import httpx
 import msgspec
 import pytest
 
-from api.http.endpoint import Endpoint
-from api.http.table import ENDPOINTS
+from hatchway.api.http.endpoint import Endpoint
+from hatchway.api.http.table import ENDPOINTS
 from tests.fakes import key
 from tests.hostile import naughty_strings
 from tests.pairs import desk

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from api.http.endpoints.auth import HEARTBEAT
+from hatchway.api.http.endpoints.auth import HEARTBEAT
 from tests.hostile import exchange, request
 from tests.nginx import Proxy, running_nginx
 from tests.pairs import PAIR, Console, desk

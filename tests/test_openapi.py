@@ -16,17 +16,17 @@ import pytest
 import trio
 from jsonschema import Draft202012Validator
 
-from api.http.app import make_app
-from api.http.endpoints.platform import _described
-from api.http.problems import STATUS
-from api.http.schema.openapi import openapi
-from api.http.schema.shapes import InstanceShape
-from api.http.table import ENDPOINTS
-from engine.engine import Engine
-from engine.instances.instances import Seen
-from engine.instances.protocol import ConfirmedStart, ListedInstance
-from engine.instances.request import Image, InstanceRequest, Volume
-from engine.instances.supervisor import InstanceFacts
+from hatchway.api.http.app import make_app
+from hatchway.api.http.endpoints.platform import _described
+from hatchway.api.http.problems import STATUS
+from hatchway.api.http.schema.openapi import openapi
+from hatchway.api.http.schema.shapes import InstanceShape
+from hatchway.api.http.table import ENDPOINTS
+from hatchway.engine.engine import Engine
+from hatchway.engine.instances.instances import Seen
+from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance
+from hatchway.engine.instances.request import Image, InstanceRequest, Volume
+from hatchway.engine.instances.supervisor import InstanceFacts
 from tests.event_stream import Reader, read_events
 from tests.fakes import Browser, effort, key
 from tests.fakes import sign_in as sign_in_here

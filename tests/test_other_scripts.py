@@ -13,13 +13,13 @@ import httpx
 import pytest
 from cryptography import x509
 
-from api.cli.pairing import OperatorTerminal
-from api.server.tls import Tls
-from engine.base.errors import KeyRefused, SettingRefused
-from engine.keys import key_edits
-from engine.settings.config_file import set_value
-from engine.settings.kinds import address, host, url
-from engine.settings.settings import Settings
+from hatchway.api.cli.pairing import OperatorTerminal
+from hatchway.api.server.tls import Tls
+from hatchway.engine.base.errors import KeyRefused, SettingRefused
+from hatchway.engine.keys import key_edits
+from hatchway.engine.settings.config_file import set_value
+from hatchway.engine.settings.kinds import address, host, url
+from hatchway.engine.settings.settings import Settings
 from tests.command import process, run
 from tests.fakes import key
 from tests.processes import HATCHWAY, TlsEngine

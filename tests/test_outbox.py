@@ -11,9 +11,9 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from api.http.request import Request, Response
-from api.server.outbox import Outbox
-from api.server.server import Lane, ServerLimits
+from hatchway.api.http.request import Request, Response
+from hatchway.api.server.outbox import Outbox
+from hatchway.api.server.server import Lane, ServerLimits
 from tests.server_apps import Told
 from tests.wire import GET, Client, serving
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from api.client.client import AsyncClient, Client, ClientFault, Unreachable
-from api.client.own_engine import listens_at
+from hatchway.api.client.client import AsyncClient, Client, ClientFault, Unreachable
+from hatchway.api.client.own_engine import listens_at
 from tests.fakes import ROOT, key
 from tests.false_engine import answer, false_engine, stored
 from tests.live import live_engine

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine.base.errors import InvalidRequest
-from engine.instances.own_paths import GIVEN
-from engine.instances.request import Policy
-from engine.settings.settings import TABLE, Settings, SlurmSettings
+from hatchway.engine.base.errors import InvalidRequest
+from hatchway.engine.instances.own_paths import GIVEN
+from hatchway.engine.instances.request import Policy
+from hatchway.engine.settings.settings import TABLE, Settings, SlurmSettings
 from tests.traps import Place
 
 

@@ -24,7 +24,7 @@ class Service:
         root, packages = readable()
         self.home, self.root = home, root
         self.environment = {"HOME": user().pw_dir, "PATH": PATH, "PYTHONPATH": f"{root}:{packages}"}
-        self.program = [python(), "-c", "from api.cli import main; main()"]
+        self.program = [python(), "-c", "from hatchway.api.cli import main; main()"]
 
     def call(self, *arguments: str) -> str:
         done = subprocess.run(

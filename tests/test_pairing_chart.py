@@ -2,9 +2,9 @@
 
 import pytest
 
-from statecharts.chart import NONE
-from statecharts.interpreter import EventRefused, Interpreter
-from statecharts.pairing import CHART, CLAIM_WINDOW, DECISION_WINDOW
+from hatchway.statecharts.chart import NONE
+from hatchway.statecharts.interpreter import EventRefused, Interpreter
+from hatchway.statecharts.pairing import CHART, CLAIM_WINDOW, DECISION_WINDOW
 
 INTERPRETER = Interpreter(CHART)
 

@@ -9,11 +9,11 @@ import pytest
 import structlog
 import trio
 
-from engine.base.errors import PairingCodeRefused
-from engine.engine import Engine
-from engine.pairings.claims import Claim, Claimant
-from engine.runtime.records import NOBODY, Origin
-from engine.settings.settings import Limits
+from hatchway.engine.base.errors import PairingCodeRefused
+from hatchway.engine.engine import Engine
+from hatchway.engine.pairings.claims import Claim, Claimant
+from hatchway.engine.runtime.records import NOBODY, Origin
+from hatchway.engine.settings.settings import Limits
 from tests.fakes import virtual_engine, watch_of
 from tests.virtual_pairs import OPERATOR, Host
 

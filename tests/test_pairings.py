@@ -12,12 +12,12 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http.app import make_app
-from engine.base.errors import PairingExpired, StoreUnavailable, TooManyRequests
-from engine.engine import Engine
-from engine.pairings.codes import ALPHABET, normalise, printable
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Change
+from hatchway.api.http.app import make_app
+from hatchway.engine.base.errors import PairingExpired, StoreUnavailable, TooManyRequests
+from hatchway.engine.engine import Engine
+from hatchway.engine.pairings.codes import ALPHABET, normalise, printable
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Change
 from tests.fakes import Browser, Reply, jump, virtual_engine, watch_of
 from tests.virtual_pairs import EXPIRED, INVALID, OPERATOR, PAIR, Host, claim, is_problem
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import trio
 
-from engine.base.errors import PairingCodeRefused, StoreUnavailable, TooManyRequests
-from engine.engine import Engine
-from engine.pairings.claims import Claim, Claimant, Shown
-from engine.pairings.pairings import Pairings
-from engine.runtime.records import NOBODY, Origin
-from engine.store.memory import MemoryStore
+from hatchway.engine.base.errors import PairingCodeRefused, StoreUnavailable, TooManyRequests
+from hatchway.engine.engine import Engine
+from hatchway.engine.pairings.claims import Claim, Claimant, Shown
+from hatchway.engine.pairings.pairings import Pairings
+from hatchway.engine.runtime.records import NOBODY, Origin
+from hatchway.engine.store.memory import MemoryStore
 from tests.fakes import watch_of
 from tests.virtual_pairs import OPERATOR, Host
 

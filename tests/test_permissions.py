@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.access.principal import Principal, require
-from engine.base.errors import InvalidRequest, PermissionDenied
-from engine.base.permissions import FIVE, MASTER, allows, cut, fold, parse_permissions
+from hatchway.engine.access.principal import Principal, require
+from hatchway.engine.base.errors import InvalidRequest, PermissionDenied
+from hatchway.engine.base.permissions import FIVE, MASTER, allows, cut, fold, parse_permissions
 
 NAMES = [*FIVE, *(f"{name}:READ" for name in FIVE)]
 held_sets = st.lists(st.sampled_from([*NAMES, MASTER])).map(fold)

@@ -17,11 +17,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from api.cli.failures import failure_of
-from api.cli.host import Here, store_token
-from api.cli.pins import CertificateChanged, fingerprint, tls_for
-from api.client.client import Client, Unreachable
-from api.client.wire import CertificateRefused
+from hatchway.api.cli.failures import failure_of
+from hatchway.api.cli.host import Here, store_token
+from hatchway.api.cli.pins import CertificateChanged, fingerprint, tls_for
+from hatchway.api.client.client import Client, Unreachable
+from hatchway.api.client.wire import CertificateRefused
 from tests.fakes import key
 from tests.false_engine import answer, false_engine, stored
 

@@ -15,9 +15,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from api.server import places
-from api.server.server import ServerLimits, serve
-from api.server.unix_sockets import listen_private
+from hatchway.api.server import places
+from hatchway.api.server.server import ServerLimits, serve
+from hatchway.api.server.unix_sockets import listen_private
 from tests.fakes import key
 from tests.processes import EngineProcess, bearer, running_engine, sign_in
 from tests.server_apps import Told, bare_app, lane_of

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from api.server.unix_sockets import listen_private
-from engine.base import files
-from engine.base.errors import FileRefused
-from engine.base.permissions import MASTER
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.keys import read_private_key, read_public_key
+from hatchway.api.server.unix_sockets import listen_private
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.base.permissions import MASTER
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import read_private_key, read_public_key
 from tests.fakes import ROOT, key
 from tests.poor_kernel import FLOCK, LINKS, POSIX_LOCKS, refusing
 from tests.processes import HATCHWAY, EngineProcess, prepare

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.instances.quantities import read_cpu, read_gpu, read_memory
+from hatchway.engine.instances.quantities import read_cpu, read_gpu, read_memory
 
 
 @pytest.mark.parametrize(

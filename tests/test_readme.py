@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from api.cli import cli
-from engine.keys.keys import generate_key
+from hatchway.api.cli import cli
+from hatchway.engine.keys.keys import generate_key
 from tests.checkout import copy_project
 from tests.fakes import ROOT, key_file
 from tests.ports import free_port
@@ -101,7 +101,15 @@ def setting(request: pytest.FixtureRequest) -> dict[str, str]:
 def running(port: int, environ: dict[str, str], tmp_path: Path, setting: dict[str, str]) -> Iterator[None]:
     """`hatchway engine start`, as the README's first command leaves it, on a port of the test's."""
     environ = environ | setting
-    program = [sys.executable, "-c", "from api.cli import main; main()", "engine", "start", "--port", str(port)]
+    program = [
+        sys.executable,
+        "-c",
+        "from hatchway.api.cli import main; main()",
+        "engine",
+        "start",
+        "--port",
+        str(port),
+    ]
     with (tmp_path / "engine.log").open("wb") as log:
         engine = subprocess.Popen(program, cwd=ROOT, env=environ, stdout=log, stderr=log)
     try:

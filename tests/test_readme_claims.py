@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from api.server import places
-from api.server.context import LEAST_RATE
-from engine.pairings.codes import ALPHABET, LENGTH
-from engine.pairings.pairings import OUT_AT_ONCE
-from engine.settings.settings import Limits, SessionMaxAge, Settings
-from statecharts import pairing, session
+from hatchway.api.server import places
+from hatchway.api.server.context import LEAST_RATE
+from hatchway.engine.pairings.codes import ALPHABET, LENGTH
+from hatchway.engine.pairings.pairings import OUT_AT_ONCE
+from hatchway.engine.settings.settings import Limits, SessionMaxAge, Settings
+from hatchway.statecharts import pairing, session
 from tests.fakes import ROOT
 from tests.readme import CHAPTERS, README
 

@@ -15,15 +15,15 @@ import structlog
 import trio
 from jsonschema import Draft202012Validator
 
-from api.http.app import make_app
-from api.http.schema.openapi import record_schema
-from engine.base.clock import TrioClock
-from engine.engine import Engine
-from engine.journal.logs import set_up_logs
-from engine.runtime.records import Record
-from engine.settings.settings import LogSettings
-from statecharts.catalogue import CHARTS
-from statecharts.chart import Chart
+from hatchway.api.http.app import make_app
+from hatchway.api.http.schema.openapi import record_schema
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.engine import Engine
+from hatchway.engine.journal.logs import set_up_logs
+from hatchway.engine.runtime.records import Record
+from hatchway.engine.settings.settings import LogSettings
+from hatchway.statecharts.catalogue import CHARTS
+from hatchway.statecharts.chart import Chart
 from tests.fakes import Browser, Reply, jump, key, sign_in, signed, virtual_engine, watch_of
 from tests.virtual_pairs import OPERATOR, Host, claim
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.base.errors import ImageNotFound
-from engine.instances.protocol import StartFailed
-from engine.instances.request import Policy
+from hatchway.engine.base.errors import ImageNotFound
+from hatchway.engine.instances.protocol import StartFailed
+from hatchway.engine.instances.request import Policy
 from tests.containers import Place, place
 from tests.ports import free_port
 

@@ -11,12 +11,12 @@ import pytest
 import structlog
 import trio
 
-from api.http.asgi import REQUEST, Message, Receive, Scope, Send
-from api.http.request import LEFT, Request
-from api.server.apps import Inbox
-from api.workers.relay import Relay
-from api.workers.relay_server import RelayServer
-from engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.api.http.asgi import REQUEST, Message, Receive, Scope, Send
+from hatchway.api.http.request import LEFT, Request
+from hatchway.api.server.apps import Inbox
+from hatchway.api.workers.relay import Relay
+from hatchway.api.workers.relay_server import RelayServer
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 
 
 async def answer_whole(receive: Receive, send: Send) -> None:

@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 import trio
 
-from engine.base.clock import SystemClock
-from engine.base.errors import (
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import (
     HostUnavailable,
     InstanceNotFound,
     PairingCodeRefused,
@@ -20,11 +20,11 @@ from engine.base.errors import (
     StoreUnavailable,
     TooManyRequests,
 )
-from engine.fleet import change_reader
-from engine.fleet.fleet import Fleet, open_fleet
-from engine.fleet.remote_calls import Caller, NoReply, RemoteCalls
-from engine.runtime import Runtime
-from engine.runtime.records import Records
+from hatchway.engine.fleet import change_reader
+from hatchway.engine.fleet.fleet import Fleet, open_fleet
+from hatchway.engine.fleet.remote_calls import Caller, NoReply, RemoteCalls
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Records
 from tests.redis_server import RedisServer, speak
 
 pytestmark = [pytest.mark.redis]

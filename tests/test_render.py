@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statecharts.catalogue import CHARTS
-from statecharts.chart import NONE, Chart, Delay, Transition, always
-from statecharts.draw.exports import scxml, xstate
-from statecharts.draw.layout import LETTER, Box, Layout, caption, lay_out
-from statecharts.draw.picture import svg
-from statecharts.draw.render import FORMATS, as_json, mermaid, table
+from hatchway.statecharts.catalogue import CHARTS
+from hatchway.statecharts.chart import NONE, Chart, Delay, Transition, always
+from hatchway.statecharts.draw.exports import scxml, xstate
+from hatchway.statecharts.draw.layout import LETTER, Box, Layout, caption, lay_out
+from hatchway.statecharts.draw.picture import svg
+from hatchway.statecharts.draw.render import FORMATS, as_json, mermaid, table
 
 each_chart = pytest.mark.parametrize("chart", CHARTS.values(), ids=CHARTS)
 

@@ -13,8 +13,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from engine.base.clock import SystemClock
-from engine.base.errors import (
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import (
     HostUnavailable,
     InstanceExists,
     InstanceNotFound,
@@ -22,20 +22,20 @@ from engine.base.errors import (
     StoreUnavailable,
     TooManyRequests,
 )
-from engine.engine import open_engine
-from engine.fleet import change_reader, remote_instances, shared_instances
-from engine.fleet.fleet import Fleet, open_fleet
-from engine.fleet.membership import Membership
-from engine.fleet.remote_calls import Caller
-from engine.fleet.remote_instances import RemoteInstances
-from engine.fleet.roster import generation_of
-from engine.instances.instances import Instances
-from engine.instances.request import InstanceFields
-from engine.runtime import Runtime
-from engine.runtime.records import Record, Records
-from engine.settings.settings import Settings, SlurmSettings
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Change, Store
+from hatchway.engine.engine import open_engine
+from hatchway.engine.fleet import change_reader, remote_instances, shared_instances
+from hatchway.engine.fleet.fleet import Fleet, open_fleet
+from hatchway.engine.fleet.membership import Membership
+from hatchway.engine.fleet.remote_calls import Caller
+from hatchway.engine.fleet.remote_instances import RemoteInstances
+from hatchway.engine.fleet.roster import generation_of
+from hatchway.engine.instances.instances import Instances
+from hatchway.engine.instances.request import InstanceFields
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Record, Records
+from hatchway.engine.settings.settings import Settings, SlurmSettings
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Change, Store
 from tests.fakes import effort
 from tests.platform import ORIGIN, TestPlatform
 from tests.redis_server import RedisServer, speak

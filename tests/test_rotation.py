@@ -11,16 +11,16 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from engine.base import files
-from engine.base.errors import EngineUnavailable, FileRefused, KeyRefused
-from engine.base.permissions import FIVE, MASTER
-from engine.base.words import counted
-from engine.keys import keys as key_room
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.key_edits import Edit
-from engine.keys.keys import generate_token_key, read_private_key, read_token_key, token_key_pem
-from engine.keys.rotation import next_token_key, rotate_engine_key, rotate_token_key
-from statecharts.session import LONGEST_LIFETIME
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import EngineUnavailable, FileRefused, KeyRefused
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.base.words import counted
+from hatchway.engine.keys import keys as key_room
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.key_edits import Edit
+from hatchway.engine.keys.keys import generate_token_key, read_private_key, read_token_key, token_key_pem
+from hatchway.engine.keys.rotation import next_token_key, rotate_engine_key, rotate_token_key
+from hatchway.statecharts.session import LONGEST_LIFETIME
 from tests.fakes import Hands, key
 from tests.registers import pool
 

@@ -7,14 +7,14 @@ import structlog
 import trio
 from trio.testing import MockClock
 
-from engine.base.clock import TrioClock
-from engine.base.errors import StoreUnavailable
-from engine.runtime import Runtime
-from engine.runtime.records import Records
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Change, Stored
-from statecharts.chart import NONE, ChartFault
-from statecharts.interpreter import EventRefused
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.errors import StoreUnavailable
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Records
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Change, Stored
+from hatchway.statecharts.chart import NONE, ChartFault
+from hatchway.statecharts.interpreter import EventRefused
 from tests.house import DOOR, Facts, House
 
 

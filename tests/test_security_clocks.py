@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from api.http.app import make_app
-from engine.base.clock import TrioClock
-from engine.base.errors import PairingExpired
+from hatchway.api.http.app import make_app
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.errors import PairingExpired
 from tests.fakes import Browser, key, sign_in, signed, virtual_engine
 from tests.virtual_pairs import EXPIRED, PAIR, Host, claim, is_problem
 

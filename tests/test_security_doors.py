@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from api.http.endpoint import Endpoint
-from api.http.table import ENDPOINTS
-from engine.base.permissions import FIVE, MASTER, READ, allows
-from engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.api.http.endpoint import Endpoint
+from hatchway.api.http.table import ENDPOINTS
+from hatchway.engine.base.permissions import FIVE, MASTER, READ, allows
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.fakes import key
 from tests.hostile import Raw, exchange, request
 from tests.pairs import pair

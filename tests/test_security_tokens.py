@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA1, SHA256, SHA512
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from engine.access.challenges import decode, encode
-from engine.base.permissions import FIVE
-from engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.access.challenges import decode, encode
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.fakes import key, signed
 from tests.hostile import exchange, request, token_attacks
 from tests.processes import EngineProcess, running_engine, sign_in

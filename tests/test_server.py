@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from api.server.server import ServerLimits
+from hatchway.api.server.server import ServerLimits
 from tests.server_apps import Told, bare_app, lane_of, quart_app
 from tests.wire import GET, Served, serving
 

@@ -13,9 +13,9 @@ import trio
 from quart_trio import QuartTrio
 from trio.testing import MockClock
 
-from api.server.pinned import check_hypercorn
-from api.server.server import open_sockets, serve
-from engine.base.errors import EngineUnavailable
+from hatchway.api.server.pinned import check_hypercorn
+from hatchway.api.server.server import open_sockets, serve
+from hatchway.engine.base.errors import EngineUnavailable
 from tests.server_apps import Told, bare_app
 from tests.wire import GET, certificate, server_context, serving
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from api.server.server import ServerLimits
+from hatchway.api.server.server import ServerLimits
 from tests.server_apps import lane_of
 from tests.wire import GET, Client, Served, serving
 

@@ -6,8 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from api.server.apps import INBOX_BYTES, Inbox
-from api.server.deadlines import Queue, WaitKind, sweep
+from hatchway.api.server.apps import INBOX_BYTES, Inbox
+from hatchway.api.server.deadlines import Queue, WaitKind, sweep
 
 
 class Waiter:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from statecharts.chart import NONE
-from statecharts.interpreter import EventRefused, Interpreter
-from statecharts.session import CHART, DEFAULT_LIFETIME, LONGEST_LIFETIME, SHORTEST_LIFETIME
+from hatchway.statecharts.chart import NONE
+from hatchway.statecharts.interpreter import EventRefused, Interpreter
+from hatchway.statecharts.session import CHART, DEFAULT_LIFETIME, LONGEST_LIFETIME, SHORTEST_LIFETIME
 
 INTERPRETER = Interpreter(CHART)
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from engine.access.principal import IssuedSession, Method
-from engine.base.clock import TrioClock
-from engine.base.errors import NotFound, TokenRefused
-from engine.base.permissions import FIVE
-from engine.engine import Engine
-from engine.runtime.records import NOBODY
-from engine.store.protocol import Change
+from hatchway.engine.access.principal import IssuedSession, Method
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.errors import NotFound, TokenRefused
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine
+from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.store.protocol import Change
 from tests.fakes import jump, key
 
 pytestmark = pytest.mark.virtual_time

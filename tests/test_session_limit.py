@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import trio
 
-from api.client.base import Driven
-from api.client.flows import Ask, Flow, Flows
-from api.client.wire import NotAnEngine
-from api.http.app import make_app
-from engine.access.principal import IssuedSession
-from engine.base.errors import TooManyRequests
-from engine.base.permissions import FIVE
-from engine.engine import Engine
-from engine.runtime.records import NOBODY
-from engine.settings.settings import Limits
+from hatchway.api.client.base import Driven
+from hatchway.api.client.flows import Ask, Flow, Flows
+from hatchway.api.client.wire import NotAnEngine
+from hatchway.api.http.app import make_app
+from hatchway.engine.access.principal import IssuedSession
+from hatchway.engine.base.errors import TooManyRequests
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine
+from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.settings.settings import Limits
 from tests.fakes import Browser, key, sign_in, signed, virtual_engine, watch_of
 
 pytestmark = pytest.mark.virtual_time

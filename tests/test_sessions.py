@@ -11,15 +11,15 @@ import jwt
 import pytest
 import trio
 
-from api.http.app import make_app
-from engine.access.challenges import ANY, ChallengeFacts
-from engine.base.clock import SystemClock, TrioClock
-from engine.base.errors import SignatureRefused, StoreUnavailable
-from engine.base.permissions import FIVE
-from engine.engine import Engine
-from engine.keys.rotation import rotate_token_key
-from engine.runtime.records import NOBODY, Origin
-from engine.store import sqlite
+from hatchway.api.http.app import make_app
+from hatchway.engine.access.challenges import ANY, ChallengeFacts
+from hatchway.engine.base.clock import SystemClock, TrioClock
+from hatchway.engine.base.errors import SignatureRefused, StoreUnavailable
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine
+from hatchway.engine.keys.rotation import rotate_token_key
+from hatchway.engine.runtime.records import NOBODY, Origin
+from hatchway.engine.store import sqlite
 from tests.fakes import ROOT, Browser, jump, key, sign_in, signed, virtual_engine, watch_of
 
 pytestmark = pytest.mark.virtual_time

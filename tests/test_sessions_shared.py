@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from engine.access.limits import Limit
-from engine.base.errors import SignatureRefused, StoreUnavailable, TokenRefused
-from engine.base.permissions import FIVE
-from engine.engine import Engine
-from engine.runtime.records import NOBODY
-from engine.sessions.sessions import Sessions
+from hatchway.engine.access.limits import Limit
+from hatchway.engine.base.errors import SignatureRefused, StoreUnavailable, TokenRefused
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine
+from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.sessions.sessions import Sessions
 from tests.fakes import key, signed
 
 pytestmark = pytest.mark.virtual_time

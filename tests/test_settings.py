@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import FileRefused, SettingRefused
-from engine.settings.config_file import set_value, unset_value
-from engine.settings.settings import TABLE, Settings, check_listening, home_folder, setting, show, value_of
-from engine.settings.sources import foreign_variables, load_settings, read_value, reload
+from hatchway.engine.base.errors import FileRefused, SettingRefused
+from hatchway.engine.settings.config_file import set_value, unset_value
+from hatchway.engine.settings.settings import TABLE, Settings, check_listening, home_folder, setting, show, value_of
+from hatchway.engine.settings.sources import foreign_variables, load_settings, read_value, reload
 
 COMMENTED = """# the host behind the lift
 port = 7000  # not the default

@@ -13,17 +13,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.base.clock import TrioClock
-from engine.base.errors import EngineUnavailable
-from engine.runtime import Runtime
-from engine.runtime.records import Record, Records
-from engine.settings.redis_address import read_address
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Change, Stored
-from engine.store.redis_link import RedisLink
-from statecharts import session
-from statecharts.chart import NONE, Chart, Transition, always
-from statecharts.interpreter import EventRefused
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.errors import EngineUnavailable
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Record, Records
+from hatchway.engine.settings.redis_address import read_address
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Change, Stored
+from hatchway.engine.store.redis_link import RedisLink
+from hatchway.statecharts import session
+from hatchway.statecharts.chart import NONE, Chart, Transition, always
+from hatchway.statecharts.interpreter import EventRefused
 
 pytestmark = pytest.mark.virtual_time
 

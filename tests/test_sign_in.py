@@ -9,13 +9,13 @@ import msgspec
 import pytest
 import trio
 
-from api.client.flows import Ask, Flows, Reply
-from engine.access import signers
-from engine.access.challenges import Challenges
-from engine.base.permissions import FIVE
-from engine.engine import Engine
-from engine.keys.keys import verify
-from engine.runtime.records import Record
+from hatchway.api.client.flows import Ask, Flows, Reply
+from hatchway.engine.access import signers
+from hatchway.engine.access.challenges import Challenges
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine
+from hatchway.engine.keys.keys import verify
+from hatchway.engine.runtime.records import Record
 from tests.fakes import Browser, Hands, key, sign_in, signed
 
 pytestmark = pytest.mark.virtual_time

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import SignatureRefused
-from engine.keys import keys, weak_keys
-from engine.keys.keys import Algorithm, PublicKey, read_private_key, read_public_key, sign, verify
+from hatchway.engine.base.errors import SignatureRefused
+from hatchway.engine.keys import keys, weak_keys
+from hatchway.engine.keys.keys import Algorithm, PublicKey, read_private_key, read_public_key, sign, verify
 from tests.fakes import key, vectors
 from tests.key_data import odd_key, refusal
 

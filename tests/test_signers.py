@@ -9,12 +9,12 @@ from collections import Counter
 import pytest
 import trio
 
-from engine.access import signers
-from engine.access.challenges import ANY, ChallengeFacts
-from engine.access.signers import Search, Signed, whose
-from engine.base.errors import Refusal, SignatureRefused, TooManyRequests
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.keys import PrivateKey, PublicKey, sign, verify
+from hatchway.engine.access import signers
+from hatchway.engine.access.challenges import ANY, ChallengeFacts
+from hatchway.engine.access.signers import Search, Signed, whose
+from hatchway.engine.base.errors import Refusal, SignatureRefused, TooManyRequests
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import PrivateKey, PublicKey, sign, verify
 from tests.authorized import keys, put
 from tests.fakes import key
 from tests.key_data import line_of, odd_key

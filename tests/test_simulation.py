@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import trio
 
-from api.http.app import make_app
-from engine.base.clock import TrioClock
-from engine.base.permissions import FIVE
-from engine.engine import Engine, open_engine
-from engine.runtime.records import NOBODY
-from engine.settings.settings import Settings
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Change
+from hatchway.api.http.app import make_app
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Change
 from tests.fakes import ROOT, Browser, Reply, effort
 from tests.seeds import PLANTED, clean_up, first_broken, repeat, sweep, template
 

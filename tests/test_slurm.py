@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import trio
 
-from engine.instances import processes
-from engine.instances import supervisor as lives
+from hatchway.engine.instances import processes
+from hatchway.engine.instances import supervisor as lives
 from tests.cluster import NODE_CPUS, NODE_GPUS, NODE_MEMORY, NODES, Cluster
 from tests.containers import LONG, Place, living, new_name, place
 from tests.fakes import ROOT, key
@@ -263,10 +263,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 import trio
-from engine.engine import open_engine
-from engine.instances.request import InstanceFields
-from engine.runtime.records import Origin
-from engine.settings.settings import Settings
+from hatchway.engine.engine import open_engine
+from hatchway.engine.instances.request import InstanceFields
+from hatchway.engine.runtime.records import Origin
+from hatchway.engine.settings.settings import Settings
 
 async def main(home, images, name):
     settings = Settings(platform="slurm", image_folders=(images,))

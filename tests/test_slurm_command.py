@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from api.client.client import AsyncClient
-from engine.instances import supervisor as lives
-from engine.settings.sources import load_settings
+from hatchway.api.client.client import AsyncClient
+from hatchway.engine.instances import supervisor as lives
+from hatchway.engine.settings.sources import load_settings
 from tests.cluster import Cluster
 from tests.containers import Place, new_name, place
 from tests.fakes import key_file

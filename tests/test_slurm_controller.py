@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import trio
 
-from engine.instances.slurm.slurm import HEARD_WITHIN
+from hatchway.engine.instances.slurm.slurm import HEARD_WITHIN
 from tests.cluster import NODE_CPUS, Cluster
 from tests.containers import LONG, Place, living, new_name, place
 from tests.fakes import Reply

@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.instances.protocol import ConfirmedStart, ListedInstance
-from engine.instances.request import Image, InstanceRequest
-from engine.instances.slurm.job import SlurmJob
-from engine.instances.slurm.jobs import Jobs, refusal_of
-from engine.instances.slurm.slurm import Slurm
+from hatchway.engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
+from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance
+from hatchway.engine.instances.request import Image, InstanceRequest
+from hatchway.engine.instances.slurm.job import SlurmJob
+from hatchway.engine.instances.slurm.jobs import Jobs, refusal_of
+from hatchway.engine.instances.slurm.slurm import Slurm
 
 ME = "me"
 

@@ -13,8 +13,8 @@ import httpx
 import pytest
 import trio
 
-from api.http import app
-from api.http.app import make_app
+from hatchway.api.http import app
+from hatchway.api.http.app import make_app
 from tests.fakes import ROOT, Browser, virtual_engine
 from tests.keep_alive import Wire
 from tests.ports import free_port
@@ -34,10 +34,10 @@ def test_a_start_loads_no_more_than_it_needs() -> None:
     does what looks at the keys, and never brings what it has for certificates."""
     code = f"""
 import gc, sys
-from api.host.memory import loading, settle
+from hatchway.api.host.memory import loading, settle
 with loading():
-    import api.host.run
-from engine.keys.keys import parse_openssh
+    import hatchway.api.host.run
+from hatchway.engine.keys.keys import parse_openssh
 print("badkeys" in sys.modules)
 parse_openssh({LINE!r})
 print([name for name in {LEFT_OUT} if name in sys.modules])

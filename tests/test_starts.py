@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from api.server.starts import PER_TICK, Starts
+from hatchway.api.server.starts import PER_TICK, Starts
 
 
 async def test_few_begin_in_one_tick_and_all_in_the_end() -> None:

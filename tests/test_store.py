@@ -12,14 +12,14 @@ import msgspec
 import pytest
 import trio
 
-from engine.base.clock import SystemClock
-from engine.base.errors import EngineUnavailable, StoreUnavailable
-from engine.base.files import make_private_dir
-from engine.store import sqlite
-from engine.store.memory import MemoryStore
-from engine.store.protocol import AlreadyUsed, Change, Once, Store, Stored, VersionMoved
-from engine.store.sqlite import SQLiteStore
-from engine.store.sqlite_file import MIGRATIONS, SCHEMA_VERSION, open_database
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import EngineUnavailable, StoreUnavailable
+from hatchway.engine.base.files import make_private_dir
+from hatchway.engine.store import sqlite
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Store, Stored, VersionMoved
+from hatchway.engine.store.sqlite import SQLiteStore
+from hatchway.engine.store.sqlite_file import MIGRATIONS, SCHEMA_VERSION, open_database
 from tests.redis_server import RedisServer, redis_store
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import trio
 
-from engine.access.challenges import LIFETIME, SLACK, Challenges
-from engine.access.principal import SessionFacts
-from engine.base.errors import SignatureRefused, StoreUnavailable
-from engine.store.protocol import AlreadyUsed, Change, Once, Stored
-from engine.store.redis import RedisStore
+from hatchway.engine.access.challenges import LIFETIME, SLACK, Challenges
+from hatchway.engine.access.principal import SessionFacts
+from hatchway.engine.base.errors import SignatureRefused, StoreUnavailable
+from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored
+from hatchway.engine.store.redis import RedisStore
 from tests.fakes import Hands
 from tests.redis_server import RedisServer, redis_store, speak
 

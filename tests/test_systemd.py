@@ -16,9 +16,9 @@ import structlog
 import trio
 from click.testing import CliRunner
 
-from api.cli import cli
-from api.cli.unit import quoted
-from api.host.systemd import Notifier
+from hatchway.api.cli import cli
+from hatchway.api.cli.unit import quoted
+from hatchway.api.host.systemd import Notifier
 from tests.processes import running_engine
 
 

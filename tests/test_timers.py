@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.base.clock import TrioClock
-from engine.runtime.timers import BATCH, Timers
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.runtime.timers import BATCH, Timers
 
 
 class Item:

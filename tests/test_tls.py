@@ -15,11 +15,11 @@ import trio
 import trio.testing
 from cryptography import x509
 
-from api.cli.pins import fingerprint
-from api.server.tls import IN_TIME, LOOK, VALID, Tls, keep_in_time
-from engine.base.errors import SettingRefused
-from engine.base.files import make_private_dir
-from engine.settings.settings import Settings
+from hatchway.api.cli.pins import fingerprint
+from hatchway.api.server.tls import IN_TIME, LOOK, VALID, Tls, keep_in_time
+from hatchway.engine.base.errors import SettingRefused
+from hatchway.engine.base.files import make_private_dir
+from hatchway.engine.settings.settings import Settings
 from tests.processes import START_SECONDS, EngineProcess, tls_engine
 
 pytestmark = pytest.mark.process

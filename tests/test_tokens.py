@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.access import tokens
-from engine.access.challenges import decode, encode
-from engine.access.tokens import LONGEST_TOKEN, TYPE, Tokens, key_id
-from engine.base.clock import SystemClock
-from engine.base.errors import TokenRefused
+from hatchway.engine.access import tokens
+from hatchway.engine.access.challenges import decode, encode
+from hatchway.engine.access.tokens import LONGEST_TOKEN, TYPE, Tokens, key_id
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import TokenRefused
 from tests.hostile import token_attacks
 
 ENGINE = "engine-1"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.runtime.records import Records
-from engine.sessions import versions as validity
-from engine.sessions.versions import VersionCounters, VersionMark
+from hatchway.engine.runtime.records import Records
+from hatchway.engine.sessions import versions as validity
+from hatchway.engine.sessions.versions import VersionCounters, VersionMark
 from tests.fakes import Hands
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.keys.weak_keys import out_of_bounds, prime_modulus
+from hatchway.engine.keys.weak_keys import out_of_bounds, prime_modulus
 
 MODULUS = 2**2048 - 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.base.words import counted
+from hatchway.engine.base.words import counted
 
 
 @pytest.mark.parametrize(

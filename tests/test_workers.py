@@ -20,10 +20,10 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.base.permissions import FIVE
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.keys import PrivateKey
-from engine.sessions import versions as validity
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import PrivateKey
+from hatchway.engine.sessions import versions as validity
 from tests import test_pairing_processes as pairing
 from tests.doors import Line, doors_of, engine_with_doors, two_doors
 from tests.fakes import ROOT, effort, key, signed
@@ -355,7 +355,7 @@ def test_a_door_without_its_engine_fails(tmp_path: Path) -> None:
     words = validity.create()
     with theirs, socket.create_server(("127.0.0.1", 0)) as listener:
         kept = (theirs.fileno(), words, listener.fileno())
-        code = "from api.workers.worker import main; main()"
+        code = "from hatchway.api.workers.worker import main; main()"
         process = subprocess.Popen([sys.executable, "-c", code, *map(str, kept)], cwd=ROOT, pass_fds=kept)
     os.close(words)
     ours.close()

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http.request import Request, Response
-from api.workers.messages import Frames, HandleRequest, Responded, ToEngine, ToWorker, frame
-from api.workers.request_counts import WorkerCounts
-from engine.settings.settings import Settings
-from engine.settings.sources import as_plain, from_plain
+from hatchway.api.http.request import Request, Response
+from hatchway.api.workers.messages import Frames, HandleRequest, Responded, ToEngine, ToWorker, frame
+from hatchway.api.workers.request_counts import WorkerCounts
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.settings.sources import as_plain, from_plain
 from tests.fakes import virtual_engine
 
 

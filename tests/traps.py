@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from engine.instances.confinement import confine
-from engine.instances.request import InstanceFields, InstanceRequest, Policy
+from hatchway.engine.instances.confinement import confine
+from hatchway.engine.instances.request import InstanceFields, InstanceRequest, Policy
 
 BODIES = json.loads((Path(__file__).parent / "data" / "own" / "instance_bodies.json").read_text())["cases"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import trio
 
-from engine.base.permissions import FIVE
-from engine.engine import Engine
-from engine.pairings.pairings import Issued
-from engine.runtime.records import Origin
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine
+from hatchway.engine.pairings.pairings import Issued
+from hatchway.engine.runtime.records import Origin
 from tests.fakes import Browser, Reply
 
 PAIR = "/api/auth/pair/request/"

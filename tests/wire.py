@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from api.server.server import Lane, ServerLimits, open_sockets, serve
+from hatchway.api.server.server import Lane, ServerLimits, open_sockets, serve
 from tests.server_apps import Told, bare_app
 
 GET = b"GET %b HTTP/1.1\r\nHost: x\r\n%b\r\n"

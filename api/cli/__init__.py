@@ -10,30 +10,30 @@ from __future__ import annotations
 import io
 import sys
 
-from api.host.first_process import hold_signals, leave_first_process
+from hatchway.api.host.first_process import hold_signals, leave_first_process
 
 hold_signals()
 
 import click  # noqa: E402 - loaded once no signal can be lost any more
 
-from api.cli.groups import RootGroup  # noqa: E402
+from hatchway.api.cli.groups import RootGroup  # noqa: E402
 
 COMMANDS = {
-    "login": "api.cli.sign_in:login",
-    "logout": "api.cli.sign_in:logout",
-    "pair": "api.cli.sign_in:pair",
-    "key": "api.cli.keys:key",
-    "engine": "api.cli.engine:engine",
-    "config": "api.cli.config:config",
-    "license": "api.cli.license:license_group",
-    "session": "api.cli.sessions:session",
-    "instance": "api.cli.instances:instance",
-    "chart": "api.cli.charts:chart",
-    "events": "api.cli.events:events",
-    "test-engine": "api.cli.test_engine:test_engine",
-    "completion": "api.cli.completion:completion",
-    "man": "api.cli.man:man",
-    "help": "api.cli.handbook:help_command",
+    "login": "hatchway.api.cli.sign_in:login",
+    "logout": "hatchway.api.cli.sign_in:logout",
+    "pair": "hatchway.api.cli.sign_in:pair",
+    "key": "hatchway.api.cli.keys:key",
+    "engine": "hatchway.api.cli.engine:engine",
+    "config": "hatchway.api.cli.config:config",
+    "license": "hatchway.api.cli.license:license_group",
+    "session": "hatchway.api.cli.sessions:session",
+    "instance": "hatchway.api.cli.instances:instance",
+    "chart": "hatchway.api.cli.charts:chart",
+    "events": "hatchway.api.cli.events:events",
+    "test-engine": "hatchway.api.cli.test_engine:test_engine",
+    "completion": "hatchway.api.cli.completion:completion",
+    "man": "hatchway.api.cli.man:man",
+    "help": "hatchway.api.cli.handbook:help_command",
 }
 """Command name to `module:object`, in the order of the help."""
 

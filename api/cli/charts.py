@@ -7,7 +7,7 @@ from click.shell_completion import CompletionItem
 
 
 def _complete_chart(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    from statecharts.catalogue import CHARTS
+    from hatchway.statecharts.catalogue import CHARTS
 
     return [CompletionItem(name) for name in CHARTS if name.startswith(begun)]
 
@@ -37,8 +37,8 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs; the same as --format json.")
 def show(name: str, form: str, as_json: bool) -> None:
     """Print the chart NAME: pairing, session or instance."""
-    from statecharts.catalogue import CHARTS
-    from statecharts.draw.render import FORMATS
+    from hatchway.statecharts.catalogue import CHARTS
+    from hatchway.statecharts.draw.render import FORMATS
 
     if name not in CHARTS:
         raise click.BadParameter(f"no chart is named '{name}'; there are {', '.join(CHARTS)}", param_hint="NAME")

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.groups import json_option
+from hatchway.api.cli.groups import json_option
 
 if TYPE_CHECKING:
-    from engine.base.errors import Refusal
+    from hatchway.engine.base.errors import Refusal
 
 TOKEN = "connection-token"  # noqa: S105 - the setting's name
 
 
 def _names(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
-    from engine.settings.settings import TABLE
+    from hatchway.engine.settings.settings import TABLE
 
     return [name for name in [*TABLE, TOKEN] if name.startswith(typed)]
 
@@ -45,8 +45,8 @@ def config() -> None:
 @json_option
 def get(name: str, as_json: bool) -> None:
     """Print the value of setting NAME, wherever it comes from."""
-    from api.cli.printing import note, print_json, say
-    from engine.settings.settings import home_folder, show
+    from hatchway.api.cli.printing import note, print_json, say
+    from hatchway.engine.settings.settings import home_folder, show
 
     home = home_folder()
     if name == TOKEN:
@@ -76,9 +76,9 @@ Examples:
 @click.argument("value")
 def set_(name: str, value: str) -> None:
     """Write setting NAME into config.toml, keeping its comments. VALUE - is asked for, or read from standard input."""
-    from api.cli.printing import note
-    from engine.settings.config_file import set_value
-    from engine.settings.settings import home_folder
+    from hatchway.api.cli.printing import note
+    from hatchway.engine.settings.config_file import set_value
+    from hatchway.engine.settings.settings import home_folder
 
     if name == TOKEN:
         raise click.UsageError("connection-token is stored by: hatchway login")
@@ -105,9 +105,9 @@ def unset(name: str) -> None:
 
     The name connection-token forgets the stored token.
     """
-    from api.cli.printing import note
-    from engine.settings.config_file import unset_value
-    from engine.settings.settings import home_folder
+    from hatchway.api.cli.printing import note
+    from hatchway.engine.settings.config_file import unset_value
+    from hatchway.engine.settings.settings import home_folder
 
     home = home_folder()
     if name == TOKEN:
@@ -125,8 +125,8 @@ def unset(name: str) -> None:
 @json_option
 def list_(as_json: bool) -> None:
     """Show every setting, and where its value comes from."""
-    from api.cli.printing import print_json, print_table, say
-    from engine.settings.settings import TABLE, home_folder, show
+    from hatchway.api.cli.printing import print_json, print_table, say
+    from hatchway.engine.settings.settings import TABLE, home_folder, show
 
     home = home_folder()
     refused: list[Refusal] = []
@@ -151,8 +151,8 @@ def _masked(text: str) -> str:
 
 def _values(home: Path, refused: Callable[[Refusal], None]) -> tuple[dict[str, Any], dict[str, str]]:
     """Every setting's value, and where it comes from; what is refused has its default."""
-    from engine.settings.settings import TABLE
-    from engine.settings.sources import read_config, read_environment
+    from hatchway.engine.settings.settings import TABLE
+    from hatchway.engine.settings.sources import read_config, read_environment
 
     values, sources = {name: row.default for name, row in TABLE.items()}, dict.fromkeys(TABLE, "default")
     for source, given in (
@@ -165,8 +165,8 @@ def _values(home: Path, refused: Callable[[Refusal], None]) -> tuple[dict[str, A
 
 
 def _value(home: Path, name: str) -> Any:
-    from engine.settings.settings import value_of
-    from engine.settings.sources import load_settings
+    from hatchway.engine.settings.settings import value_of
+    from hatchway.engine.settings.sources import load_settings
 
     return value_of(load_settings(home, os.environ, {}), name)
 
@@ -177,8 +177,8 @@ def _token_is_set(home: Path) -> bool:
 
 def _tell_effect(name: str) -> None:
     """Say what is left to do, if an engine runs that has to hear of it."""
-    from api.client.operator import runs
-    from engine.settings.settings import TABLE, home_folder, setting
+    from hatchway.api.client.operator import runs
+    from hatchway.engine.settings.settings import TABLE, home_folder, setting
 
     if name not in TABLE or not runs(home_folder()):
         return

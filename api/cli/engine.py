@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
-from api.cli.groups import LazyGroup
+from hatchway.api.cli.groups import LazyGroup
 
 COMMANDS = {
-    "start": "api.cli.lifecycle:start",
-    "stop": "api.cli.lifecycle:stop",
-    "status": "api.cli.lifecycle:status",
-    "reload": "api.cli.lifecycle:reload",
-    "ping": "api.cli.sign_in:ping",
-    "pair": "api.cli.pairing:pair",
-    "unit": "api.cli.unit:unit",
+    "start": "hatchway.api.cli.lifecycle:start",
+    "stop": "hatchway.api.cli.lifecycle:stop",
+    "status": "hatchway.api.cli.lifecycle:status",
+    "reload": "hatchway.api.cli.lifecycle:reload",
+    "ping": "hatchway.api.cli.sign_in:ping",
+    "pair": "hatchway.api.cli.pairing:pair",
+    "unit": "hatchway.api.cli.unit:unit",
 }
 
 

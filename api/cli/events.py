@@ -32,9 +32,9 @@ def events(follow: bool, chart: str | None, since: str | None, as_json: bool) ->
     """Show what happened: transitions and refusals."""
     import msgspec
 
-    from api.cli.printing import print_json_text
-    from engine.base.files import check_private_dir
-    from engine.settings.settings import home_folder
+    from hatchway.api.cli.printing import print_json_text
+    from hatchway.engine.base.files import check_private_dir
+    from hatchway.engine.settings.settings import home_folder
 
     folder = home_folder() / "log"
     if folder.exists():
@@ -62,7 +62,7 @@ def _seconds(since: str) -> int:
 
 def _lines(folder: Path, follow: bool) -> Iterator[bytes]:
     """The records' JSON, oldest first; with `follow` for ever."""
-    from engine.journal.files import read_after
+    from hatchway.engine.journal.files import read_after
 
     seq = 0
     while True:
@@ -90,7 +90,7 @@ def _tell_person() -> Callable[[dict[str, Any]], None]:
 
 
 def _line(record: dict[str, Any], when: str) -> str:
-    from engine.base.words import printable
+    from hatchway.engine.base.words import printable
 
     colour = {"transition": "cyan", "refusal": "yellow", "notice": "blue"}.get(record["kind"])
     what = click.style(printable(f"{record['chart']:<9}{record['event']:<17}"), fg=colour)

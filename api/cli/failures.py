@@ -6,9 +6,9 @@ from typing import IO, Any
 
 import click
 
-from api.client.wire import CertificateRefused, ClientFault, KeyMissing, Refused, Unreachable
-from engine.base.errors import Refusal
-from engine.base.words import printable
+from hatchway.api.client.wire import CertificateRefused, ClientFault, KeyMissing, Refused, Unreachable
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.words import printable
 
 RECIPE = (
     "401 Unauthorized; take a fresh token:",
@@ -43,7 +43,7 @@ class Failed(click.ClickException):
         self.hints = hints
 
     def show(self, file: IO[Any] | None = None) -> None:
-        from api.cli.printing import note, say
+        from hatchway.api.cli.printing import note, say
 
         say(self.message, fg="red", err=True, color=self.show_color)
         for hint in self.hints:

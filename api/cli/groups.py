@@ -51,7 +51,7 @@ class RootGroup(LazyGroup):
         except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
             raise  # whoever read the output, such as `head`, has enough: click ends without a word
         except Exception as fault:
-            from api.cli.failures import Failed, failure_of
+            from hatchway.api.cli.failures import Failed, failure_of
 
             told = failure_of(fault)
             if told is None:
@@ -63,15 +63,15 @@ def _warn_of_foreign_variables() -> None:
     """Say which variables look like settings and are none. They are others', perhaps, and end no command."""
     if not any(name.startswith("HATCHWAY_") and name != "HATCHWAY_HOME" for name in os.environ):
         return
-    from api.host.memory import UNUSED
-    from engine.base.imports import without
+    from hatchway.api.host.memory import UNUSED
+    from hatchway.engine.base.imports import without
 
     with without(*UNUSED):  # an engine that is started here loads no more for it
-        from engine.settings.sources import foreign_variables
+        from hatchway.engine.settings.sources import foreign_variables
 
     sentences = foreign_variables(os.environ)
     if sentences:
-        from api.cli.printing import note
+        from hatchway.api.cli.printing import note
 
         for sentence in sentences:
             note(f"warning: {sentence}")

@@ -59,7 +59,7 @@ Examples:
 @click.pass_context
 def help_command(context: click.Context, topic: str | None) -> None:
     """Show a chapter of the handbook, or the list of chapters."""
-    from api.cli.printing import print_facts, say
+    from hatchway.api.cli.printing import print_facts, say
 
     chapters = _chapters()
     if topic is None:

@@ -14,21 +14,21 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from api.client.flows import StoredToken, read_key
-from api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
-from api.client.wire import ClientFault, is_of_a_test
-from engine.base.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
-from engine.base.files import make_private_dir, read_private, write_private
-from engine.base.issuer import TEST_ISSUER
-from engine.settings.home import expanded
-from engine.settings.settings import Settings, home_folder
-from engine.settings.sources import load_settings
+from hatchway.api.client.flows import StoredToken, read_key
+from hatchway.api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
+from hatchway.api.client.wire import ClientFault, is_of_a_test
+from hatchway.engine.base.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
+from hatchway.engine.base.files import make_private_dir, read_private, write_private
+from hatchway.engine.base.issuer import TEST_ISSUER
+from hatchway.engine.settings.home import expanded
+from hatchway.engine.settings.settings import Settings, home_folder
+from hatchway.engine.settings.sources import load_settings
 
 if TYPE_CHECKING:
     import ssl
 
-    from api.client.client import Client
-    from engine.keys.keys import PrivateKey
+    from hatchway.api.client.client import Client
+    from hatchway.engine.keys.keys import PrivateKey
 
 OF_A_TEST = "test_engine"
 """Why a token was not stored: it is of a test engine."""
@@ -125,7 +125,7 @@ class Here:
 
         A session of its own whose token can't be kept ends with it. Raises what `base.errors` and `client.wire` name.
         """
-        from api.client.client import Client
+        from hatchway.api.client.client import Client
 
         where = url or self.url
         key = self.key_path(where) if by_key else None
@@ -157,7 +157,7 @@ class Here:
         What this host's own engine says over its socket counts for more than anything; where it says nothing, only a
         certificate that is known already speaks for a port of loopback.
         """
-        from api.cli.pins import tls_for
+        from hatchway.api.cli.pins import tls_for
 
         secure = urlsplit(where).scheme == "https"
         if listens_at(self.local, where):
@@ -209,7 +209,7 @@ class TokenKeeper:
             self._session = stored.session if stored else None
 
     def _tell(self, refused: FileRefused) -> None:
-        from api.cli.printing import note
+        from hatchway.api.cli.printing import note
 
         if self._told and self.unkept is None:
             note(f"the session ends with this command, its token is not kept: {refused.detail}")
@@ -217,7 +217,7 @@ class TokenKeeper:
 
 def ask_for_key(path: Path) -> PrivateKey:
     """The private key in `path`; its passphrase, if it has one, is asked for at the terminal."""
-    from engine.keys.key_files import PassphraseWanted
+    from hatchway.engine.keys.key_files import PassphraseWanted
 
     try:
         return read_key(path)

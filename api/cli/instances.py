@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.groups import json_option
+from hatchway.api.cli.groups import json_option
 
 if TYPE_CHECKING:
     from threading import Event
 
-    from api.client.client import Client
+    from hatchway.api.client.client import Client
 
 LOOK = 0.5
 """Seconds between two looks at a start that is under way, while somebody watches."""
@@ -62,8 +62,8 @@ def start(image: str, command: tuple[str, ...], identity: str | None, as_json: b
 
     import msgspec
 
-    from api.cli.host import Here
-    from api.cli.printing import note, print_facts, print_json, say
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import note, print_facts, print_json, say
 
     name = identity or "hw-" + secrets.token_hex(5)
     fields = {"image": image, "identity": name, "command": command} | {
@@ -91,8 +91,8 @@ def _watched(client: Client, name: str, *, quiet: bool) -> Iterator[None]:
         return
     from threading import Event, Thread
 
-    from api.cli.busy import busy
-    from api.cli.printing import note
+    from hatchway.api.cli.busy import busy
+    from hatchway.api.cli.printing import note
 
     client.inspect()  # signs in first, so that the looks below find a token
     over = Event()
@@ -110,7 +110,7 @@ def _watched(client: Client, name: str, *, quiet: bool) -> Iterator[None]:
 
 
 def _look(client: Client, name: str, say: Callable[[str], None], over: Event) -> None:
-    from api.client.wire import ClientFault
+    from hatchway.api.client.wire import ClientFault
 
     while not over.wait(LOOK):
         # Where it is not there yet, or no longer, the start itself tells.
@@ -122,8 +122,8 @@ def _look(client: Client, name: str, say: Callable[[str], None], over: Event) ->
 @json_option
 def list_(as_json: bool) -> None:
     """List the instances of engine or fleet, live or just ended."""
-    from api.cli.host import Here
-    from api.cli.printing import print_json, print_table, span
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import print_json, print_table, span
 
     with Here().client() as client:
         rows = client.instances()
@@ -162,7 +162,7 @@ def _why(row: dict[str, Any]) -> str:
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Show an instance: what was asked for, and how it ended."""
-    from api.cli.host import Here
+    from hatchway.api.cli.host import Here
 
     with Here().client() as client:
         _print(client.instance(name), as_json)
@@ -173,8 +173,8 @@ def show(name: str, as_json: bool) -> None:
 @json_option
 def stop(name: str, as_json: bool) -> None:
     """Stop an instance, and wait until it has ended."""
-    from api.cli.host import Here
-    from api.cli.printing import say
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import say
 
     with Here().client() as client:
         ended = client.stop_instance(name)
@@ -185,7 +185,7 @@ def stop(name: str, as_json: bool) -> None:
 
 
 def _print(facts: dict[str, Any], as_json: bool) -> None:
-    from api.cli.printing import moment, print_facts, print_json
+    from hatchway.api.cli.printing import moment, print_facts, print_json
 
     if as_json:
         print_json(facts)
@@ -212,7 +212,7 @@ def log(name: str, follow: bool, stream: str) -> None:
     """Print what an instance wrote."""
     import codecs
 
-    from api.cli.host import Here
+    from hatchway.api.cli.host import Here
 
     shown = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     with Here().client() as client:
@@ -226,6 +226,6 @@ def log(name: str, follow: bool, stream: str) -> None:
 
 
 def _harmless(text: str) -> str:
-    from engine.base.words import printable
+    from hatchway.engine.base.words import printable
 
     return "".join(letter if letter in "\n\t" else printable(letter) for letter in text.replace("\r\n", "\n"))

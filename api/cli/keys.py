@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.cli.groups import json_option
-from api.cli.pairing import permissions_option
+from hatchway.api.cli.groups import json_option
+from hatchway.api.cli.pairing import permissions_option
 
 if TYPE_CHECKING:
-    from engine.fleet.key_administration import KeyDesk
-    from engine.keys.key_edits import Registered
+    from hatchway.engine.fleet.key_administration import KeyDesk
+    from hatchway.engine.keys.key_edits import Registered
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -34,9 +34,9 @@ def key() -> None:
 
 def _desk() -> KeyDesk:
     """Where authorized_keys and the token key are."""
-    from engine.fleet.key_administration import open_desk
-    from engine.settings.settings import home_folder
-    from engine.settings.sources import load_settings
+    from hatchway.engine.fleet.key_administration import open_desk
+    from hatchway.engine.settings.settings import home_folder
+    from hatchway.engine.settings.sources import load_settings
 
     home = home_folder()
     return open_desk(home, load_settings(home, os.environ, {}))
@@ -46,7 +46,7 @@ def _desk() -> KeyDesk:
 @json_option
 def list_(as_json: bool) -> None:
     """List the authorized keys, with their permissions."""
-    from api.cli.printing import note, print_json, print_table
+    from hatchway.api.cli.printing import note, print_json, print_table
 
     desk = _desk()
     lines = desk.lines()
@@ -81,11 +81,11 @@ def generate(name: str, as_json: bool) -> None:
 
     NAME.pem is the private half, NAME.pub the public one; without NAME they are rsa.pem and rsa.pub.
     """
-    from api.cli.busy import busy
-    from api.cli.printing import print_json, say
-    from engine.base.errors import KeyRefused
-    from engine.base.files import write_private
-    from engine.keys.keys import generate_key
+    from hatchway.api.cli.busy import busy
+    from hatchway.api.cli.printing import print_json, say
+    from hatchway.engine.base.errors import KeyRefused
+    from hatchway.engine.base.files import write_private
+    from hatchway.engine.keys.keys import generate_key
 
     if not NAME.fullmatch(name):
         raise click.BadParameter("a letter or digit, then up to 63 letters, digits, dots, underscores or hyphens")
@@ -134,12 +134,12 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
 
     The file holds one key: SPKI or PKCS#1 PEM, or an OpenSSH line.
     """
-    from api.cli.printing import print_json, say
-    from engine.base.files import read_small
-    from engine.base.permissions import FIVE
-    from engine.keys import key_edits
-    from engine.keys.key_lines import lines_with
-    from engine.keys.keys import read_public_key
+    from hatchway.api.cli.printing import print_json, say
+    from hatchway.engine.base.files import read_small
+    from hatchway.engine.base.permissions import FIVE
+    from hatchway.engine.keys import key_edits
+    from hatchway.engine.keys.key_lines import lines_with
+    from hatchway.engine.keys.keys import read_public_key
 
     public = read_public_key(read_small(Path(public_key_file)))
 
@@ -179,8 +179,8 @@ Examples:
 @json_option
 def unregister(key_identity: str, force: bool, as_json: bool) -> None:
     """Remove an authorized key, and end its sessions at once."""
-    from api.cli.printing import print_json, say
-    from engine.keys import key_edits
+    from hatchway.api.cli.printing import print_json, say
+    from hatchway.engine.keys import key_edits
 
     change = partial(key_edits.unregister, selector=key_identity, force=force, own=_own_identity())
     identity, _ = _desk().edit(change)
@@ -192,10 +192,10 @@ def unregister(key_identity: str, force: bool, as_json: bool) -> None:
 
 
 def _own_identity() -> str | None:
-    from engine.base.errors import Refusal
-    from engine.base.files import read_private
-    from engine.keys.keys import read_private_key
-    from engine.settings.settings import home_folder
+    from hatchway.engine.base.errors import Refusal
+    from hatchway.engine.base.files import read_private
+    from hatchway.engine.keys.keys import read_private_key
+    from hatchway.engine.settings.settings import home_folder
 
     try:
         return read_private_key(read_private(home_folder() / "private-key.pem")).identity
@@ -207,9 +207,9 @@ def _own_identity() -> str | None:
 @json_option
 def rotate_engine(as_json: bool) -> None:
     """Replace the engine's own key. Sessions of the old one end."""
-    from api.cli.printing import print_json, say
-    from engine.keys.rotation import rotate_engine_key
-    from engine.settings.settings import home_folder
+    from hatchway.api.cli.printing import print_json, say
+    from hatchway.engine.keys.rotation import rotate_engine_key
+    from hatchway.engine.settings.settings import home_folder
 
     old, new = rotate_engine_key(home_folder(), _desk().edit)
     ended = _tell_engine(removed=(old,), added=(new,), reload=True)
@@ -223,7 +223,7 @@ def rotate_engine(as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Even if a key before this one still verifies tokens; those end.")
 def rotate_token(force: bool) -> None:
     """Replace the key that signs tokens. Tokens of the old one stay good until their own end."""
-    from engine.base.clock import SystemClock
+    from hatchway.engine.base.clock import SystemClock
 
     _desk().rotate_token(SystemClock(), force=force)
     _tell_engine(removed=(), reload=True)
@@ -232,16 +232,16 @@ def rotate_token(force: bool) -> None:
 
 def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: bool = False) -> int:
     """Have the sessions of removed keys ended, by the engine if one runs, else in its store; how many there were."""
-    from engine.base.errors import EngineUnavailable
-    from engine.settings.settings import home_folder
-    from engine.settings.sources import load_settings
+    from hatchway.engine.base.errors import EngineUnavailable
+    from hatchway.engine.settings.settings import home_folder
+    from hatchway.engine.settings.sources import load_settings
 
     home = home_folder()
     with suppress(EngineUnavailable):
         return _tell_running_engine(home, removed, added, reload)
     if not removed:
         return 0
-    from api.cli.offline import end_sessions_of
+    from hatchway.api.cli.offline import end_sessions_of
 
     if not (home / "engine.db").exists():
         if load_settings(home, os.environ, {}).keys != "home":
@@ -256,7 +256,7 @@ def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: 
 
 
 def _tell_running_engine(home: Path, removed: tuple[str, ...], added: tuple[str, ...], reload: bool) -> int:
-    from api.client.operator import ask
+    from hatchway.api.client.operator import ask
 
     ended = int(ask(home, "keys_changed", removed=removed, added=added)["sessions_ended"])
     if reload:

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from api.cli.groups import json_option
+from hatchway.api.cli.groups import json_option
 
 
 @click.group("license", epilog="\b\nExample:\n  hatchway license info")
@@ -18,11 +18,11 @@ def license_group() -> None:
 @json_option
 def info(as_json: bool) -> None:
     """Show the license, and which modules it grants."""
-    from api.cli.printing import print_facts, print_json, say
-    from engine.access.license import MODULES, load_license
-    from engine.base.clock import SystemClock
-    from engine.settings.settings import home_folder
-    from engine.settings.sources import load_settings
+    from hatchway.api.cli.printing import print_facts, print_json, say
+    from hatchway.engine.access.license import MODULES, load_license
+    from hatchway.engine.base.clock import SystemClock
+    from hatchway.engine.settings.settings import home_folder
+    from hatchway.engine.settings.sources import load_settings
 
     home = home_folder()
     settings = load_settings(home, os.environ, {})

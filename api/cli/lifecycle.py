@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from api.cli.groups import json_option
+from hatchway.api.cli.groups import json_option
 
 STOP_WAIT = 20.0
 """Seconds an engine has to end its streams and let go of its folder."""
@@ -32,11 +32,11 @@ Examples:
 @click.option("--insecure-http", is_flag=True, default=None, help="Plain HTTP on an address others reach.")
 def start(**flags: Any) -> None:
     """Run the engine, until Ctrl-C or `hatchway engine stop`."""
-    from api.host.memory import loading
+    from hatchway.api.host.memory import loading
 
     with loading():
-        from engine.settings.settings import Settings, check_listening, home_folder
-        from engine.settings.sources import load_settings
+        from hatchway.engine.settings.settings import Settings, check_listening, home_folder
+        from hatchway.engine.settings.sources import load_settings
 
     given = {name: _absolute(flags[name]) if name in ("tls_cert", "tls_key") else flags[name] for name in flags}
     home = home_folder()
@@ -50,9 +50,9 @@ def start(**flags: Any) -> None:
     with loading():
         import trio
 
-        from api.cli.busy import busy
-        from api.host.run import run_engine
-        from engine.engine import make_own_key_ahead
+        from hatchway.api.cli.busy import busy
+        from hatchway.api.host.run import run_engine
+        from hatchway.engine.engine import make_own_key_ahead
 
     if not (home / "private-key.pem").exists():
         with busy("making the engine's own key, once"):
@@ -61,7 +61,7 @@ def start(**flags: Any) -> None:
 
 
 def _absolute(path: str | None) -> str | None:
-    from api.cli.host import given_path
+    from hatchway.api.cli.host import given_path
 
     return None if path is None else given_path(path)
 
@@ -69,10 +69,10 @@ def _absolute(path: str | None) -> str | None:
 @click.command(epilog="\b\nExample:\n  hatchway engine stop")
 def stop() -> None:
     """Stop the running engine, and wait until it is gone. Sessions outlive it."""
-    from api.client.operator import ask
-    from engine.base.errors import EngineUnavailable
-    from engine.base.files import LockHeld, locked
-    from engine.settings.settings import home_folder
+    from hatchway.api.client.operator import ask
+    from hatchway.engine.base.errors import EngineUnavailable
+    from hatchway.engine.base.files import LockHeld, locked
+    from hatchway.engine.settings.settings import home_folder
 
     home = home_folder()
     ask(home, "stop")
@@ -91,9 +91,9 @@ def stop() -> None:
 @json_option
 def status(as_json: bool) -> None:
     """Show the running engine: address, uptime, what is live."""
-    from api.cli.printing import print_facts, print_json
-    from api.client.operator import ask
-    from engine.settings.settings import home_folder
+    from hatchway.api.cli.printing import print_facts, print_json
+    from hatchway.api.client.operator import ask
+    from hatchway.engine.settings.settings import home_folder
 
     told = ask(home_folder(), "status")
     told.pop("ok", None)
@@ -104,7 +104,7 @@ def status(as_json: bool) -> None:
 
 
 def _shown(name: str, value: Any) -> object:
-    from api.cli.printing import moment, size, span
+    from hatchway.api.cli.printing import moment, size, span
 
     if value is None:
         return "none"
@@ -123,9 +123,9 @@ def reload() -> None:
 
     Keys, license and certificate too; SIGHUP does the same.
     """
-    from api.cli.printing import note
-    from api.client.operator import ask
-    from engine.settings.settings import home_folder
+    from hatchway.api.cli.printing import note
+    from hatchway.api.client.operator import ask
+    from hatchway.engine.settings.settings import home_folder
 
     told = ask(home_folder(), "reload")
     click.echo("reloaded")

@@ -17,7 +17,7 @@ Examples:
 @click.pass_context
 def man(context: click.Context) -> None:
     """Print the manual page of all commands."""
-    from engine.base.version import installed_version
+    from hatchway.engine.base.version import installed_version
 
     root = context.find_root()
     lines = [f'.TH HATCHWAY 1 "" "hatchway {installed_version()}" "User Commands"']

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import trio
 
-from engine.engine import open_engine
-from engine.journal.logs import set_up_logs
-from engine.settings.settings import LogSettings
-from engine.settings.sources import load_settings
+from hatchway.engine.engine import open_engine
+from hatchway.engine.journal.logs import set_up_logs
+from hatchway.engine.settings.settings import LogSettings
+from hatchway.engine.settings.sources import load_settings
 
 
 def end_sessions_of(home: Path, identities: set[str]) -> int:

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 import click
 
-from api.cli.groups import json_option
-from api.cli.sign_in import lifetime_option
-from api.cli.terminals import operator_terminal
-from api.client.operator import OperatorLine, operator_line
-from engine.base.words import counted
+from hatchway.api.cli.groups import json_option
+from hatchway.api.cli.sign_in import lifetime_option
+from hatchway.api.cli.terminals import operator_terminal
+from hatchway.api.client.operator import OperatorLine, operator_line
+from hatchway.engine.base.words import counted
 
 FINAL = ("approved", "rejected", "expired", "withdrawn", "left", "failed")
 
@@ -29,8 +29,8 @@ def read_permissions(context: click.Context, parameter: click.Parameter, text: s
     """A flag's permission list; nothing but its names is ever taken for one (section 2.3)."""
     if text is None:
         return None
-    from engine.base.errors import InvalidRequest
-    from engine.base.permissions import parse_permissions
+    from hatchway.engine.base.errors import InvalidRequest
+    from hatchway.engine.base.permissions import parse_permissions
 
     try:
         return parse_permissions(text)
@@ -59,8 +59,8 @@ Examples:
 @json_option
 def pair(permissions: tuple[str, ...] | None, lifetime: str | None, qr: bool, as_json: bool) -> None:
     """Let somebody sign in by a code, once you say yes here."""
-    from engine.base.durations import lifetime as lifetime_of
-    from engine.settings.settings import home_folder
+    from hatchway.engine.base.durations import lifetime as lifetime_of
+    from hatchway.engine.settings.settings import home_folder
 
     with operator_line(home_folder()) as line, operator_screen() as (answers, screen):
         terminal = OperatorTerminal(answers, screen, qr, as_json)
@@ -80,7 +80,7 @@ def operator_screen() -> Iterator[tuple[int, TextIO]]:
     one, before there is a code that nobody could approve."""
     with operator_terminal() as answers:
         if answers is None:
-            from api.cli.failures import Failed
+            from hatchway.api.cli.failures import Failed
 
             raise Failed(
                 "there is no terminal to approve a code at",
@@ -123,7 +123,7 @@ class OperatorTerminal:
 
     def _show(self, event: dict[str, Any], line: OperatorLine) -> None:
         if self._as_json:
-            from api.cli.printing import print_json_text
+            from hatchway.api.cli.printing import print_json_text
 
             print_json_text(json.dumps(event))
         if "expires_in" in event:
@@ -141,7 +141,7 @@ class OperatorTerminal:
             self._end(str(event["message"]))
 
     def _show_code(self, event: dict[str, Any]) -> None:
-        from api.cli.printing import say
+        from hatchway.api.cli.printing import say
 
         longest = f"renewed while used, {_short(event['session_max_age'])} at most"
         link = f"{event['console'].rstrip('/')}/#pair={event['code']}"

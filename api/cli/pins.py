@@ -12,10 +12,18 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from api.cli.printing import note
-from api.client.wire import SKEW_TOLD, CertificateRefused, ClientFault, Unreachable, clock_skew, dialled, skew_words
-from engine.base.errors import FileRefused
-from engine.base.files import locked, make_private_dir, read_private, write_private
+from hatchway.api.cli.printing import note
+from hatchway.api.client.wire import (
+    SKEW_TOLD,
+    CertificateRefused,
+    ClientFault,
+    Unreachable,
+    clock_skew,
+    dialled,
+    skew_words,
+)
+from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.base.files import locked, make_private_dir, read_private, write_private
 
 KNOWN = "known_engines"
 WAIT = 5.0

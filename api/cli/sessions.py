@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from api.cli.groups import json_option
+from hatchway.api.cli.groups import json_option
 
 
 @click.group(
@@ -25,8 +25,8 @@ def session() -> None:
 @json_option
 def list_(as_json: bool) -> None:
     """List the live sessions."""
-    from api.cli.host import Here
-    from api.cli.printing import print_json, print_table, span
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import print_json, print_table, span
 
     here = Here()
     with here.client() as client:
@@ -66,9 +66,9 @@ def revoke(ids: tuple[str, ...], everything: bool, identity: str | None) -> None
     """End sessions at once: every token of them is dead."""
     if bool(ids) + everything + bool(identity) != 1:
         raise click.UsageError("give session IDs, or --all, or --key ID")
-    from api.cli.host import Here
-    from api.cli.printing import say
-    from engine.base.errors import NotFound
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import say
+    from hatchway.engine.base.errors import NotFound
 
     here = Here()
     with here.client() as client:

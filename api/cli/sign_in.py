@@ -12,25 +12,25 @@ from urllib.parse import urlsplit
 
 import click
 
-from api.cli.groups import json_option
+from hatchway.api.cli.groups import json_option
 
 if TYPE_CHECKING:
-    from api.client.client import SignedIn
+    from hatchway.api.client.client import SignedIn
 
 
 def read_lifetime(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
     """A flag's lifetime, checked; one out of range is the default of 1 hour, and said so (section 4.2)."""
     if text is None:
         return None
-    from engine.base.durations import InvalidDuration
-    from engine.base.durations import lifetime as lifetime_of
+    from hatchway.engine.base.durations import InvalidDuration
+    from hatchway.engine.base.durations import lifetime as lifetime_of
 
     try:
         _, fell_back = lifetime_of(text)
     except InvalidDuration as fault:
         raise click.BadParameter(fault.detail) from None
     if fell_back:
-        from api.cli.printing import note
+        from hatchway.api.cli.printing import note
 
         note(f"{text} is not between 1 minute and 24 hours: 1h is used")
     return text
@@ -59,7 +59,7 @@ Examples:
 @json_option
 def login(url: str | None, key: str | None, lifetime: str | None, accept_certificate: bool, as_json: bool) -> None:
     """Sign in with a private key, and store the token."""
-    from api.cli.host import Here
+    from hatchway.api.cli.host import Here
 
     here = Here(url, key)
     with here.client(lifetime=lifetime, fresh=True, accept_certificate=accept_certificate) as client:
@@ -70,8 +70,8 @@ def login(url: str | None, key: str | None, lifetime: str | None, accept_certifi
 @click.command(epilog="\b\nExample:\n  hatchway logout")
 def logout() -> None:
     """End the session of the stored token, and forget the token."""
-    from api.cli.host import Here
-    from api.cli.printing import say
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import say
 
     here = Here()
     if here.stored is None:
@@ -99,9 +99,9 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
 
     The code is asked for, or read from standard input. The link that was printed with it does as well.
     """
-    from api.cli.host import Here
-    from api.cli.printing import note
-    from api.client.client import Accepted
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import note
+    from hatchway.api.client.client import Accepted
 
     def asked(accepted: Accepted) -> None:
         heard()
@@ -119,7 +119,7 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
 
 def _given_code(argument: str | None) -> str:
     if argument is not None and argument != "-":
-        from api.cli.printing import note
+        from hatchway.api.cli.printing import note
 
         note("everybody on this host can see that code in the list of processes: leave it out, and it is asked for")
         return argument
@@ -156,7 +156,7 @@ FIRST_LINE_WITHIN = 5.0
 @contextmanager
 def silence_told(url: str) -> Iterator[Callable[[], None]]:
     """Says on standard error what it may be where nothing comes for a while; what it gives is called once it has."""
-    from api.cli.printing import note
+    from hatchway.api.cli.printing import note
 
     words = (
         f"no line from {url} for {FIRST_LINE_WITHIN:.0f} s: a proxy before the engine may hold the answer back to its"
@@ -173,7 +173,7 @@ def silence_told(url: str) -> Iterator[Callable[[], None]]:
 
 
 def _tell(url: str, signed_in: SignedIn, as_json: bool) -> None:
-    from api.cli.printing import print_facts, print_json, span
+    from hatchway.api.cli.printing import print_facts, print_json, span
 
     facts = {"url": url, "permissions": list(signed_in.permissions), "expires_at": signed_in.expires_at}
     if as_json:
@@ -198,8 +198,8 @@ Examples:
 @json_option
 def ping(as_json: bool) -> None:
     """Contact the engine: sign in if need be, and say who we are there."""
-    from api.cli.host import Here
-    from api.cli.printing import print_facts, print_json, span
+    from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import print_facts, print_json, span
 
     here = Here()
     with here.client() as client:

@@ -24,9 +24,9 @@ def test_engine(port: int, control_port: int) -> None:
     It is in memory, on loopback, and its clock stands still until it is told. It prints one line of JSON (address,
     control_address, key_file, pid), then serves until Ctrl-C. No engine's folder is opened.
     """
-    from api.host.memory import loading
+    from hatchway.api.host.memory import loading
 
     with loading():
-        from api.testing.serve import run_test_engine
+        from hatchway.api.testing.serve import run_test_engine
 
     run_test_engine(port, control_port)

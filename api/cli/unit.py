@@ -52,7 +52,7 @@ Examples:
 @click.option("--user", help="With --system: the user that the engine runs as. Default: you.")
 def unit(system: bool, user: str | None) -> None:
     """Print a systemd unit that runs the engine of this host."""
-    from engine.settings.settings import home_folder
+    from hatchway.engine.settings.settings import home_folder
 
     if user and not system:
         raise click.UsageError("--user goes with --system: a unit of your own runs as you")
@@ -84,7 +84,7 @@ def _command() -> list[str]:
     installed = Path(sys.executable).parent / "hatchway"
     if os.access(installed, os.X_OK):
         return [str(installed)]
-    return [sys.executable, "-c", "from api.cli import main; main()"]
+    return [sys.executable, "-c", "from hatchway.api.cli import main; main()"]
 
 
 def quoted(word: str) -> str:

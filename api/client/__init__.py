@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from api.client.client import (
+    from hatchway.api.client.client import (
         Accepted,
         Ask,
         AsyncClient,
@@ -46,6 +46,6 @@ def __getattr__(name: str) -> Any:
     """Load the client when it is asked for: the engine and the command need nothing of it."""
     if name not in __all__:
         raise AttributeError(f"module 'api.client' has no attribute {name!r}")
-    from api.client import client
+    from hatchway.api.client import client
 
     return getattr(client, name)

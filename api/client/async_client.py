@@ -10,9 +10,18 @@ import anyio
 import anyio.to_thread
 import httpx
 
-from api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
-from api.client.flows import Ask, Flow, Pause, Reply
-from api.client.wire import Accepted, Inspection, LineReader, NotAnEngine, SignedIn, Started, Unreachable, as_type
+from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
+from hatchway.api.client.flows import Ask, Flow, Pause, Reply
+from hatchway.api.client.wire import (
+    Accepted,
+    Inspection,
+    LineReader,
+    NotAnEngine,
+    SignedIn,
+    Started,
+    Unreachable,
+    as_type,
+)
 
 T = TypeVar("T")
 Pieces = AbstractAsyncContextManager[AsyncGenerator[bytes, None]]

@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 import httpx
 
-from api.client.flows import INSTANCES, Ask, Flow, Flows, Pause, Reply, StoredToken, read_key
-from api.client.own_engine import OwnEngine
-from api.client.wire import CertificateRefused, NotAnEngine, Unreachable
+from hatchway.api.client.flows import INSTANCES, Ask, Flow, Flows, Pause, Reply, StoredToken, read_key
+from hatchway.api.client.own_engine import OwnEngine
+from hatchway.api.client.wire import CertificateRefused, NotAnEngine, Unreachable
 
 if TYPE_CHECKING:
-    from engine.keys.keys import PrivateKey
+    from hatchway.engine.keys.keys import PrivateKey
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import httpx
 
-from api.client.async_client import AsyncClient
-from api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
-from api.client.flows import Ask, Flow, Pause, Reply, StoredToken, read_key
-from api.client.wire import (
+from hatchway.api.client.async_client import AsyncClient
+from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
+from hatchway.api.client.flows import Ask, Flow, Pause, Reply, StoredToken, read_key
+from hatchway.api.client.wire import (
     Accepted,
     ChallengeRefused,
     ClientFault,

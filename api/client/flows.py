@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from api.client import wire
+from hatchway.api.client import wire
 
 if TYPE_CHECKING:
-    from engine.keys.keys import PrivateKey
+    from hatchway.engine.keys.keys import PrivateKey
 
 PAUSES = (0.1, 0.4)
 """Seconds before the second and third try, where trying again is safe."""
@@ -81,8 +81,8 @@ Flow: TypeAlias = "Generator[Ask | Pause, Reply | wire.Unreachable | None, T]"
 def read_key(source: PrivateKey | Path | str | bytes, passphrase: bytes | None = None) -> PrivateKey:
     """The private key of a PEM file or its bytes. Raises KeyRefused with the one reason, and FileRefused
     for a file that others may read or write."""
-    from engine.base.files import check_unshared, read_small
-    from engine.keys.keys import PrivateKey, read_private_key
+    from hatchway.engine.base.files import check_unshared, read_small
+    from hatchway.engine.keys.keys import PrivateKey, read_private_key
 
     if isinstance(source, PrivateKey):
         return source
@@ -291,6 +291,6 @@ class Flows:
 
 
 def _sign(key: PrivateKey, nonce: str) -> str:
-    from engine.keys.keys import sign
+    from hatchway.engine.keys.keys import sign
 
     return b64encode(sign(key, nonce.encode("ascii"), "PS256")).decode()

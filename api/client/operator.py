@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from engine.base.errors import EngineUnavailable, Refusal
-from engine.base.files import check_private_dir
+from hatchway.engine.base.errors import EngineUnavailable, Refusal
+from hatchway.engine.base.files import check_private_dir
 
 LONGEST_PATH = 107
 """Bytes of a socket's path that the kernel takes."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from api.client.wire import ClientFault, Unreachable, dialled
-from engine.base.errors import EngineUnavailable, Refusal
-from engine.settings.settings import home_folder
+from hatchway.api.client.wire import ClientFault, Unreachable, dialled
+from hatchway.engine.base.errors import EngineUnavailable, Refusal
+from hatchway.engine.settings.settings import home_folder
 
 AWAY = "HATCHWAY_HOME=~/.hatchway-away"
 """A folder that no engine runs on: there the command knows of none, and dials a tunnel as it is told."""
@@ -40,7 +40,7 @@ class OwnEngine:
 
     def told(self) -> dict[str, Any]:
         """What it says of itself now; nothing where it doesn't run."""
-        from api.client.operator import ask
+        from hatchway.api.client.operator import ask
 
         try:
             return ask(self.home, "status")

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.base.imports import without
+from hatchway.engine.base.imports import without
 
 UNUSED = ("rich", "greenlet", "typing_extensions")
 """What is loaded where it is installed: by structlog for tracebacks, and for threads, of kinds that an engine has none

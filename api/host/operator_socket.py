@@ -11,12 +11,12 @@ import msgspec
 import structlog
 import trio
 
-from api.server.unix_sockets import listen_private, may_operate
-from engine.base.errors import InvalidRequest, PairingExpired, Refusal
-from engine.base.permissions import FIVE, parse_permissions
-from engine.engine import Engine
-from engine.pairings.pairings import Issued
-from engine.runtime.records import Origin
+from hatchway.api.server.unix_sockets import listen_private, may_operate
+from hatchway.engine.base.errors import InvalidRequest, PairingExpired, Refusal
+from hatchway.engine.base.permissions import FIVE, parse_permissions
+from hatchway.engine.engine import Engine
+from hatchway.engine.pairings.pairings import Issued
+from hatchway.engine.runtime.records import Origin
 
 log = structlog.get_logger(__name__)
 

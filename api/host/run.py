@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
-from api.host.memory import settle
-from api.host.operator_socket import OperatorSocket
-from api.host.systemd import Notifier
-from api.http.app import make_app
-from api.http.asgi import AsgiApp
-from api.server.listeners import bound
-from api.server.server import ServerLimits, limits_of, open_sockets, serve
-from api.server.tls import Tls, keep_in_time, wanted
-from engine.base.errors import Refusal
-from engine.base.version import installed_version
-from engine.base.words import printable
-from engine.engine import Engine, open_engine
-from engine.journal.logs import set_up_logs, use_log_settings
-from engine.settings.settings import Settings
+from hatchway.api.host.memory import settle
+from hatchway.api.host.operator_socket import OperatorSocket
+from hatchway.api.host.systemd import Notifier
+from hatchway.api.http.app import make_app
+from hatchway.api.http.asgi import AsgiApp
+from hatchway.api.server.listeners import bound
+from hatchway.api.server.server import ServerLimits, limits_of, open_sockets, serve
+from hatchway.api.server.tls import Tls, keep_in_time, wanted
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.version import installed_version
+from hatchway.engine.base.words import printable
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.journal.logs import set_up_logs, use_log_settings
+from hatchway.engine.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from api.workers.pool import WorkerPool
+    from hatchway.api.workers.pool import WorkerPool
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +53,7 @@ class Doors:
         self.workers = self._pool(engine.settings.workers) if engine.settings.workers > 1 else None
 
     def _pool(self, count: int) -> WorkerPool:
-        from api.workers.pool import WorkerPool  # an engine that opens its doors itself does without
+        from hatchway.api.workers.pool import WorkerPool  # an engine that opens its doors itself does without
 
         return WorkerPool(self.engine, self.app, count)
 

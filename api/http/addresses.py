@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from api.http.problems import BadRequest, ForeignOrigin, MisdirectedRequest
-from engine.base.errors import Refusal
-from engine.base.loopback import LOOPBACKS, is_localhost, is_loopback_address, is_loopback_name
+from hatchway.api.http.problems import BadRequest, ForeignOrigin, MisdirectedRequest
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.loopback import LOOPBACKS, is_localhost, is_loopback_address, is_loopback_name
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)(?::(?P<port>[0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>[^/?#@]+)")

@@ -8,12 +8,12 @@ from importlib import import_module
 import structlog
 import trio
 
-from api.http.asgi import App, AsgiApp, Receive, Scope, Send, send_response
-from api.http.backend import EngineBackend, InternalError
-from api.http.gateway import Gateway
-from api.http.problems import problem_response
-from api.http.table import ENDPOINTS
-from engine.engine import Engine
+from hatchway.api.http.asgi import App, AsgiApp, Receive, Scope, Send, send_response
+from hatchway.api.http.backend import EngineBackend, InternalError
+from hatchway.api.http.gateway import Gateway
+from hatchway.api.http.problems import problem_response
+from hatchway.api.http.table import ENDPOINTS
+from hatchway.engine.engine import Engine
 
 MOUNT = "api.http.quart_mount"
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import trio
 
-from api.http.endpoint import Route
-from api.http.gateway import Gateway, most_bytes
-from api.http.problems import BodyTooLarge, RequestTimeout, problem_response
-from api.http.request import LEFT, Request, Response
-from engine.base.errors import Refusal
+from hatchway.api.http.endpoint import Route
+from hatchway.api.http.gateway import Gateway, most_bytes
+from hatchway.api.http.problems import BodyTooLarge, RequestTimeout, problem_response
+from hatchway.api.http.request import LEFT, Request, Response
+from hatchway.engine.base.errors import Refusal
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

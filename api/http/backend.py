@@ -9,12 +9,12 @@ from typing import Protocol
 
 import structlog
 
-from api.http.endpoint import Invocation, Route, bearer
-from api.http.problems import problem_response
-from api.http.request import Request, Response
-from engine.base.errors import FileRefused, Refusal, TokenRefused
-from engine.engine import Engine
-from engine.settings.settings import Settings
+from hatchway.api.http.endpoint import Invocation, Route, bearer
+from hatchway.api.http.problems import problem_response
+from hatchway.api.http.request import Request, Response
+from hatchway.engine.base.errors import FileRefused, Refusal, TokenRefused
+from hatchway.engine.engine import Engine
+from hatchway.engine.settings.settings import Settings
 
 log = structlog.get_logger(__name__)
 

@@ -8,10 +8,10 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from api.http.problems import UnsupportedMediaType
-from api.http.request import Request
-from engine.base.errors import InvalidRequest, NotJson
-from engine.base.words import counted
+from hatchway.api.http.problems import UnsupportedMediaType
+from hatchway.api.http.request import Request
+from hatchway.engine.base.errors import InvalidRequest, NotJson
+from hatchway.engine.base.words import counted
 
 S = TypeVar("S", bound=msgspec.Struct)
 

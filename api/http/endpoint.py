@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from api.http.bodies import read_body
-from api.http.problems import BadRequest
-from api.http.proxies import forwarded_for
-from api.http.request import Request, Response
-from api.http.schema.shapes import Param
-from engine.access.principal import Principal, require
-from engine.base.errors import TokenRefused
-from engine.engine import Engine
-from engine.runtime.records import Origin
+from hatchway.api.http.bodies import read_body
+from hatchway.api.http.problems import BadRequest
+from hatchway.api.http.proxies import forwarded_for
+from hatchway.api.http.request import Request, Response
+from hatchway.api.http.schema.shapes import Param
+from hatchway.engine.access.principal import Principal, require
+from hatchway.engine.base.errors import TokenRefused
+from hatchway.engine.engine import Engine
+from hatchway.engine.runtime.records import Origin
 
 
 class NoFields(msgspec.Struct, forbid_unknown_fields=True):

@@ -10,16 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable
 
-from api.http.addresses import Addresses
-from api.http.backend import Backend
-from api.http.endpoint import Endpoint, Route
-from api.http.problems import BadRequest, BodyTooLarge, problem_response
-from api.http.proxies import forwarded_scheme
-from api.http.request import NOSNIFF, Request, Response
-from api.http.routes import Routes
-from engine.base.errors import Refusal
-from engine.base.loopback import LOOPBACKS, loopbacks_here
-from engine.settings.settings import Settings
+from hatchway.api.http.addresses import Addresses
+from hatchway.api.http.backend import Backend
+from hatchway.api.http.endpoint import Endpoint, Route
+from hatchway.api.http.problems import BadRequest, BodyTooLarge, problem_response
+from hatchway.api.http.proxies import forwarded_scheme
+from hatchway.api.http.request import NOSNIFF, Request, Response
+from hatchway.api.http.routes import Routes
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.loopback import LOOPBACKS, loopbacks_here
+from hatchway.engine.settings.settings import Settings
 
 
 class Gateway:

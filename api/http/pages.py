@@ -8,8 +8,8 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
-from api.http.schema.shapes import MOST_ROWS
-from engine.base.errors import InvalidRequest
+from hatchway.api.http.schema.shapes import MOST_ROWS
+from hatchway.engine.base.errors import InvalidRequest
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")

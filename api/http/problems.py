@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from api.http.request import NO_STORE, NOSNIFF, Headers, Response
-from engine.base.errors import ModuleNotLicensed, PermissionDenied, Refusal, TokenRefused
+from hatchway.api.http.request import NO_STORE, NOSNIFF, Headers, Response
+from hatchway.engine.base.errors import ModuleNotLicensed, PermissionDenied, Refusal, TokenRefused
 
 PROBLEM: tuple[bytes, bytes] = (b"content-type", b"application/problem+json")
 

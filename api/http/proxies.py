@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from functools import lru_cache
 
-from api.http.request import Headers
+from hatchway.api.http.request import Headers
 
 LONGEST_ADDRESS = 45
 """Letters of the longest spelling of an IP address; a longer text is looked at no further, and kept nowhere."""

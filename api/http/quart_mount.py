@@ -11,14 +11,14 @@ from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
-from api.http import problems
-from api.http.asgi import REQUEST, STREAM, App
-from api.http.endpoint import Endpoint, Route
-from api.http.gateway import Gateway
-from api.http.problems import problem_response
-from api.http.request import Request, Response
-from api.http.routes import spellings
-from engine.base.errors import NotFound
+from hatchway.api.http import problems
+from hatchway.api.http.asgi import REQUEST, STREAM, App
+from hatchway.api.http.endpoint import Endpoint, Route
+from hatchway.api.http.gateway import Gateway
+from hatchway.api.http.problems import problem_response
+from hatchway.api.http.request import Request, Response
+from hatchway.api.http.routes import spellings
+from hatchway.engine.base.errors import NotFound
 
 
 def mount(gateway: Gateway, endpoints: tuple[Endpoint, ...]) -> App:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from engine.access.principal import Principal
-from engine.base.loopback import is_loopback_address, is_loopback_name
+from hatchway.engine.access.principal import Principal
+from hatchway.engine.base.loopback import is_loopback_address, is_loopback_name
 
 Headers = tuple[tuple[bytes, bytes], ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from api.http.endpoint import Endpoint, Route
+from hatchway.api.http.endpoint import Endpoint, Route
 
 _NO_PARAMS: Mapping[str, str] = {}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from api.http.endpoint import Endpoint, NoFields
-from api.http.endpoints import auth, charts, console, events, health, metrics, platform, sessions
-from api.http.schema import asks, shapes
-from api.http.schema.openapi import describing
-from engine.instances.request import InstanceFields
+from hatchway.api.http.endpoint import Endpoint, NoFields
+from hatchway.api.http.endpoints import auth, charts, console, events, health, metrics, platform, sessions
+from hatchway.api.http.schema import asks, shapes
+from hatchway.api.http.schema.openapi import describing
+from hatchway.engine.instances.request import InstanceFields
 
 INSTANCE = "/api/platform/singularity/instance/"
 SESSION = {200: shapes.SessionShape}

@@ -9,8 +9,8 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.task_group import TaskGroup
 
-from api.http.request import LEFT, BrokenOff
-from api.server.deadlines import LOG
+from hatchway.api.http.request import LEFT, BrokenOff
+from hatchway.api.server.deadlines import LOG
 
 INBOX_BYTES = 64 * 1024
 """Body bytes that may wait for an app; past them its client is not read on."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from engine.base.loopback import LOOPBACKS, is_localhost
+from hatchway.engine.base.loopback import LOOPBACKS, is_localhost
 
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - listened on where the setting says so
 """Every address of this host. `::` stands for both, as it does for most servers."""

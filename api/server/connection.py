@@ -10,14 +10,14 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from api.http.request import Request, Response
-from api.server.apps import Apps
-from api.server.context import Context
-from api.server.deadlines import LOG, WaitKind
-from api.server.h1 import H1, PENDING_BYTES
-from api.server.h2 import H2
-from api.server.lane import Lane, encode, recognise
-from api.server.sockets import Socket
+from hatchway.api.http.request import Request, Response
+from hatchway.api.server.apps import Apps
+from hatchway.api.server.context import Context
+from hatchway.api.server.deadlines import LOG, WaitKind
+from hatchway.api.server.h1 import H1, PENDING_BYTES
+from hatchway.api.server.h2 import H2
+from hatchway.api.server.lane import Lane, encode, recognise
+from hatchway.api.server.sockets import Socket
 
 FAILED = Response(500, b"", ())
 

@@ -13,12 +13,12 @@ from hypercorn.config import Config
 from hypercorn.trio.worker_context import EventWrapper, WorkerContext
 from hypercorn.typing import Event
 
-from api.server.deadlines import Expiring, Queue, WaitKind
-from api.server.lane import Lane
-from api.server.outbox import Outbox
-from api.server.places import Occupant, Places
-from api.server.starts import Starts
-from engine.base.clock import Clock
+from hatchway.api.server.deadlines import Expiring, Queue, WaitKind
+from hatchway.api.server.lane import Lane
+from hatchway.api.server.outbox import Outbox
+from hatchway.api.server.places import Occupant, Places
+from hatchway.api.server.starts import Starts
+from hatchway.engine.base.clock import Clock
 
 BODY_GRACE = 0.5
 """Seconds by which an app that keeps the body's time itself is first, with a better answer than our bare 408."""

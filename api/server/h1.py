@@ -13,8 +13,8 @@ from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.typing import H11SendableEvent
 
-from api.server.context import Context
-from api.server.streams import LastBody, Owner, Stream
+from hatchway.api.server.context import Context
+from hatchway.api.server.streams import LastBody, Owner, Stream
 
 PENDING_BYTES = 16 * 1024
 """Bytes of later requests that are read while one is answered; reading on is how a hang-up is seen."""

@@ -22,9 +22,9 @@ from hypercorn.protocol.h2 import (
 )
 from hypercorn.utils import filter_pseudo_headers
 
-from api.server.context import Context
-from api.server.places import CONNECTION_BYTES, WAITING_COST
-from api.server.streams import LastBody, Owner, Stream
+from hatchway.api.server.context import Context
+from hatchway.api.server.places import CONNECTION_BYTES, WAITING_COST
+from hatchway.api.server.streams import LastBody, Owner, Stream
 
 IDLE_FRAMES = 200
 """Frames that ask for nothing (PING, SETTINGS, PRIORITY, RST_STREAM and others, DATA of a few bytes) that a client may

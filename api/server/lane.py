@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from urllib.parse import unquote
 
-from api.http.request import Headers, Request, Response
+from hatchway.api.http.request import Headers, Request, Response
 
 # Possessive throughout: no byte is looked at twice, however a request is made up. What h11 allows besides (other
 # methods and versions, empty lines, bytes past ASCII, forty headers and more) is h11's.

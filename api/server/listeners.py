@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import trio
 
-from api.server.binding import listen, other_loopback, places
-from api.server.context import Context, ServerConfig
-from api.server.deadlines import LOG, WaitKind
-from api.server.lobby import Lobby
-from api.server.sockets import Socket
-from engine.base.errors import EngineUnavailable
+from hatchway.api.server.binding import listen, other_loopback, places
+from hatchway.api.server.context import Context, ServerConfig
+from hatchway.api.server.deadlines import LOG, WaitKind
+from hatchway.api.server.lobby import Lobby
+from hatchway.api.server.sockets import Socket
+from hatchway.engine.base.errors import EngineUnavailable
 
 BACKLOG = 4096
 """Connections that may wait to be accepted. With Hypercorn's 100, a thousand at once lose SYNs, each for a second."""

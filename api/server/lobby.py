@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import trio
 
-from api.server.context import Context
-from api.server.deadlines import WaitKind
-from api.server.places import Places, Share
+from hatchway.api.server.context import Context
+from hatchway.api.server.deadlines import WaitKind
+from hatchway.api.server.places import Places, Share
 
 BEGUN_AT_ONCE = 8
 """Connections that begin in one tick of the event loop."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import trio
 
-from api.server.deadlines import LOG
+from hatchway.api.server.deadlines import LOG
 
 
 class Sender(Protocol):

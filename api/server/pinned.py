@@ -15,7 +15,7 @@ from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import EventWrapper, WorkerContext
 
-from engine.base.errors import EngineUnavailable
+from hatchway.engine.base.errors import EngineUnavailable
 
 SERIES = "0.18."
 

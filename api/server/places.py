@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import trio
 
-from api.server.deadlines import LOG, Queue
-from engine.access.limits import source_of
+from hatchway.api.server.deadlines import LOG, Queue
+from hatchway.engine.access.limits import source_of
 
 CONNECTION_BYTES = 1024 * 1024
 """What one connection may have held for it: past this, further HTTP/2 streams are refused until it takes answers."""

@@ -13,16 +13,16 @@ from hypercorn.trio.lifespan import Lifespan
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import LifespanFailureError
 
-from api.server.connection import Connection
-from api.server.context import Context, Headers, ServerConfig, ServerLimits
-from api.server.deadlines import sweep
-from api.server.lane import Lane
-from api.server.listeners import ACCEPTED_AT_ONCE, Refusals, TlsContext, accept, bound, open_sockets
-from api.server.lobby import Lobby
-from api.server.pinned import check_hypercorn
-from engine.base.clock import Clock, SystemClock
-from engine.base.errors import EngineUnavailable
-from engine.settings.settings import Settings
+from hatchway.api.server.connection import Connection
+from hatchway.api.server.context import Context, Headers, ServerConfig, ServerLimits
+from hatchway.api.server.deadlines import sweep
+from hatchway.api.server.lane import Lane
+from hatchway.api.server.listeners import ACCEPTED_AT_ONCE, Refusals, TlsContext, accept, bound, open_sockets
+from hatchway.api.server.lobby import Lobby
+from hatchway.api.server.pinned import check_hypercorn
+from hatchway.engine.base.clock import Clock, SystemClock
+from hatchway.engine.base.errors import EngineUnavailable
+from hatchway.engine.settings.settings import Settings
 
 __all__ = ["Lane", "ServerLimits", "TlsContext", "limits_of", "open_sockets", "serve"]
 

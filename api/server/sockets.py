@@ -11,7 +11,7 @@ import termios
 import trio
 from trio.abc import HalfCloseableStream
 
-from api.server.deadlines import Expiring, Queue
+from hatchway.api.server.deadlines import Expiring, Queue
 
 RECEIVE_SIZE = 65536
 

@@ -11,9 +11,9 @@ from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.utils import suppress_body
 
-from api.server.apps import ClientGone
-from api.server.deadlines import Expiring, WaitKind
-from api.server.places import WAITING_COST
+from hatchway.api.server.apps import ClientGone
+from hatchway.api.server.deadlines import Expiring, WaitKind
+from hatchway.api.server.places import WAITING_COST
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from engine.base import files
-from engine.base.clock import SystemClock
-from engine.base.errors import FileRefused, Refusal, SettingRefused
-from engine.settings.kinds import wire_name
-from engine.settings.settings import Settings
+from hatchway.engine.base import files
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import FileRefused, Refusal, SettingRefused
+from hatchway.engine.settings.kinds import wire_name
+from hatchway.engine.settings.settings import Settings
 
 VALID = datetime.timedelta(days=3650)
 """How long a self-made certificate lasts: those who pin it should not have to do so often."""

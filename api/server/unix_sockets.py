@@ -9,8 +9,8 @@ from pathlib import Path
 
 import trio
 
-from engine.base.errors import FileRefused
-from engine.base.files import ELSEWHERE
+from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.base.files import ELSEWHERE
 
 PATH_MAX = 107
 """Bytes that a Unix socket's path may have (sun_path)."""

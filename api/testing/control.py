@@ -21,13 +21,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from api.http.asgi import Receive, Scope, Send, send_response
-from api.http.problems import MisdirectedRequest, UnsupportedMediaType, problem_response
-from api.http.request import Response, json_response
-from api.testing.engine_under_test import FIRST_KEY, EngineUnderTest
-from api.testing.faults import Faults, Seconds
-from api.testing.simulated_platform import ExitCode, Script
-from engine.base.errors import InvalidRequest, NotFound, Refusal
+from hatchway.api.http.asgi import Receive, Scope, Send, send_response
+from hatchway.api.http.problems import MisdirectedRequest, UnsupportedMediaType, problem_response
+from hatchway.api.http.request import Response, json_response
+from hatchway.api.testing.engine_under_test import FIRST_KEY, EngineUnderTest
+from hatchway.api.testing.faults import Faults, Seconds
+from hatchway.api.testing.simulated_platform import ExitCode, Script
+from hatchway.engine.base.errors import InvalidRequest, NotFound, Refusal
 
 LONGEST_BODY = 65_536
 

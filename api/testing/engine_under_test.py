@@ -19,27 +19,27 @@ from typing import Any
 import msgspec
 import trio
 
-from api.http.app import make_app
-from api.http.asgi import AsgiApp, Message, Receive, Scope, Send, send_response
-from api.http.problems import problem_response
-from api.server.server import ServerLimits, open_sockets, serve
-from api.testing.faults import BreakingListener, Faults, connection_of
-from api.testing.held_clock import HeldClock, HeldTime
-from api.testing.memory import InterruptibleStore
-from api.testing.people import Answer, Keys, People, Session, TestKey, granted, lasting
-from api.testing.simulated_platform import Script, SimulatedPlatform
-from api.testing.watchers import Watchers
-from engine.base import files
-from engine.base.errors import EngineUnavailable
-from engine.base.permissions import FIVE, MASTER
-from engine.engine import Engine, open_engine
-from engine.journal.logs import log_record
-from engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
-from engine.keys.keys import generate_key, read_public_half
-from engine.keys.own_keys import PRIVATE_KEY
-from engine.runtime.records import NOBODY, Record
-from engine.settings.settings import Settings
-from engine.store.memory import MemoryStore
+from hatchway.api.http.app import make_app
+from hatchway.api.http.asgi import AsgiApp, Message, Receive, Scope, Send, send_response
+from hatchway.api.http.problems import problem_response
+from hatchway.api.server.server import ServerLimits, open_sockets, serve
+from hatchway.api.testing.faults import BreakingListener, Faults, connection_of
+from hatchway.api.testing.held_clock import HeldClock, HeldTime
+from hatchway.api.testing.memory import InterruptibleStore
+from hatchway.api.testing.people import Answer, Keys, People, Session, TestKey, granted, lasting
+from hatchway.api.testing.simulated_platform import Script, SimulatedPlatform
+from hatchway.api.testing.watchers import Watchers
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import EngineUnavailable
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.journal.logs import log_record
+from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
+from hatchway.engine.keys.keys import generate_key, read_public_half
+from hatchway.engine.keys.own_keys import PRIVATE_KEY
+from hatchway.engine.runtime.records import NOBODY, Record
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.memory import MemoryStore
 
 HEADER = (b"x-hatchway-test", b"1")
 """On every answer of a test engine, whoever gives it."""

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from engine.base.clock import TrioClock
+from hatchway.engine.base.clock import TrioClock
 
 LONGEST_ADVANCE = 366 * 86_400.0
 """Seconds that one advance may go."""

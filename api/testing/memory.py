@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.base.clock import Clock
-from engine.base.errors import StoreUnavailable
-from engine.base.issuer import TEST_ISSUER
-from engine.store.memory import MemoryStore
-from engine.store.protocol import Change
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import StoreUnavailable
+from hatchway.engine.base.issuer import TEST_ISSUER
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.engine.store.protocol import Change
 
 
 class InterruptibleStore(MemoryStore):

@@ -9,15 +9,15 @@ from typing import Literal, NamedTuple
 
 import trio
 
-from engine.access.principal import Principal, SignedIn
-from engine.base import files
-from engine.base.durations import lifetime as seconds_of
-from engine.base.errors import InvalidRequest, Refusal
-from engine.base.permissions import FIVE, parse_permissions
-from engine.engine import Engine
-from engine.keys.keys import PrivateKey, generate_key, sign
-from engine.runtime.records import Origin
-from statecharts.pairing import DECISION_WINDOW
+from hatchway.engine.access.principal import Principal, SignedIn
+from hatchway.engine.base import files
+from hatchway.engine.base.durations import lifetime as seconds_of
+from hatchway.engine.base.errors import InvalidRequest, Refusal
+from hatchway.engine.base.permissions import FIVE, parse_permissions
+from hatchway.engine.engine import Engine
+from hatchway.engine.keys.keys import PrivateKey, generate_key, sign
+from hatchway.engine.runtime.records import Origin
+from hatchway.statecharts.pairing import DECISION_WINDOW
 
 Answer = Literal["approve", "reject", "late"]
 

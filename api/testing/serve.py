@@ -10,10 +10,10 @@ from typing import Any
 
 import trio
 
-from api.server.server import serve
-from api.testing.control import ControlApp
-from api.testing.engine_under_test import HEADER, PATIENT, EngineUnderTest, listen, open_engine_under_test
-from api.testing.held_clock import run_held
+from hatchway.api.server.server import serve
+from hatchway.api.testing.control import ControlApp
+from hatchway.api.testing.engine_under_test import HEADER, PATIENT, EngineUnderTest, listen, open_engine_under_test
+from hatchway.api.testing.held_clock import run_held
 
 
 def run_test_engine(port: int, control_port: int) -> None:

@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 import trio
 
-from api.testing.faults import Seconds
-from engine.base.errors import InstanceNotFound, RuntimeUnavailable
-from engine.instances.protocol import Entry, Report, Started, StartFailed, Stream
-from engine.instances.request import InstanceRequest
+from hatchway.api.testing.faults import Seconds
+from hatchway.engine.base.errors import InstanceNotFound, RuntimeUnavailable
+from hatchway.engine.instances.protocol import Entry, Report, Started, StartFailed, Stream
+from hatchway.engine.instances.request import InstanceRequest
 
 ExitCode = Annotated[int, msgspec.Meta(ge=0, le=255)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode
 
-from engine.runtime.records import Record
-from statecharts.catalogue import CHARTS
+from hatchway.engine.runtime.records import Record
+from hatchway.statecharts.catalogue import CHARTS
 
 FINAL = {name: chart.final for name, chart in CHARTS.items()}
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from api.http.backend import RequestIds
-from api.http.bodies import read_body
-from api.http.endpoint import Function, Route
-from api.http.endpoints import auth
-from api.http.endpoints.auth import VerifyFields, check_proof, make_challenge
-from api.http.problems import problem_response
-from api.http.proxies import forwarded_for
-from api.http.request import Request, Response
-from api.workers.engine_client import EngineClient
-from api.workers.response_cache import Key, ResponseCache, key_of
-from engine.access.challenges import ChallengeFacts, decode_signature
-from engine.access.limits import source_of
-from engine.access.signers import Signed, is_quick, signer_of, whose
-from engine.base.errors import Refusal
-from engine.runtime.records import Origin
-from engine.settings.settings import Settings
+from hatchway.api.http.backend import RequestIds
+from hatchway.api.http.bodies import read_body
+from hatchway.api.http.endpoint import Function, Route
+from hatchway.api.http.endpoints import auth
+from hatchway.api.http.endpoints.auth import VerifyFields, check_proof, make_challenge
+from hatchway.api.http.problems import problem_response
+from hatchway.api.http.proxies import forwarded_for
+from hatchway.api.http.request import Request, Response
+from hatchway.api.workers.engine_client import EngineClient
+from hatchway.api.workers.response_cache import Key, ResponseCache, key_of
+from hatchway.engine.access.challenges import ChallengeFacts, decode_signature
+from hatchway.engine.access.limits import source_of
+from hatchway.engine.access.signers import Signed, is_quick, signer_of, whose
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.runtime.records import Origin
+from hatchway.engine.settings.settings import Settings
 
 SOURCES = 8192
 """Addresses past their limit that are remembered."""

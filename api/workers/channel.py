@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import msgspec
 import trio
 
-from api.workers.messages import Frames, frame
+from hatchway.api.workers.messages import Frames, frame
 
 Heard = TypeVar("Heard")
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import trio
 
-from api.http.request import Request, Response
-from api.workers.messages import CheckHead, Configure, HandleRequest, Responded, SessionStarted, StartSession
-from api.workers.request_counts import WorkerCounts
-from engine.access.challenges import ANY, ChallengeFacts, Challenges
-from engine.base.clock import SystemClock
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.keys import PublicKey, parse_openssh
-from engine.runtime.records import Origin
-from engine.sessions.versions import VersionCounters
-from engine.settings.settings import Settings
-from engine.settings.sources import from_plain
+from hatchway.api.http.request import Request, Response
+from hatchway.api.workers.messages import CheckHead, Configure, HandleRequest, Responded, SessionStarted, StartSession
+from hatchway.api.workers.request_counts import WorkerCounts
+from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import PublicKey, parse_openssh
+from hatchway.engine.runtime.records import Origin
+from hatchway.engine.sessions.versions import VersionCounters
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.settings.sources import from_plain
 
 
 class EngineClient:

@@ -9,11 +9,11 @@ from typing import Any
 import structlog
 import trio
 
-from api.http.endpoint import Route
-from api.http.gateway import Gateway
-from api.http.request import Request, Response, json_response
-from api.workers.channel import Channel
-from api.workers.messages import (
+from hatchway.api.http.endpoint import Route
+from hatchway.api.http.gateway import Gateway
+from hatchway.api.http.request import Request, Response, json_response
+from hatchway.api.workers.channel import Channel
+from hatchway.api.workers.messages import (
     CheckHead,
     Configure,
     Configured,
@@ -24,9 +24,9 @@ from api.workers.messages import (
     StartSession,
     ToEngine,
 )
-from engine.base.errors import Refusal
-from engine.engine import Engine
-from engine.sessions.versions import VersionCounters
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.engine import Engine
+from hatchway.engine.sessions.versions import VersionCounters
 
 log = structlog.get_logger(__name__)
 

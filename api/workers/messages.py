@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from api.http.request import Headers, Request, Response
-from engine.access.challenges import ChallengeFacts
-from engine.runtime.records import Origin
-from engine.sessions.versions import VersionMark
-from engine.settings.sources import Plain
+from hatchway.api.http.request import Headers, Request, Response
+from hatchway.engine.access.challenges import ChallengeFacts
+from hatchway.engine.runtime.records import Origin
+from hatchway.engine.sessions.versions import VersionMark
+from hatchway.engine.settings.sources import Plain
 
 LENGTH = 4
 """Bytes of a message's length before it."""

@@ -12,15 +12,15 @@ from pathlib import Path
 import structlog
 import trio
 
-from api.http.asgi import AsgiApp
-from api.server.listeners import bound, room_for
-from api.workers.handle import WorkerHandle
-from api.workers.messages import Configure, Stop
-from api.workers.relay_server import RelayServer
-from engine.base.errors import EngineUnavailable
-from engine.engine import Engine
-from engine.sessions import versions as validity
-from engine.settings.sources import as_plain
+from hatchway.api.http.asgi import AsgiApp
+from hatchway.api.server.listeners import bound, room_for
+from hatchway.api.workers.handle import WorkerHandle
+from hatchway.api.workers.messages import Configure, Stop
+from hatchway.api.workers.relay_server import RelayServer
+from hatchway.engine.base.errors import EngineUnavailable
+from hatchway.engine.engine import Engine
+from hatchway.engine.sessions import versions as validity
+from hatchway.engine.settings.sources import as_plain
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ PAUSE, LONGEST_PAUSE, STEADY = 0.1, 5.0, 30.0
 """Seconds before a worker that died is started again, doubled each time; anew once one has lived so long."""
 
 _ROOT = str(Path(__file__).parents[2])
-_PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from api.workers.worker import main; main()"
+_PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from hatchway.api.workers.worker import main; main()"
 
 
 class WorkerPool:

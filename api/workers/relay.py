@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import trio
 
-from api.http.asgi import REQUEST, Receive, Scope, Send, send_response
-from api.http.problems import problem_response
-from api.http.request import LEFT
-from api.server.unix_sockets import socket_address
-from api.workers.messages import BROKEN, Frames, Head, Part, frame
-from engine.base.errors import StoreUnavailable
+from hatchway.api.http.asgi import REQUEST, Receive, Scope, Send, send_response
+from hatchway.api.http.problems import problem_response
+from hatchway.api.http.request import LEFT
+from hatchway.api.server.unix_sockets import socket_address
+from hatchway.api.workers.messages import BROKEN, Frames, Head, Part, frame
+from hatchway.engine.base.errors import StoreUnavailable
 
 NAME = "doors.sock"
 """In the engine's folder: where its app listens for its own workers."""

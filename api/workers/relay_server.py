@@ -10,13 +10,13 @@ import msgspec
 import structlog
 import trio
 
-from api.http.asgi import App, Message, Scope
-from api.http.request import LEFT, BrokenOff
-from api.server.apps import ClientGone
-from api.server.unix_sockets import listen_private, may_operate
-from api.workers.messages import BROKEN, Frames, Head, Part, frame
-from api.workers.relay import NAME
-from engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.api.http.asgi import App, Message, Scope
+from hatchway.api.http.request import LEFT, BrokenOff
+from hatchway.api.server.apps import ClientGone
+from hatchway.api.server.unix_sockets import listen_private, may_operate
+from hatchway.api.workers.messages import BROKEN, Frames, Head, Part, frame
+from hatchway.api.workers.relay import NAME
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 
 log = structlog.get_logger(__name__)
 

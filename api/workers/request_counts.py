@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from api.workers.messages import RequestCount
-from engine.journal.metrics import FINEST
+from hatchway.api.workers.messages import RequestCount
+from hatchway.engine.journal.metrics import FINEST
 
 
 class WorkerCounts:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from api.http.request import Request, Response
-from api.workers.engine_client import EngineClient
-from api.workers.messages import Responded
-from engine.sessions.versions import VersionMark
+from hatchway.api.http.request import Request, Response
+from hatchway.api.workers.engine_client import EngineClient
+from hatchway.api.workers.messages import Responded
+from hatchway.engine.sessions.versions import VersionMark
 
 KEPT = 8192
 """Responses kept: a kilobyte each, 8 MiB together."""

@@ -12,23 +12,23 @@ from pathlib import Path
 import structlog
 import trio
 
-from api.http.asgi import AsgiApp
-from api.http.gateway import Gateway
-from api.http.table import ENDPOINTS as TABLE
-from api.server.server import ServerLimits, limits_of, serve
-from api.server.tls import Tls, wanted
-from api.workers.backend import WorkerBackend
-from api.workers.channel import Channel
-from api.workers.engine_client import EngineClient
-from api.workers.messages import Configure, Configured, RequestCounts, Stop, ToWorker
-from api.workers.relay import Relay
-from engine.base.clock import counted_ticks
-from engine.base.errors import Refusal
-from engine.journal.logs import set_up_logs, use_log_settings
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.sessions.versions import VersionCounters
-from engine.settings.settings import keys_folder
-from engine.settings.sources import from_plain
+from hatchway.api.http.asgi import AsgiApp
+from hatchway.api.http.gateway import Gateway
+from hatchway.api.http.table import ENDPOINTS as TABLE
+from hatchway.api.server.server import ServerLimits, limits_of, serve
+from hatchway.api.server.tls import Tls, wanted
+from hatchway.api.workers.backend import WorkerBackend
+from hatchway.api.workers.channel import Channel
+from hatchway.api.workers.engine_client import EngineClient
+from hatchway.api.workers.messages import Configure, Configured, RequestCounts, Stop, ToWorker
+from hatchway.api.workers.relay import Relay
+from hatchway.engine.base.clock import counted_ticks
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.journal.logs import set_up_logs, use_log_settings
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.sessions.versions import VersionCounters
+from hatchway.engine.settings.settings import keys_folder
+from hatchway.engine.settings.sources import from_plain
 
 log = structlog.get_logger(__name__)
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import NamedTuple, Protocol
 
-from engine.base.clock import Clock
-from engine.base.errors import SignatureRefused
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import SignatureRefused
 
 PREFIX = "hatchway-auth-v1"
 """Fixed first part: a signature made for us means nothing elsewhere (as the namespace of OpenSSH's PROTOCOL.sshsig)."""

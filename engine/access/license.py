@@ -13,12 +13,12 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from engine.base import files
-from engine.base.clock import Clock
-from engine.base.errors import FileRefused, LicenseRefused, ModuleNotLicensed, SettingRefused
-from engine.base.permissions import FIVE
-from engine.keys.key_files import one_line
-from engine.settings.home import expanded
+from hatchway.engine.base import files
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import FileRefused, LicenseRefused, ModuleNotLicensed, SettingRefused
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.keys.key_files import one_line
+from hatchway.engine.settings.home import expanded
 
 MODULES = tuple(name.lower() for name in FIVE)
 """One for each permission."""

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
-from engine.base.clock import Clock
-from engine.base.errors import TooManyRequests
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import TooManyRequests
 
 WINDOW = 60.0
 """Seconds in which an address may fail as often as its limit says."""

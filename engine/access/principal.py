@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from engine.base import permissions
-from engine.base.errors import PermissionDenied
+from hatchway.engine.base import permissions
+from hatchway.engine.base.errors import PermissionDenied
 
 Method = Literal["key", "pairing"]
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import trio
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 
-from engine.access.challenges import ANY, ChallengeFacts
-from engine.access.limits import source_of
-from engine.base.errors import SignatureRefused, TooManyRequests
-from engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
-from engine.keys.keys import PublicKey, verify
-from engine.keys.weak_keys import LARGEST, SMALLEST
+from hatchway.engine.access.challenges import ANY, ChallengeFacts
+from hatchway.engine.access.limits import source_of
+from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
+from hatchway.engine.keys.keys import PublicKey, verify
+from hatchway.engine.keys.weak_keys import LARGEST, SMALLEST
 
 AT_ONCE = 8
 """Keys that are tried without giving way: 0.2 ms at 2048 bits. More of them are for a `Search`."""

@@ -12,9 +12,9 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from engine.access.challenges import decode, encode, encoded
-from engine.base.clock import Clock
-from engine.base.errors import TokenRefused
+from hatchway.engine.access.challenges import decode, encode, encoded
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import TokenRefused
 
 TYPE = "hatchway-session+jwt"
 """Explicit typing, so that no other JWT passes for a session's (RFC 8725 section 3.11)."""

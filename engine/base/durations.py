@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from engine.base.errors import Refusal
-from statecharts.session import DEFAULT_LIFETIME, LONGEST_LIFETIME, SHORTEST_LIFETIME
+from hatchway.engine.base.errors import Refusal
+from hatchway.statecharts.session import DEFAULT_LIFETIME, LONGEST_LIFETIME, SHORTEST_LIFETIME
 
 _FORM = re.compile(r"(?P<hours>[0-9]+)h|(?P<minutes>[0-9]+)m(?:(?P<seconds>[0-9]+)s)?", re.ASCII)
 _MANY = 10**12

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from engine.base.errors import FileRefused
+from hatchway.engine.base.errors import FileRefused
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 _OTHERS = 0o077

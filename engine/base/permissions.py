@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from engine.base.errors import InvalidRequest
+from hatchway.engine.base.errors import InvalidRequest
 
 FIVE = ("SHELL", "ARTIFACT", "RUNTIME", "WORKFLOW", "AGENT")
 """What a key registered without a list receives, in the specification's order."""

@@ -9,11 +9,11 @@ from typing import Any
 import structlog
 import trio
 
-from engine.base.clock import Clock
-from engine.base.errors import StoreUnavailable
-from engine.runtime import Runtime
-from engine.store.redis import CHANGES, COUNTER, IDENTITY, RedisStore
-from engine.store.redis_link import RedisLink
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import StoreUnavailable
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.store.redis import CHANGES, COUNTER, IDENTITY, RedisStore
+from hatchway.engine.store.redis_link import RedisLink
 
 log = structlog.get_logger(__name__)
 

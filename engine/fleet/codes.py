@@ -12,16 +12,16 @@ import msgspec
 import structlog
 import trio
 
-from engine.access.principal import IssuedSession
-from engine.base.errors import HostUnavailable, PairingCodeRefused, Refusal
-from engine.fleet.fleet import Fleet, Message
-from engine.fleet.remote_calls import Caller, NoReply, RemoteCall, RemoteCalls
-from engine.pairings.claims import Claim, Shown
-from engine.pairings.pairings import REMEMBERED, Pairings
-from engine.runtime.records import Origin
-from engine.store.redis import PREFIX
-from engine.store.scripts import CLAIM, PUBLISH
-from statecharts.pairing import CLAIM_WINDOW
+from hatchway.engine.access.principal import IssuedSession
+from hatchway.engine.base.errors import HostUnavailable, PairingCodeRefused, Refusal
+from hatchway.engine.fleet.fleet import Fleet, Message
+from hatchway.engine.fleet.remote_calls import Caller, NoReply, RemoteCall, RemoteCalls
+from hatchway.engine.pairings.claims import Claim, Shown
+from hatchway.engine.pairings.pairings import REMEMBERED, Pairings
+from hatchway.engine.runtime.records import Origin
+from hatchway.engine.store.redis import PREFIX
+from hatchway.engine.store.scripts import CLAIM, PUBLISH
+from hatchway.statecharts.pairing import CLAIM_WINDOW
 
 log = structlog.get_logger(__name__)
 

@@ -10,17 +10,17 @@ from typing import Any
 import structlog
 import trio
 
-from engine.access.limits import Limit
-from engine.base.clock import Clock
-from engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
-from engine.fleet.change_reader import ChangeReader, Follow
-from engine.fleet.lease import SECONDS, Lease, inbox, lease_of
-from engine.fleet.limits import FleetLimit
-from engine.runtime import Runtime
-from engine.settings.redis_address import read_address
-from engine.store.redis import PREFIX, RedisStore
-from engine.store.redis_link import RedisLink
-from engine.store.scripts import SEND
+from hatchway.engine.access.limits import Limit
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
+from hatchway.engine.fleet.change_reader import ChangeReader, Follow
+from hatchway.engine.fleet.lease import SECONDS, Lease, inbox, lease_of
+from hatchway.engine.fleet.limits import FleetLimit
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.settings.redis_address import read_address
+from hatchway.engine.store.redis import PREFIX, RedisStore
+from hatchway.engine.store.redis_link import RedisLink
+from hatchway.engine.store.scripts import SEND
 
 log = structlog.get_logger(__name__)
 

@@ -10,18 +10,18 @@ from typing import Protocol
 import msgspec
 import trio
 
-from engine.base import files
-from engine.base.clock import Clock
-from engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
-from engine.fleet.keys import FleetKeys, SharedKeys
-from engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
-from engine.keys.key_edits import Edit, T
-from engine.keys.key_lines import KeyLine, parse_file
-from engine.keys.rotation import next_token_key, rotate_token_key
-from engine.settings.redis_address import read_address
-from engine.settings.settings import Settings, keys_folder
-from engine.store.redis import RedisStore
-from engine.store.redis_link import RedisLink
+from hatchway.engine.base import files
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
+from hatchway.engine.fleet.keys import FleetKeys, SharedKeys
+from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
+from hatchway.engine.keys.key_edits import Edit, T
+from hatchway.engine.keys.key_lines import KeyLine, parse_file
+from hatchway.engine.keys.rotation import next_token_key, rotate_token_key
+from hatchway.engine.settings.redis_address import read_address
+from hatchway.engine.settings.settings import Settings, keys_folder
+from hatchway.engine.store.redis import RedisStore
+from hatchway.engine.store.redis_link import RedisLink
 
 CONNECTING = 5.0
 """Seconds that a command waits for the store."""

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import trio
 
-from engine.access.tokens import key_id
-from engine.base import files
-from engine.base.errors import EngineUnavailable, FileRefused, StoreUnavailable
-from engine.base.permissions import MASTER
-from engine.fleet.keys import FleetKeys, SharedKeys, StoredKeys
-from engine.keys import key_edits, keys
-from engine.keys.authorized_keys import AUTHORIZED_KEYS
-from engine.keys.key_lines import known_lines
-from engine.keys.keys import PublicKey
-from engine.keys.own_keys import OLD_TOKEN_KEY, OWN, TOKEN_KEY
+from hatchway.engine.access.tokens import key_id
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import EngineUnavailable, FileRefused, StoreUnavailable
+from hatchway.engine.base.permissions import MASTER
+from hatchway.engine.fleet.keys import FleetKeys, SharedKeys, StoredKeys
+from hatchway.engine.keys import key_edits, keys
+from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS
+from hatchway.engine.keys.key_lines import known_lines
+from hatchway.engine.keys.keys import PublicKey
+from hatchway.engine.keys.own_keys import OLD_TOKEN_KEY, OWN, TOKEN_KEY
 
 FLEET = "fleet"
 """File that names the fleet whose keys the folder has a copy of, and the engine's key that was authorized there."""

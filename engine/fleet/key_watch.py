@@ -11,14 +11,14 @@ import structlog
 import trio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from engine.access.tokens import Tokens, key_id
-from engine.base.errors import Refusal
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.own_keys import load_token_keys
+from hatchway.engine.access.tokens import Tokens, key_id
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.own_keys import load_token_keys
 
 if TYPE_CHECKING:
-    from engine.fleet.fleet import Fleet
-    from engine.fleet.key_mirror import KeyMirror
+    from hatchway.engine.fleet.fleet import Fleet
+    from hatchway.engine.fleet.key_mirror import KeyMirror
 
 log = structlog.get_logger(__name__)
 

@@ -7,12 +7,12 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from engine.base.errors import KeyRefused, StoreUnavailable
-from engine.keys import keys
-from engine.keys.key_lines import judged, known_lines, split
-from engine.keys.own_keys import read_public_token_key
-from engine.store.protocol import Change, Stored, VersionMoved
-from engine.store.redis import RedisStore
+from hatchway.engine.base.errors import KeyRefused, StoreUnavailable
+from hatchway.engine.keys import keys
+from hatchway.engine.keys.key_lines import judged, known_lines, split
+from hatchway.engine.keys.own_keys import read_public_token_key
+from hatchway.engine.store.protocol import Change, Stored, VersionMoved
+from hatchway.engine.store.redis import RedisStore
 
 CHART = "keys"
 """The value is stored, and its change told, as if it were the one actor of a chart of this name."""

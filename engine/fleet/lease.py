@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 
-from engine.base.clock import Clock
-from engine.base.errors import StoreUnavailable
-from engine.store.redis import PREFIX
-from engine.store.redis_link import RedisLink
-from engine.store.scripts import LEASE
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import StoreUnavailable
+from hatchway.engine.store.redis import PREFIX
+from hatchway.engine.store.redis_link import RedisLink
+from hatchway.engine.store.scripts import LEASE
 
 SECONDS = 3.0
 """How long an engine that is heard of no more counts as alive: its codes and claims end with it."""

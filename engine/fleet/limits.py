@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from engine.access.limits import SOURCES, WINDOW, source_of, too_many
-from engine.base.clock import Clock, SystemClock
-from engine.base.errors import TooManyRequests
-from engine.store.redis import PREFIX
-from engine.store.redis_link import RedisLink
-from engine.store.scripts import COUNT, UNCOUNT
+from hatchway.engine.access.limits import SOURCES, WINDOW, source_of, too_many
+from hatchway.engine.base.clock import Clock, SystemClock
+from hatchway.engine.base.errors import TooManyRequests
+from hatchway.engine.store.redis import PREFIX
+from hatchway.engine.store.redis_link import RedisLink
+from hatchway.engine.store.scripts import COUNT, UNCOUNT
 
 
 class FleetLimit:

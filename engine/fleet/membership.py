@@ -7,22 +7,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from engine.base.clock import Clock
-from engine.fleet.codes import ClaimServer, RemoteCodes
-from engine.fleet.fleet import Fleet, open_fleet
-from engine.fleet.key_mirror import KeyMirror
-from engine.fleet.keys import CHART, FleetKeys
-from engine.fleet.remote_calls import RemoteCalls
-from engine.fleet.remote_instances import InstanceServer, RemoteInstances
-from engine.fleet.roster import Roster
-from engine.fleet.shared_instances import SharedInstances
-from engine.instances.instances import Instances
-from engine.keys.own_keys import make_own_key
-from engine.pairings.pairings import Pairings
-from engine.runtime import Runtime
-from engine.sessions.sessions import Sessions
-from engine.settings.settings import Settings, keys_folder
-from engine.store.protocol import Store
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.fleet.codes import ClaimServer, RemoteCodes
+from hatchway.engine.fleet.fleet import Fleet, open_fleet
+from hatchway.engine.fleet.key_mirror import KeyMirror
+from hatchway.engine.fleet.keys import CHART, FleetKeys
+from hatchway.engine.fleet.remote_calls import RemoteCalls
+from hatchway.engine.fleet.remote_instances import InstanceServer, RemoteInstances
+from hatchway.engine.fleet.roster import Roster
+from hatchway.engine.fleet.shared_instances import SharedInstances
+from hatchway.engine.instances.instances import Instances
+from hatchway.engine.keys.own_keys import make_own_key
+from hatchway.engine.pairings.pairings import Pairings
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.sessions.sessions import Sessions
+from hatchway.engine.settings.settings import Settings, keys_folder
+from hatchway.engine.store.protocol import Store
 
 IsStopping = Callable[[], bool]
 """Whether the engine was asked to stop."""

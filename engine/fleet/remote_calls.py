@@ -12,7 +12,7 @@ import msgspec
 import structlog
 import trio
 
-from engine.base.errors import (
+from hatchway.engine.base.errors import (
     HostUnavailable,
     InstanceNotFound,
     PairingCodeRefused,
@@ -21,10 +21,10 @@ from engine.base.errors import (
     RuntimeUnavailable,
     StoreUnavailable,
 )
-from engine.fleet.fleet import Fleet, Message
-from engine.fleet.lease import inbox, lease_of
-from engine.store.redis import PREFIX
-from engine.store.scripts import CALL, REPLY, TAKE
+from hatchway.engine.fleet.fleet import Fleet, Message
+from hatchway.engine.fleet.lease import inbox, lease_of
+from hatchway.engine.store.redis import PREFIX
+from hatchway.engine.store.scripts import CALL, REPLY, TAKE
 
 log = structlog.get_logger(__name__)
 

@@ -8,14 +8,14 @@ from typing import TypeVar
 import msgspec
 import trio
 
-from engine.base.errors import HostUnavailable, InstanceNotFound, TooManyRequests
-from engine.fleet.remote_calls import RETRY_AFTER, Caller, NoReply, RemoteCalls
-from engine.fleet.roster import InstanceReport, Roster, Row, generation_of, without_values
-from engine.instances import output
-from engine.instances.instances import Instances, Seen, is_live
-from engine.instances.protocol import Stream
-from engine.instances.tails import LogFile
-from engine.runtime.records import Origin
+from hatchway.engine.base.errors import HostUnavailable, InstanceNotFound, TooManyRequests
+from hatchway.engine.fleet.remote_calls import RETRY_AFTER, Caller, NoReply, RemoteCalls
+from hatchway.engine.fleet.roster import InstanceReport, Roster, Row, generation_of, without_values
+from hatchway.engine.instances import output
+from hatchway.engine.instances.instances import Instances, Seen, is_live
+from hatchway.engine.instances.protocol import Stream
+from hatchway.engine.instances.tails import LogFile
+from hatchway.engine.runtime.records import Origin
 
 HELD = 2.0
 """Seconds that an engine holds a call for more of a log while there is none."""

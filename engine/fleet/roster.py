@@ -8,12 +8,12 @@ import msgspec
 import structlog
 import trio
 
-from engine.base.errors import StoreUnavailable
-from engine.fleet.fleet import Fleet
-from engine.instances.request import InstanceRequest
-from engine.instances.supervisor import InstanceFacts
-from engine.store.redis import PREFIX
-from engine.store.scripts import DROP, ENTER, ROWS
+from hatchway.engine.base.errors import StoreUnavailable
+from hatchway.engine.fleet.fleet import Fleet
+from hatchway.engine.instances.request import InstanceRequest
+from hatchway.engine.instances.supervisor import InstanceFacts
+from hatchway.engine.store.redis import PREFIX
+from hatchway.engine.store.scripts import DROP, ENTER, ROWS
 
 log = structlog.get_logger(__name__)
 

@@ -9,12 +9,12 @@ import msgspec
 import structlog
 import trio
 
-from engine.base.errors import InstanceExists, StoreUnavailable
-from engine.fleet.roster import InstanceReport, Roster, generation_of, without_values
-from engine.instances.supervisor import InstanceFacts
-from engine.runtime import ActorLocks, Runtime
-from engine.store.protocol import Change, Store, Stored
-from statecharts import instance
+from hatchway.engine.base.errors import InstanceExists, StoreUnavailable
+from hatchway.engine.fleet.roster import InstanceReport, Roster, generation_of, without_values
+from hatchway.engine.instances.supervisor import InstanceFacts
+from hatchway.engine.runtime import ActorLocks, Runtime
+from hatchway.engine.store.protocol import Change, Store, Stored
+from hatchway.statecharts import instance
 
 log = structlog.get_logger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.instances.binds import Bind
-from engine.instances.request import InstanceRequest, Volume
+from hatchway.engine.instances.binds import Bind
+from hatchway.engine.instances.request import InstanceRequest, Volume
 
 ISOLATION = ("--containall", "--cleanenv", "--no-eval")
 """No home, no host environment, own processes; and no evaluation of what a variable or a command holds."""

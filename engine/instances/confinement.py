@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from engine.base.errors import ImageNotFound, InvalidRequest
-from engine.instances.images import read_image
-from engine.instances.quantities import read_cpu, read_gpu, read_memory
-from engine.instances.request import InstanceFields, InstanceRequest, Policy, Volume
-from engine.instances.volumes import check_apart, read_volume
-from engine.settings.settings import TABLE
+from hatchway.engine.base.errors import ImageNotFound, InvalidRequest
+from hatchway.engine.instances.images import read_image
+from hatchway.engine.instances.quantities import read_cpu, read_gpu, read_memory
+from hatchway.engine.instances.request import InstanceFields, InstanceRequest, Policy, Volume
+from hatchway.engine.instances.volumes import check_apart, read_volume
+from hatchway.engine.settings.settings import TABLE
 
 T = TypeVar("T")
 

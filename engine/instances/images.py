@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from engine.base.errors import ImageNotFound
-from engine.instances.paths import resolve_under
-from engine.instances.request import Image, Policy
+from hatchway.engine.base.errors import ImageNotFound
+from hatchway.engine.instances.paths import resolve_under
+from hatchway.engine.instances.request import Image, Policy
 
 _TRANSPORTS = ("docker", "oras", "library")
 _HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?(?::[0-9]{1,5})?")

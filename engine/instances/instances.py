@@ -10,19 +10,19 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from engine.base.errors import InstanceExists, InstanceNotFound, TooManyInstances
-from engine.base.words import counted
-from engine.instances import tails
-from engine.instances.confinement import confine
-from engine.instances.protocol import Platform, Stream
-from engine.instances.request import InstanceFields, Policy
-from engine.instances.supervisor import InstanceFacts, InstanceSupervisor, Waiter, start_window
-from engine.runtime import Actor, Runtime
-from engine.runtime.records import Origin
-from engine.settings.settings import Settings
-from engine.store.protocol import Change, Store, VersionMoved
-from statecharts import instance
-from statecharts.interpreter import EventRefused
+from hatchway.engine.base.errors import InstanceExists, InstanceNotFound, TooManyInstances
+from hatchway.engine.base.words import counted
+from hatchway.engine.instances import tails
+from hatchway.engine.instances.confinement import confine
+from hatchway.engine.instances.protocol import Platform, Stream
+from hatchway.engine.instances.request import InstanceFields, Policy
+from hatchway.engine.instances.supervisor import InstanceFacts, InstanceSupervisor, Waiter, start_window
+from hatchway.engine.runtime import Actor, Runtime
+from hatchway.engine.runtime.records import Origin
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.protocol import Change, Store, VersionMoved
+from hatchway.statecharts import instance
+from hatchway.statecharts.interpreter import EventRefused
 
 KEPT_SECONDS, KEPT_COUNT = 24 * 3600, 256
 """How long an ended instance is still shown, with its exit code and log; and how many of them at most."""

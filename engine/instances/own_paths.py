@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from engine.settings.settings import TABLE, Settings, value_of
+from hatchway.engine.settings.settings import TABLE, Settings, value_of
 
 GIVEN = ("image_folders", "volume_roots")
 """The settings whose paths are there for containers. Every other setting that names a path names one of ours."""

@@ -17,8 +17,8 @@ from typing import IO, NamedTuple
 import msgspec
 import trio
 
-from engine.base import files
-from engine.instances.apptainer import launcher
+from hatchway.engine.base import files
+from hatchway.engine.instances.apptainer import launcher
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 

@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from engine.base.errors import Refusal
-from engine.instances.request import InstanceRequest
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.instances.request import InstanceRequest
 
 Stream = Literal["out", "err"]
 

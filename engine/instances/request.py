@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from engine.instances.own_paths import own_paths
-from engine.instances.paths import overlap
-from engine.settings.settings import Settings, SlurmSettings
+from hatchway.engine.instances.own_paths import own_paths
+from hatchway.engine.instances.paths import overlap
+from hatchway.engine.settings.settings import Settings, SlurmSettings
 
 
 def _told(**schema: Any) -> msgspec.Meta:

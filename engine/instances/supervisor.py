@@ -10,12 +10,12 @@ import msgspec
 import structlog
 import trio
 
-from engine.base.errors import Refusal, RuntimeUnavailable, StoreUnavailable
-from engine.instances.protocol import ConfirmedStart, Lost, Platform, Report, StartFailed
-from engine.instances.request import InstanceRequest
-from engine.runtime import Actor, Data, Effect, Runtime
-from statecharts import instance
-from statecharts.interpreter import EventRefused
+from hatchway.engine.base.errors import Refusal, RuntimeUnavailable, StoreUnavailable
+from hatchway.engine.instances.protocol import ConfirmedStart, Lost, Platform, Report, StartFailed
+from hatchway.engine.instances.request import InstanceRequest
+from hatchway.engine.runtime import Actor, Data, Effect, Runtime
+from hatchway.statecharts import instance
+from hatchway.statecharts.interpreter import EventRefused
 
 log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import trio
 
-from engine.instances import output
+from hatchway.engine.instances import output
 
 LOOK = 0.25
 """Seconds between two looks at a log that is followed: it may lie on a file system that tells nobody of a change."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from engine.instances.paths import overlap, resolve_under
-from engine.instances.request import Policy, Volume
+from hatchway.engine.instances.paths import overlap, resolve_under
+from hatchway.engine.instances.request import Policy, Volume
 
 _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/run", "/etc")))
 _RUNTIMES_OWN = ("/", "/proc", "/sys", "/dev", "/.singularity.d")

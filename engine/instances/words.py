@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.base.errors import (
+from hatchway.engine.base.errors import (
     ImageNotFound,
     InstanceExists,
     InvalidRequest,
@@ -10,7 +10,7 @@ from engine.base.errors import (
     ResourcesUnavailable,
     RuntimeUnavailable,
 )
-from engine.instances import binds
+from hatchway.engine.instances import binds
 
 _NO_IMAGE = ("Unable to handle", "could not open image", "image format not recognized")
 _CONVERTING = ("Extracting OCI image", "Inserting Apptainer", "Creating SIF")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.base import files
+from hatchway.engine.base import files
 
 CURRENT = "events.jsonl"
 PIECE = 65_536

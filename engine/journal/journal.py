@@ -17,12 +17,22 @@ import msgspec
 import structlog
 import trio
 
-from engine.base import files
-from engine.base.clock import Clock
-from engine.base.errors import FileRefused
-from engine.journal.files import CURRENT, RecordLine, is_torn, last_seq, parse, read_after, segment_name, segments, sift
-from engine.journal.subscribers import Subscriber, Subscribers
-from engine.runtime.records import Record
+from hatchway.engine.base import files
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.journal.files import (
+    CURRENT,
+    RecordLine,
+    is_torn,
+    last_seq,
+    parse,
+    read_after,
+    segment_name,
+    segments,
+    sift,
+)
+from hatchway.engine.journal.subscribers import Subscriber, Subscribers
+from hatchway.engine.runtime.records import Record
 
 log = structlog.get_logger(__name__)
 

@@ -19,8 +19,8 @@ import msgspec
 import structlog
 from structlog.typing import Processor
 
-from engine.runtime.records import Record
-from engine.settings.settings import LogSettings
+from hatchway.engine.runtime.records import Record
+from hatchway.engine.settings.settings import LogSettings
 
 LONGEST_QUEUE = 10_000
 """Lines that wait for a reader of standard error; further ones are dropped, and counted."""

@@ -14,13 +14,13 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from engine.journal.histograms import Histogram, Series
-from engine.journal.journal import FileJournal
-from engine.runtime import Runtime
-from engine.runtime.records import Record
-from engine.store.protocol import Store
-from statecharts.catalogue import CHARTS
-from statecharts.chart import NONE
+from hatchway.engine.journal.histograms import Histogram, Series
+from hatchway.engine.journal.journal import FileJournal
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Record
+from hatchway.engine.store.protocol import Store
+from hatchway.statecharts.catalogue import CHARTS
+from hatchway.statecharts.chart import NONE
 
 LOOK = 0.5
 """Seconds between two looks at how late the event loop is."""

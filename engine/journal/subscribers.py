@@ -8,7 +8,7 @@ from typing import Protocol
 
 import trio
 
-from engine.journal.files import RecordLine
+from hatchway.engine.journal.files import RecordLine
 
 GATHERED = 0.02
 """Seconds between the first news and the telling: the records of one sign-in are told together, once it is answered."""

@@ -9,15 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.base import files
-from engine.base.clock import LoopTicks, SystemClock
-from engine.base.errors import FileRefused
-from engine.base.permissions import FIVE
-from engine.keys import key_edits
-from engine.keys.key_edits import Edit, Registered, T
-from engine.keys.key_index import KeyIndex
-from engine.keys.key_lines import KeyGrant, parse_file
-from engine.keys.keys import PublicKey
+from hatchway.engine.base import files
+from hatchway.engine.base.clock import LoopTicks, SystemClock
+from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.keys import key_edits
+from hatchway.engine.keys.key_edits import Edit, Registered, T
+from hatchway.engine.keys.key_index import KeyIndex
+from hatchway.engine.keys.key_lines import KeyGrant, parse_file
+from hatchway.engine.keys.keys import PublicKey
 
 __all__ = ["AuthorizedKeys", "KeyGrant", "LineFault", "Registered"]
 

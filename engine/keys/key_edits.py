@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, TypeVar
 
-from engine.base.errors import KeyRefused
-from engine.base.permissions import FIVE, MASTER, fold
-from engine.keys.key_files import one_line, same_name
-from engine.keys.key_lines import KeyGrant, KeyLine, known_lines, lines_with, render
-from engine.keys.keys import PublicKey
+from hatchway.engine.base.errors import KeyRefused
+from hatchway.engine.base.permissions import FIVE, MASTER, fold
+from hatchway.engine.keys.key_files import one_line, same_name
+from hatchway.engine.keys.key_lines import KeyGrant, KeyLine, known_lines, lines_with, render
+from hatchway.engine.keys.keys import PublicKey
 
 T = TypeVar("T")
 Edit = Callable[[bytes], tuple[bytes, T]]

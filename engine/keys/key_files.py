@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from engine.base.errors import KeyRefused
+from hatchway.engine.base.errors import KeyRefused
 
 LARGEST_FILE = 65536
 """Bytes; a key of 8192 bits takes about 6,400."""

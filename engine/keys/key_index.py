@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-from engine.keys.key_lines import BOM, KeyGrant, KeyLine, read_line, split
-from engine.keys.keys import PublicKey
+from hatchway.engine.keys.key_lines import BOM, KeyGrant, KeyLine, read_line, split
+from hatchway.engine.keys.keys import PublicKey
 
 PIECE = 65_536
 """Bytes compared at once, where two contents are looked through for their first difference."""

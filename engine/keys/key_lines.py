@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from engine.base.errors import KeyRefused, Refusal
-from engine.base.permissions import FIVE, parse_permissions
-from engine.keys.key_files import one_line
-from engine.keys.keys import PublicKey, read_openssh, refused_as_weak
+from hatchway.engine.base.errors import KeyRefused, Refusal
+from hatchway.engine.base.permissions import FIVE, parse_permissions
+from hatchway.engine.keys.key_files import one_line
+from hatchway.engine.keys.keys import PublicKey, read_openssh, refused_as_weak
 
 BOM = b"\xef\xbb\xbf"
 """What some editors begin a file with."""

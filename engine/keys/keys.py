@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from engine.base.errors import KeyRefused, SignatureRefused
-from engine.keys import key_files, weak_keys
-from engine.keys.key_files import PassphraseWanted
+from hatchway.engine.base.errors import KeyRefused, SignatureRefused
+from hatchway.engine.keys import key_files, weak_keys
+from hatchway.engine.keys.key_files import PassphraseWanted
 
 __all__ = [
     "Algorithm",

@@ -9,12 +9,12 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from engine.base import files
-from engine.base.errors import KeyRefused
-from engine.base.permissions import MASTER
-from engine.keys import keys
-from engine.keys.authorized_keys import AuthorizedKeys
-from engine.keys.keys import PublicKey
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import KeyRefused
+from hatchway.engine.base.permissions import MASTER
+from hatchway.engine.keys import keys
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import PublicKey
 
 OLD_KEY_KEPT = 24 * 3600
 """Seconds a rotated token key still verifies: no token lasts longer (section 8)."""

@@ -9,16 +9,16 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from engine.base import files
-from engine.base.clock import Clock
-from engine.base.errors import EngineUnavailable, KeyRefused, Refusal
-from engine.base.permissions import MASTER
-from engine.base.words import counted
-from engine.keys import key_edits, keys
-from engine.keys.key_edits import Edit
-from engine.keys.key_lines import known_lines
-from engine.keys.own_keys import OLD_TOKEN_KEY, OWN, PRIVATE_KEY, TOKEN_KEY, make_next_key, take_next_key
-from statecharts.session import LONGEST_LIFETIME
+from hatchway.engine.base import files
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import EngineUnavailable, KeyRefused, Refusal
+from hatchway.engine.base.permissions import MASTER
+from hatchway.engine.base.words import counted
+from hatchway.engine.keys import key_edits, keys
+from hatchway.engine.keys.key_edits import Edit
+from hatchway.engine.keys.key_lines import known_lines
+from hatchway.engine.keys.own_keys import OLD_TOKEN_KEY, OWN, PRIVATE_KEY, TOKEN_KEY, make_next_key, take_next_key
+from hatchway.statecharts.session import LONGEST_LIFETIME
 
 Editor = Callable[[Edit[Any]], Any]
 """Makes an edit of authorized_keys, wherever it is kept."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from engine.base.imports import without
+from hatchway.engine.base.imports import without
 
 SMALLEST, LARGEST = 2048, 8192
 """Bits of the modulus, both included."""

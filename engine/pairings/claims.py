@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from engine.access.principal import IssuedSession
-from engine.base.errors import Refusal
-from engine.runtime.records import Origin
+from hatchway.engine.access.principal import IssuedSession
+from hatchway.engine.base.errors import Refusal
+from hatchway.engine.runtime.records import Origin
 
 
 class Terminal(Protocol):

@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 import trio
 
-from engine.access.limits import Shared, limit_of
-from engine.access.principal import IssuedSession
-from engine.base.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
-from engine.pairings.claims import MESSAGES, Claim, Claimant, FleetCodes, Issued, Shown, Terminal
-from engine.pairings.codes import new_code, normalise, printable
-from engine.runtime import Actor, Data, Runtime
-from engine.runtime.records import NOBODY, Origin
-from engine.settings.settings import Settings
-from engine.store.protocol import Store
-from statecharts import pairing
-from statecharts.interpreter import EventRefused
+from hatchway.engine.access.limits import Shared, limit_of
+from hatchway.engine.access.principal import IssuedSession
+from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
+from hatchway.engine.pairings.claims import MESSAGES, Claim, Claimant, FleetCodes, Issued, Shown, Terminal
+from hatchway.engine.pairings.codes import new_code, normalise, printable
+from hatchway.engine.runtime import Actor, Data, Runtime
+from hatchway.engine.runtime.records import NOBODY, Origin
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.protocol import Store
+from hatchway.statecharts import pairing
+from hatchway.statecharts.interpreter import EventRefused
 
 __all__ = ["Claim", "Claimant", "Issued", "Pairings", "Terminal"]
 

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import msgspec
 import trio
 
-from engine.base.clock import Clock
-from engine.runtime.actor_index import ActorIndex
-from engine.runtime.timers import Timers
-from engine.store.protocol import Store, Stored
-from statecharts.chart import NONE, Chart, ChartFault, Delay
-from statecharts.interpreter import Interpreter
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.runtime.actor_index import ActorIndex
+from hatchway.engine.runtime.timers import Timers
+from hatchway.engine.store.protocol import Store, Stored
+from hatchway.statecharts.chart import NONE, Chart, ChartFault, Delay
+from hatchway.statecharts.interpreter import Interpreter
 
 LATE = (2.0, 10.0)
 """Seconds, drawn between these two, by which this engine fires the delay of an actor later that another engine moved

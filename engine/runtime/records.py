@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import trio
 
-from engine.base.clock import Clock
+from hatchway.engine.base.clock import Clock
 
 
 class Origin(NamedTuple):

@@ -9,14 +9,14 @@ import msgspec
 import structlog
 import trio
 
-from engine.base.clock import Clock
-from engine.base.errors import StoreUnavailable
-from engine.runtime.actors import Actor, ActorTable, Data, Effect, Moved, RegisteredChart, Rule
-from engine.runtime.records import NOBODY, Origin, Records
-from engine.runtime.timers import Timers
-from engine.store.protocol import Change, Once, Store, Stored, VersionMoved
-from statecharts.chart import NONE, Chart
-from statecharts.interpreter import EventRefused, Step
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import StoreUnavailable
+from hatchway.engine.runtime.actors import Actor, ActorTable, Data, Effect, Moved, RegisteredChart, Rule
+from hatchway.engine.runtime.records import NOBODY, Origin, Records
+from hatchway.engine.runtime.timers import Timers
+from hatchway.engine.store.protocol import Change, Once, Store, Stored, VersionMoved
+from hatchway.statecharts.chart import NONE, Chart
+from hatchway.statecharts.interpreter import EventRefused, Step
 
 log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import trio
 
-from engine.base.clock import Clock
+from hatchway.engine.base.clock import Clock
 
 AWAKE = {"elapsed": -inf, "wall": -inf}
 """Nothing that is armed now can be missed."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from math import ceil
 
-from engine.base.errors import TooManyRequests
-from engine.base.words import counted
-from engine.runtime import Actor, Runtime
-from engine.settings.settings import Settings
+from hatchway.engine.base.errors import TooManyRequests
+from hatchway.engine.base.words import counted
+from hatchway.engine.runtime import Actor, Runtime
+from hatchway.engine.settings.settings import Settings
 
 UNUSED = 3600.0
 """Seconds without a use after which a session is out of use."""

@@ -7,23 +7,23 @@ import sys
 from collections.abc import Callable, Hashable, Iterator
 from typing import Literal
 
-from engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature, encode
-from engine.access.limits import Shared, Tried, limit_of
-from engine.access.principal import IssuedSession, Method, Principal, SessionFacts
-from engine.access.signers import Search, Signed, is_quick, signer_of, whose
-from engine.access.tokens import Tokens
-from engine.base import permissions
-from engine.base.clock import Clock
-from engine.base.errors import NotFound, SignatureRefused, TokenRefused, TooManyRequests
-from engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
-from engine.keys.keys import PublicKey
-from engine.runtime import Actor, Data, Runtime
-from engine.runtime.records import NOBODY, Origin
-from engine.sessions.session_limit import SessionLimit, is_live
-from engine.settings.settings import Settings
-from engine.store.protocol import AlreadyUsed, Once, Store
-from statecharts import session
-from statecharts.interpreter import EventRefused
+from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature, encode
+from hatchway.engine.access.limits import Shared, Tried, limit_of
+from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
+from hatchway.engine.access.signers import Search, Signed, is_quick, signer_of, whose
+from hatchway.engine.access.tokens import Tokens
+from hatchway.engine.base import permissions
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import NotFound, SignatureRefused, TokenRefused, TooManyRequests
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
+from hatchway.engine.keys.keys import PublicKey
+from hatchway.engine.runtime import Actor, Data, Runtime
+from hatchway.engine.runtime.records import NOBODY, Origin
+from hatchway.engine.sessions.session_limit import SessionLimit, is_live
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.protocol import AlreadyUsed, Once, Store
+from hatchway.statecharts import session
+from hatchway.statecharts.interpreter import EventRefused
 
 KEPT = 600.0
 """Seconds that a door process may answer for a session by itself: so long the engine does not see that it is used."""

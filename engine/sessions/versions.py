@@ -8,7 +8,7 @@ from math import inf
 from typing import NamedTuple
 from zlib import crc32
 
-from engine.runtime.records import Record
+from hatchway.engine.runtime.records import Record
 
 COUNTERS = 65_536
 """Two sessions may share a counter: then a step of one has the door ask once more about the other."""

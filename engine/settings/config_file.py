@@ -10,10 +10,10 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from engine.base.errors import SettingRefused
-from engine.base.files import locked, make_private_dir, read_private, write_private
-from engine.settings.settings import setting
-from engine.settings.sources import read_value
+from hatchway.engine.base.errors import SettingRefused
+from hatchway.engine.base.files import locked, make_private_dir, read_private, write_private
+from hatchway.engine.settings.settings import setting
+from hatchway.engine.settings.sources import read_value
 
 
 def set_value(home: Path, name: str, text: str) -> None:

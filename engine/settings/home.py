@@ -7,7 +7,7 @@ import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
-from engine.base.errors import SettingRefused
+from hatchway.engine.base.errors import SettingRefused
 
 NAME_IT = "set HATCHWAY_HOME to the folder that is to hold the engine's keys"
 

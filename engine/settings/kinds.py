@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from engine.base.durations import InvalidDuration, parse_duration
-from engine.settings.home import expanded
-from engine.settings.redis_address import read_address
+from hatchway.engine.base.durations import InvalidDuration, parse_duration
+from hatchway.engine.settings.home import expanded
+from hatchway.engine.settings.redis_address import read_address
 
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from engine.base.errors import SettingRefused
-from engine.base.loopback import is_loopback_name
-from engine.settings import kinds
-from engine.settings.home import home_folder as home_folder
-from engine.settings.home import user_folder
-from engine.settings.redis_address import is_redis
+from hatchway.engine.base.errors import SettingRefused
+from hatchway.engine.base.loopback import is_loopback_name
+from hatchway.engine.settings import kinds
+from hatchway.engine.settings.home import home_folder as home_folder
+from hatchway.engine.settings.home import user_folder
+from hatchway.engine.settings.redis_address import is_redis
 
 RESTART: Literal["restart"] = "restart"
 RELOAD: Literal["reload"] = "reload"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.base.errors import SettingRefused
-from engine.base.files import read_private
-from engine.settings.settings import RESTART, TABLE, Settings, setting, show, value_of
+from hatchway.engine.base.errors import SettingRefused
+from hatchway.engine.base.files import read_private
+from hatchway.engine.settings.settings import RESTART, TABLE, Settings, setting, show, value_of
 
 NOT_SETTINGS = frozenset({"HATCHWAY_HOME", "HATCHWAY_VECTORS", "HATCHWAY_EFFORT", "HATCHWAY_REDIS_SERVER"})
 """Variables that begin like a setting and are none: the engine's folder, and three that only the tests read."""

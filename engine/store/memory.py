@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from engine.base.clock import Clock
-from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
 
 
 class MemoryStore:

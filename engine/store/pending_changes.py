@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import trio
 
-from engine.store.protocol import Change
+from hatchway.engine.store.protocol import Change
 
 
 class PendingChange:

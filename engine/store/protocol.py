@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from engine.base.errors import Refusal
+from hatchway.engine.base.errors import Refusal
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):

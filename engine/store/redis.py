@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import trio
 
-from engine.base.errors import StoreUnavailable
-from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
-from engine.store.redis_link import RedisLink
-from engine.store.scripts import COMMIT
+from hatchway.engine.base.errors import StoreUnavailable
+from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
+from hatchway.engine.store.redis_link import RedisLink
+from hatchway.engine.store.scripts import COMMIT
 
 PREFIX = "hatchway:"
 CHANGES, COUNTER, IDENTITY = PREFIX + "changes", PREFIX + "changes:n", PREFIX + "identity"

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import structlog
 import trio
 
-from engine.base.errors import EngineUnavailable, StoreUnavailable
-from engine.settings.redis_address import RedisAddress
-from engine.store.scripts import Script
+from hatchway.engine.base.errors import EngineUnavailable, StoreUnavailable
+from hatchway.engine.settings.redis_address import RedisAddress
+from hatchway.engine.store.scripts import Script
 
 log = structlog.get_logger(__name__)
 

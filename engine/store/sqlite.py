@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import trio
 
-from engine.base.clock import Clock
-from engine.base.errors import EngineUnavailable, StoreUnavailable
-from engine.store.pending_changes import Batch, PendingChange
-from engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved
-from engine.store.sqlite_file import damaged, files_of, in_words, open_database, which
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import EngineUnavailable, StoreUnavailable
+from hatchway.engine.store.pending_changes import Batch, PendingChange
+from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved
+from hatchway.engine.store.sqlite_file import damaged, files_of, in_words, open_database, which
 
 GROUP = 256
 """Changes that share one transaction, more or less; one that can't be made leaves no trace in it."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.base import files
-from engine.base.errors import EngineUnavailable, FileRefused
-from engine.store.protocol import new_identity
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import EngineUnavailable, FileRefused
+from hatchway.engine.store.protocol import new_identity
 
 SCHEMA_VERSION = 2
 """Older files are migrated in one transaction; newer ones are refused in words."""

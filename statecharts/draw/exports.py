@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from statecharts.chart import NONE, Chart, Delay, Transition, always
+from hatchway.statecharts.chart import NONE, Chart, Delay, Transition, always
 
 
 def scxml(chart: Chart, *, delays: bool = True) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from statecharts.chart import Chart, Transition, always
-from statecharts.draw.ranks import Slot, columns_of
+from hatchway.statecharts.chart import Chart, Transition, always
+from hatchway.statecharts.draw.ranks import Slot, columns_of
 
 Point = tuple[float, float]
 

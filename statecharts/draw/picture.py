@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from statecharts.chart import NONE, Chart, Transition
-from statecharts.draw.layout import Box, Edge, caption, lay_out
+from hatchway.statecharts.chart import NONE, Chart, Transition
+from hatchway.statecharts.draw.layout import Box, Edge, caption, lay_out
 
 STYLE = """
   svg { --ink: #1b1f24; --soft: #59636e; --line: #8c959f; --paper: #ffffff; --fill: #eef4fb; --end: #f3f3f1 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from statecharts.chart import NONE, Chart
+from hatchway.statecharts.chart import NONE, Chart
 
 SWEEPS = 12
 """Times that the columns are sorted, there and back; the best order wins."""

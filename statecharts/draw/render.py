@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from statecharts.chart import NONE, Chart, Transition
-from statecharts.draw.exports import scxml, xstate
-from statecharts.draw.layout import caption, lay_out
-from statecharts.draw.picture import svg
+from hatchway.statecharts.chart import NONE, Chart, Transition
+from hatchway.statecharts.draw.exports import scxml, xstate
+from hatchway.statecharts.draw.layout import caption, lay_out
+from hatchway.statecharts.draw.picture import svg
 
 
 def table(chart: Chart) -> str:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.journal.logs import set_up_logs
-from engine.settings.settings import LogSettings
+from hatchway.engine.journal.logs import set_up_logs
+from hatchway.engine.settings.settings import LogSettings
 from tests.bench import doors, growth, startup, steps, streams, workers
 from tests.bench.peers.install import cache_folder, install
 from tests.bench.promises import PROMISES

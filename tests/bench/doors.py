@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from engine.keys.keys import PrivateKey
+from hatchway.engine.keys.keys import PrivateKey
 from tests.bench.load import Flow, Told, flows, request, wrk
 from tests.bench.peers.install import Peers
 from tests.bench.results import Plan, Results

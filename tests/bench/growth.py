@@ -11,11 +11,11 @@ from statistics import median
 
 import trio
 
-from api.http.app import make_app
-from engine.base.permissions import FIVE
-from engine.engine import Engine, open_engine
-from engine.runtime.records import NOBODY
-from engine.settings.settings import Limits, Settings
+from hatchway.api.http.app import make_app
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.settings.settings import Limits, Settings
 from tests.bench.results import Plan, Results
 from tests.fakes import Browser, key, sign_in
 from tests.processes import prepare

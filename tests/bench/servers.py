@@ -107,7 +107,7 @@ def yardstick(port: int) -> list[str]:
 
 def hatchway(port: int) -> list[str]:
     """`hatchway engine start`; the environment says where and how."""
-    return [sys.executable, "-c", "from api.cli import main; main()", "engine", "start", "--port", str(port)]
+    return [sys.executable, "-c", "from hatchway.api.cli import main; main()", "engine", "start", "--port", str(port)]
 
 
 def missing() -> list[str]:

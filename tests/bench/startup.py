@@ -17,7 +17,7 @@ from tests.fakes import ROOT
 from tests.ports import free_port
 from tests.processes import prepare
 
-COMMAND = [sys.executable, "-c", "from api.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from hatchway.api.cli import main; main()"]
 
 
 def seconds_of(arguments: list[str], **environ: str) -> float:

@@ -16,13 +16,13 @@ from typing import Any
 import trio
 from transitions import Machine
 
-from engine.access.principal import SessionFacts
-from engine.base.clock import SystemClock
-from engine.runtime import Runtime
-from engine.runtime.records import Records
-from engine.runtime.timers import Timers
-from engine.store.memory import MemoryStore
-from statecharts import session
+from hatchway.engine.access.principal import SessionFacts
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Records
+from hatchway.engine.runtime.timers import Timers
+from hatchway.engine.store.memory import MemoryStore
+from hatchway.statecharts import session
 from tests.bench.results import Plan, Results
 
 FACTS = SessionFacts("SHA256:one", "key", ("SHELL", "AGENT"), 3600, 0.0, 2e9, "127.0.0.1")

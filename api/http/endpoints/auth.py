@@ -11,16 +11,16 @@ import msgspec
 import structlog
 import trio
 
-from api.http.endpoint import Invocation
-from api.http.problems import problem
-from api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
-from api.http.schema.shapes import told
-from engine.access.challenges import LIFETIME
-from engine.access.principal import IssuedSession
-from engine.base.durations import InvalidDuration, format_duration, lifetime
-from engine.base.errors import InvalidRequest, Refusal
-from engine.pairings.pairings import Claim, Claimant
-from statecharts.pairing import DECISION_WINDOW
+from hatchway.api.http.endpoint import Invocation
+from hatchway.api.http.problems import problem
+from hatchway.api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
+from hatchway.api.http.schema.shapes import told
+from hatchway.engine.access.challenges import LIFETIME
+from hatchway.engine.access.principal import IssuedSession
+from hatchway.engine.base.durations import InvalidDuration, format_duration, lifetime
+from hatchway.engine.base.errors import InvalidRequest, Refusal
+from hatchway.engine.pairings.pairings import Claim, Claimant
+from hatchway.statecharts.pairing import DECISION_WINDOW
 
 log = structlog.get_logger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from api.http.endpoint import Invocation
-from api.http.request import Response, json_response
-from engine.base.errors import NotFound
-from statecharts.catalogue import CHARTS
+from hatchway.api.http.endpoint import Invocation
+from hatchway.api.http.request import Response, json_response
+from hatchway.engine.base.errors import NotFound
+from hatchway.statecharts.catalogue import CHARTS
 
 
 def chart(invocation: Invocation) -> Response:
@@ -20,6 +20,6 @@ def chart(invocation: Invocation) -> Response:
 def _drawn(name: str) -> Response:
     if name not in CHARTS:
         raise NotFound(f"no chart has that name; there are {', '.join(CHARTS)}")
-    from statecharts.draw.render import as_json  # here: only who looks at a chart needs it drawn
+    from hatchway.statecharts.draw.render import as_json  # here: only who looks at a chart needs it drawn
 
     return json_response(as_json(CHARTS[name]))

@@ -7,9 +7,9 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
 
-from api.http.endpoint import Invocation
-from api.http.request import NOSNIFF, Response
-from engine.base.errors import NotFound
+from hatchway.api.http.endpoint import Invocation
+from hatchway.api.http.request import NOSNIFF, Response
+from hatchway.engine.base.errors import NotFound
 
 PAGE = "index.html"
 

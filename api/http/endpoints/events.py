@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import lru_cache
 
-from api.http.endpoint import Invocation, bearer
-from api.http.request import Request, Response
-from engine.access.principal import require
-from engine.base.errors import InvalidRequest, Refusal
-from engine.base.permissions import MASTER
-from engine.engine import Engine
-from engine.journal.files import RecordLine
-from engine.journal.subscribers import SubscriberDropped
+from hatchway.api.http.endpoint import Invocation, bearer
+from hatchway.api.http.request import Request, Response
+from hatchway.engine.access.principal import require
+from hatchway.engine.base.errors import InvalidRequest, Refusal
+from hatchway.engine.base.permissions import MASTER
+from hatchway.engine.engine import Engine
+from hatchway.engine.journal.files import RecordLine
+from hatchway.engine.journal.subscribers import SubscriberDropped
 
 SHARED = 64
 """Lines at most that are put together once for all readers who are sent the same."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from api.http.endpoint import Invocation
-from api.http.request import Response, json_response
-from engine.base.errors import StoreUnavailable
+from hatchway.api.http.endpoint import Invocation
+from hatchway.api.http.request import Response, json_response
+from hatchway.engine.base.errors import StoreUnavailable
 
 
 def healthz(invocation: Invocation) -> Response:

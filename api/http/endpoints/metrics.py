@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import trio
 
-from api.http.endpoint import Invocation, bearer
-from api.http.request import NO_STORE, Response
-from engine.access.principal import require
-from engine.base.permissions import MASTER
+from hatchway.api.http.endpoint import Invocation, bearer
+from hatchway.api.http.request import NO_STORE, Response
+from hatchway.engine.access.principal import require
+from hatchway.engine.base.permissions import MASTER
 
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 

@@ -11,15 +11,15 @@ from urllib.parse import parse_qsl
 
 import structlog
 
-from api.http.endpoint import Invocation, bearer
-from api.http.pages import read_page
-from api.http.problems import problem_response
-from api.http.request import BrokenOff, Headers, Response, json_response
-from engine.access.principal import require
-from engine.base.errors import InvalidRequest, Refusal
-from engine.instances.instances import Seen
-from engine.instances.protocol import StartFailed, Stream
-from engine.runtime import Actor
+from hatchway.api.http.endpoint import Invocation, bearer
+from hatchway.api.http.pages import read_page
+from hatchway.api.http.problems import problem_response
+from hatchway.api.http.request import BrokenOff, Headers, Response, json_response
+from hatchway.engine.access.principal import require
+from hatchway.engine.base.errors import InvalidRequest, Refusal
+from hatchway.engine.instances.instances import Seen
+from hatchway.engine.instances.protocol import StartFailed, Stream
+from hatchway.engine.runtime import Actor
 
 log = structlog.get_logger(__name__)
 

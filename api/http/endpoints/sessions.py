@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.http.endpoint import Invocation
-from api.http.pages import read_page
-from api.http.request import NO_STORE, Response, json_response
-from engine.runtime import Actor
+from hatchway.api.http.endpoint import Invocation
+from hatchway.api.http.pages import read_page
+from hatchway.api.http.request import NO_STORE, Response, json_response
+from hatchway.engine.runtime import Actor
 
 
 def list_sessions(invocation: Invocation) -> Response:

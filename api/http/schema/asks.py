@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.http.schema.shapes import (
+from hatchway.api.http.schema.shapes import (
     HTML,
     MOST_ROWS,
     TEXT,
@@ -16,8 +16,8 @@ from api.http.schema.shapes import (
     SessionShape,
     StatusShape,
 )
-from engine.runtime.records import Record
-from statecharts.catalogue import CHARTS
+from hatchway.engine.runtime.records import Record
+from hatchway.statecharts.catalogue import CHARTS
 
 NOTHING = {204: None}
 PAIRED = {

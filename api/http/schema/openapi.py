@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from api.http.endpoint import Endpoint, Invocation, NoFields
-from api.http.problems import STATUS
-from api.http.request import Response, json_response
-from api.http.schema.shapes import JSON, Media, ProblemShape
-from engine.base.version import installed_version
-from engine.runtime.records import Record
+from hatchway.api.http.endpoint import Endpoint, Invocation, NoFields
+from hatchway.api.http.problems import STATUS
+from hatchway.api.http.request import Response, json_response
+from hatchway.api.http.schema.shapes import JSON, Media, ProblemShape
+from hatchway.engine.base.version import installed_version
+from hatchway.engine.runtime.records import Record
 
 REF = "#/components/schemas/{name}"
 

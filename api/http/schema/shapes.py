@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from statecharts.pairing import DECISION_WINDOW
+from hatchway.statecharts.pairing import DECISION_WINDOW
 
 MOST_ROWS = 200
 """Rows of a list in one page."""

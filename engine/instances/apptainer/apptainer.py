@@ -13,17 +13,17 @@ import msgspec
 import structlog
 import trio
 
-from engine.base import files
-from engine.base.errors import InstanceExists, RuntimeUnavailable
-from engine.instances import argv, binds, output, processes
-from engine.instances.apptainer.calls import Calls
-from engine.instances.apptainer.commands import Commands, exit_code
-from engine.instances.apptainer.host import Host, check_limits, this_host
-from engine.instances.processes import Child, Noted
-from engine.instances.protocol import ConfirmedStart, ListedInstance, Report, StartFailed, Stream
-from engine.instances.request import InstanceRequest
-from engine.instances.words import progress_of, refusal_of
-from engine.settings.settings import Limits
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import InstanceExists, RuntimeUnavailable
+from hatchway.engine.instances import argv, binds, output, processes
+from hatchway.engine.instances.apptainer.calls import Calls
+from hatchway.engine.instances.apptainer.commands import Commands, exit_code
+from hatchway.engine.instances.apptainer.host import Host, check_limits, this_host
+from hatchway.engine.instances.processes import Child, Noted
+from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance, Report, StartFailed, Stream
+from hatchway.engine.instances.request import InstanceRequest
+from hatchway.engine.instances.words import progress_of, refusal_of
+from hatchway.engine.settings.settings import Limits
 
 log = structlog.get_logger(__name__)
 

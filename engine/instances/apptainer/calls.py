@@ -15,10 +15,10 @@ import msgspec
 import structlog
 import trio
 
-from engine.base.errors import RuntimeUnavailable
-from engine.base.files import make_private_dir
-from engine.instances.argv import list_argv
-from engine.instances.protocol import ListedInstance
+from hatchway.engine.base.errors import RuntimeUnavailable
+from hatchway.engine.base.files import make_private_dir
+from hatchway.engine.instances.argv import list_argv
+from hatchway.engine.instances.protocol import ListedInstance
 
 log = structlog.get_logger(__name__)
 

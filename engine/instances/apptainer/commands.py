@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from engine.instances import processes
-from engine.instances.apptainer import watcher
-from engine.instances.processes import Child, Noted
-from engine.instances.protocol import ConfirmedStart
+from hatchway.engine.instances import processes
+from hatchway.engine.instances.apptainer import watcher
+from hatchway.engine.instances.processes import Child, Noted
+from hatchway.engine.instances.protocol import ConfirmedStart
 
 _PROGRAM = watcher.__file__
 _EXIT, _WATCHER = "exit", "watcher"

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.base.errors import ResourcesUnavailable
-from engine.base.words import counted
-from engine.instances.request import InstanceRequest
+from hatchway.engine.base.errors import ResourcesUnavailable
+from hatchway.engine.base.words import counted
+from hatchway.engine.instances.request import InstanceRequest
 
 
 class Host(NamedTuple):

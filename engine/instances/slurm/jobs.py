@@ -14,12 +14,12 @@ import msgspec
 import structlog
 import trio
 
-from engine.base import files
-from engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.instances import processes
-from engine.instances.apptainer.calls import PATH
-from engine.instances.processes import Child
-from engine.instances.slurm.job import MARK, SlurmJob
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
+from hatchway.engine.instances import processes
+from hatchway.engine.instances.apptainer.calls import PATH
+from hatchway.engine.instances.processes import Child
+from hatchway.engine.instances.slurm.job import MARK, SlurmJob
 
 log = structlog.get_logger(__name__)
 

@@ -14,19 +14,19 @@ import msgspec
 import structlog
 import trio
 
-from engine.base import files
-from engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
-from engine.instances import argv, binds
-from engine.instances.apptainer import watcher
-from engine.instances.apptainer.calls import PATH, Calls
-from engine.instances.apptainer.commands import exit_code
-from engine.instances.protocol import ConfirmedStart, ListedInstance, Lost, Report, StartFailed, Stream
-from engine.instances.request import InstanceRequest
-from engine.instances.slurm import node
-from engine.instances.slurm.job import SlurmJob
-from engine.instances.slurm.jobs import Jobs, Unsure
-from engine.instances.words import progress_of, refusal_of
-from engine.settings.settings import Limits
+from hatchway.engine.base import files
+from hatchway.engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
+from hatchway.engine.instances import argv, binds
+from hatchway.engine.instances.apptainer import watcher
+from hatchway.engine.instances.apptainer.calls import PATH, Calls
+from hatchway.engine.instances.apptainer.commands import exit_code
+from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance, Lost, Report, StartFailed, Stream
+from hatchway.engine.instances.request import InstanceRequest
+from hatchway.engine.instances.slurm import node
+from hatchway.engine.instances.slurm.job import SlurmJob
+from hatchway.engine.instances.slurm.jobs import Jobs, Unsure
+from hatchway.engine.instances.words import progress_of, refusal_of
+from hatchway.engine.settings.settings import Limits
 
 log = structlog.get_logger(__name__)
 
