@@ -15,8 +15,9 @@ from hatchway.engine.access.challenges import Challenges
 from hatchway.engine.access.license import License, load_license
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import files
-from hatchway.engine.base.clock import Clock, SystemClock, counted_ticks
+from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, Refusal
+from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.fleet.key_watch import KeyWatch
 from hatchway.engine.instances.apptainer.apptainer import Apptainer
 from hatchway.engine.instances.instances import Instances, is_live
@@ -269,8 +270,7 @@ async def open_engine(
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership, platform)
         stack.callback(engine.journal.close)
         stack.callback(engine.records.tell_surplus)
-        engine.keys.turns = stack.enter_context(counted_ticks())
-        stack.callback(setattr, engine.keys, "turns", None)
+        engine.keys.ticks = loop_ticks()
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:

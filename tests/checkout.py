@@ -25,4 +25,4 @@ def copy_project(folder: Path) -> None:
     """A copy of them, as a tag would be."""
     for name in project_files():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, folder / name)
+        shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)

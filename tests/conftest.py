@@ -42,6 +42,10 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
     "redis": lambda: shutil.which(os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server") is not None,
     "shells": lambda: all(map(shutil.which, ("zsh", "fish"))),
+    "ssh": lambda: all(
+        shutil.which(name, path=SYSTEM_PATH)
+        for name in ("ssh-agent", "sshd", "gpg-agent", "softhsm2-util", "pkcs11-tool", "strace")
+    ),
     "slurm": lambda: all(shutil.which(name, path=SYSTEM_PATH) for name in ("munged", "slurmctld", "slurmd", "squeue")),
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "tools": lambda: all(map(shutil.which, ("git", "curl", "openssl", "jq"))),

@@ -7,19 +7,19 @@ import sys
 from pathlib import Path
 
 INSTRUMENTED = [
-    "api.http",
-    "api.client.wire",
-    "engine.trust",
-    "engine.platform",
-    "engine.base.durations",
-    "engine.settings.sources",
+    "hatchway.api.http",
+    "hatchway.api.client.wire",
+    "hatchway.engine.trust",
+    "hatchway.engine.platform",
+    "hatchway.engine.base.durations",
+    "hatchway.engine.settings.sources",
 ]
 
 
 def main(seconds: str, folder: str) -> None:
     """Fuzz until the time is over (exit code 0) or a parser raises what it does not document (77)."""
     atheris = importlib.import_module("atheris")
-    with atheris.instrument_imports(include=[*INSTRUMENTED, "engine.settings.kinds", "tomllib", "jwt"]):
+    with atheris.instrument_imports(include=[*INSTRUMENTED, "hatchway.engine.settings.kinds", "tomllib", "jwt"]):
         targets = importlib.import_module("tests.fuzz_targets")
     corpus = Path(folder) / "corpus"
     corpus.mkdir(exist_ok=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from hatchway.api.client.agent import read_keys, read_signature
 from hatchway.api.client.wire import ClientFault, LineReader, as_type, check_nonce, read_json, started, token_facts
 from hatchway.api.http.addresses import Addresses
 from hatchway.api.http.bodies import read_fields, read_object
@@ -174,6 +175,12 @@ def client_nonce(data: bytes) -> None:
     check_nonce(text_of(data), "127.0.0.1:7420", "SHA256:abc")
 
 
+def agent_answer(data: bytes) -> None:
+    for found in read_keys(data):
+        found.kind, found.identity, found.line  # noqa: B018
+    read_signature(data)
+
+
 TARGETS: tuple[Callable[[bytes], None], ...] = (
     nonce,
     signature,
@@ -199,6 +206,7 @@ TARGETS: tuple[Callable[[bytes], None], ...] = (
     client_lines,
     client_answer,
     client_nonce,
+    agent_answer,
 )
 """In a fixed order: a crash that was kept names its target by the number that is its first byte."""
 
@@ -243,6 +251,7 @@ def seeds() -> list[bytes]:
         client_lines: [b'{"accepted":true,"match":"42","expires_in":30}\n\n{"token":"a"}'],
         client_answer: [b'[{"kind":"status","payload":{"code":0,"message":"a"}},{"kind":"entity","payload":"b"},{}]'],
         client_nonce: [issued.encode()],
+        agent_answer: [b"\x0c\0\0\0\1\0\0\0\x0b\0\0\0\7ssh-rsa\0\0\0\1a", b"\x0e\0\0\0\x0a\0\0\0\1r\0\0\0\1s"],
     }
     assert set(good) == set(TARGETS)
     return [bytes([number]) + seed for number, target in enumerate(TARGETS) for seed in good[target]]

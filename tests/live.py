@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,7 @@ async def live_engine(home: Path, **more: Any) -> AsyncIterator[Live]:
 
 
 async def command(
-    home: Path, *arguments: str, code: int = 0, typed: bytes = b"", **environment: str
+    home: Path, *arguments: str, code: int = 0, typed: bytes = b"", environ: Mapping[str, str] = {}, **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
     """One command as a process, `typed` on its standard input; its exit code must be `code`."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
@@ -75,7 +75,7 @@ async def command(
         [sys.executable, "-c", "from hatchway.api.cli import main; main()", *arguments],
         cwd=ROOT,
         stdin=typed,
-        env={**kept, "HATCHWAY_HOME": str(home), **environment},
+        env={**kept, "HATCHWAY_HOME": str(home), **environ, **environment},
         capture_stdout=True,
         capture_stderr=True,
         check=False,
@@ -86,4 +86,4 @@ async def command(
 
 async def told(home: Path, *arguments: str, **environment: str) -> Any:
     """What a command prints with --json."""
-    return json.loads((await command(home, *arguments, "--json", code=0, typed=b"", **environment)).stdout)
+    return json.loads((await command(home, *arguments, "--json", environ=environment)).stdout)

@@ -143,7 +143,7 @@ class Served(MetaPathFinder, SourceFileLoader):  # type: ignore[misc]  # their s
     """Imports one module from a text."""
 
     def __init__(self, file: str, text: str) -> None:
-        super().__init__(file.removesuffix(".py").replace("/", "."), str(ROOT / file))
+        super().__init__("hatchway." + file.removesuffix(".py").replace("/", "."), str(ROOT / file))
         self.code = compile(text, self.path, "exec")
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:

@@ -67,9 +67,9 @@ def user() -> pwd.struct_passwd:
 
 def run_as_user(arguments: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
     """Python with these arguments, as the ordinary user, in a checkout that it can read."""
-    root, packages = readable()
+    root, imports = readable()
     env = {name: os.environ[name] for name in ("CI", "HATCHWAY_EFFORT") if name in os.environ}
-    env |= {"HOME": user().pw_dir, "PATH": PATH, "PYTHONPATH": f"{root}:{packages}", "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {"HOME": user().pw_dir, "PATH": PATH, "PYTHONPATH": imports, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         as_user([python(), *arguments]),
         env=env,
@@ -98,16 +98,26 @@ def python() -> str:
 
 
 @cache
-def readable() -> tuple[Path, Path]:
-    """The checkout and the installed packages, copied to where the user may read them if they are not."""
+def readable() -> tuple[Path, str]:
+    """The checkout, and PYTHONPATH for it and what it needs: copied to where the user may read them if they are not."""
     packages = Path(sysconfig.get_path("purelib"))
     if all(
         subprocess.run(as_user(["test", "-r", f"{path}/."]), check=False).returncode == 0 for path in (ROOT, packages)
     ):
-        return ROOT, packages
+        return ROOT, import_path(ROOT, packages)
     folder = Path(tempfile.mkdtemp(prefix="hatchway-readable-"))
     folder.chmod(0o755)
-    shutil.copytree(ROOT, folder / "root", ignore=shutil.ignore_patterns(".*", "node_modules"))
+    shutil.copytree(
+        ROOT,
+        folder / "root",
+        symlinks=True,
+        ignore=shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "node_modules"),
+    )
     shutil.copytree(packages, folder / "packages")
     subprocess.run(["chmod", "-R", "go+rX", folder], check=True)
-    return folder / "root", folder / "packages"
+    return folder / "root", import_path(folder / "root", folder / "packages")
+
+
+def import_path(root: Path, packages: Path) -> str:
+    """PYTHONPATH of the checkout at `root`: hatchway, tests, and the installed packages."""
+    return os.pathsep.join(map(str, (root / ".packages", root, packages)))

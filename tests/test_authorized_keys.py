@@ -12,9 +12,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatchway.engine.base.clock import LoopTicks, counted_ticks
 from hatchway.engine.base.errors import FileRefused, KeyRefused
 from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.base.ticks import LoopTicks, loop_ticks
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PublicKey, read_public_key
 from tests.authorized import LINE, A, B, C, granted, keys, put
@@ -227,42 +227,40 @@ def test_a_register_killed_at_any_moment_loses_no_key(keys: AuthorizedKeys) -> N
     run("killed", keys)
 
 
-async def test_one_look_serves_a_turn_of_the_event_loop_and_no_more(keys: AuthorizedKeys) -> None:
+async def test_one_look_serves_a_tick_of_the_event_loop_and_no_more(keys: AuthorizedKeys) -> None:
     """A change shows in the next turn, where everything is that is asked after it; our own edit shows at once."""
-    with counted_ticks() as turns:
-        keys.turns = turns
-        put(keys, f"{LINE} a\n")
-        assert granted(keys) == {"a": FIVE}
-        put(keys, f'permissions="SHELL" {LINE} a\n')
-        assert granted(keys) == {"a": FIVE}
-        await trio.lowlevel.checkpoint()
-        assert granted(keys) == {"a": ("SHELL",)}
-        keys.register(A, ("AGENT",), "a")
-        assert granted(keys) == {"a": ("AGENT",)}
-        put(keys, f"{LINE} a\n")
-        assert granted(keys) == {"a": ("AGENT",)}
-        keys.look_anew()
-        assert granted(keys) == {"a": FIVE}
+    keys.ticks = loop_ticks()
+    put(keys, f"{LINE} a\n")
+    assert granted(keys) == {"a": FIVE}
+    put(keys, f'permissions="SHELL" {LINE} a\n')
+    assert granted(keys) == {"a": FIVE}
+    await trio.lowlevel.checkpoint()
+    assert granted(keys) == {"a": ("SHELL",)}
+    keys.register(A, ("AGENT",), "a")
+    assert granted(keys) == {"a": ("AGENT",)}
+    put(keys, f"{LINE} a\n")
+    assert granted(keys) == {"a": ("AGENT",)}
+    keys.look_anew()
+    assert granted(keys) == {"a": FIVE}
 
 
 async def test_a_refused_file_is_looked_at_anew_in_the_same_turn(keys: AuthorizedKeys) -> None:
     """A refusal is not kept for the turn: what mends the file is seen by the next look."""
-    with counted_ticks() as turns:
-        keys.turns = turns
-        put(keys, f"{LINE} a\n")
-        keys.path.chmod(0o666)
-        for _ in range(2):
-            with pytest.raises(FileRefused):
-                keys.entries()
-        keys.path.chmod(0o600)
-        assert granted(keys) == {"a": FIVE}
+    keys.ticks = loop_ticks()
+    put(keys, f"{LINE} a\n")
+    keys.path.chmod(0o666)
+    for _ in range(2):
+        with pytest.raises(FileRefused):
+            keys.entries()
+    keys.path.chmod(0o600)
+    assert granted(keys) == {"a": FIVE}
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_the_first_look_of_any_turn_is_a_look(keys: AuthorizedKeys, number: int) -> None:
     """Also of the first turns there are; so is the next one after an edit of ours, or where it was asked for."""
-    keys.turns = LoopTicks()
-    keys.turns.number = number
+    keys.ticks = LoopTicks()
+    keys.ticks.number = number
     put(keys, f"{LINE} a\n")
     assert granted(keys) == {"a": FIVE}
     put(keys, f'permissions="SHELL" {LINE} a\n')

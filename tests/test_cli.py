@@ -26,7 +26,17 @@ from tests.fakes import ROOT
 
 pytestmark = pytest.mark.usefixtures("command_folder")
 
-HEAVY = ("httpx", "quart", "hypercorn", "cryptography", "trio", "rich", "msgspec", "structlog", "engine.engine")
+HEAVY = (
+    "httpx",
+    "quart",
+    "hypercorn",
+    "cryptography",
+    "trio",
+    "rich",
+    "msgspec",
+    "structlog",
+    "hatchway.engine.engine",
+)
 
 
 def every_command(group: click.Group = cli, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:

@@ -45,7 +45,7 @@ async def test_none_with_json(home: Path, tmp_path: Path) -> None:
 @pytest.mark.process
 def test_none_off_a_terminal(home: Path, tmp_path: Path) -> None:
     """Into a file or pipe goes no bar."""
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HATCHWAY_HOME": str(home)}
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / ".packages"), "HATCHWAY_HOME": str(home)}
     done = subprocess.run(
         [*CALL, "key", "generate", "a"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )

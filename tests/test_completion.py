@@ -28,7 +28,8 @@ def path(tmp_path: Path) -> str:
     """A PATH with the command on it; the shells' scripts lie beside it."""
     command = tmp_path / "hatchway"
     command.write_text(
-        f"#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -c 'from hatchway.api.cli import main; main()' \"$@\"\n"
+        f"#!/bin/sh\nPYTHONPATH={ROOT}/.packages exec {sys.executable} "
+        "-c 'from hatchway.api.cli import main; main()' \"$@\"\n"
     )
     command.chmod(0o755)
     for shell in ("bash", "zsh", "fish"):

@@ -33,7 +33,12 @@ def command(
     return subprocess.run(
         [*before, *MAIN, *arguments],
         cwd=where,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **environ},
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT / ".packages"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **environ,
+        },
         text=True,
         capture_output=True,
         timeout=60,
@@ -81,7 +86,7 @@ def test_a_user_without_a_name(tmp_path: Path) -> None:
     assert run("config", "set", "volume_roots", "~/x", **named).returncode == 1
     engine = EngineProcess(home / "h")
     more = {"PYTHONDONTWRITEBYTECODE": "1", "HATCHWAY_REGISTRIES": "docker.io"}
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **more, **named}
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / ".packages"), **more, **named}
     with engine.log_path.open("wb") as log:
         started = subprocess.Popen(
             [*AS_NAMELESS, *MAIN, "engine", "start", "--port", "0"], env=environ, cwd=home, stdout=log, stderr=log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,13 +75,13 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def module_of(name: str) -> str:
-    """The dotted name of a file: `engine.base.clock` of `engine/base/clock.py`."""
-    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    """The dotted name of a file: `hatchway.engine.base.clock` of `engine/base/clock.py`."""
+    return "hatchway." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def package_of(module: str) -> str:
     """The innermost package of PACKAGES that a module is in."""
-    return max((package for package in PACKAGES if f"{module}.".startswith(f"{package}.")), key=len)
+    return max((package for package in PACKAGES if f"{module}.".startswith(f"hatchway.{package}.")), key=len)
 
 
 @cache
@@ -111,7 +112,15 @@ def test_imports_run_downward(name: str, path: Path) -> None:
         if library in libraries:
             assert any(name.startswith(place) for place in places), f"{name} imports {library}"
     if name.startswith("statecharts"):
-        assert libraries - {"__future__", "statecharts", "transitions"} <= STATECHARTS_MAY
+        assert libraries - {"__future__", "hatchway", "transitions"} <= STATECHARTS_MAY
+
+
+def test_one_name_to_import() -> None:
+    """Program and tests import `hatchway...` alone: by its folder's name a module would be loaded a second time."""
+    for path in (*KNOWN.values(), *(ROOT / "tests").rglob("*.py")):
+        assert not re.search(
+            r"\bfrom (api|engine|statecharts)[\w.]* import|\\nfrom (api|engine|statecharts)\b", path.read_text()
+        ), path
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -135,7 +144,7 @@ def test_services_do_not_know_each_other() -> None:
     """Pairings and instances reach sessions through what the engine hands them, not by calling one another."""
     services = ("pairings", "instances", "sessions")
     for service in services:
-        others = {f"engine.{other}.{other}" for other in services if other != service}
+        others = {f"hatchway.engine.{other}.{other}" for other in services if other != service}
         for path in (ROOT / "engine" / service).rglob("*.py"):
             assert not imports(path) & others
 

@@ -1,4 +1,4 @@
-"""The lane's answers of one turn are sent together behind it; in order, whole, and never past a client that is slow."""
+"""The lane's answers of one tick are sent together at its end: in order, whole, never past a client that is slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import trio.testing
 from trio.testing import MockClock
 
 from hatchway.api.http.request import Request, Response
-from hatchway.api.server.outbox import Outbox
 from hatchway.api.server.server import Lane, ServerLimits
 from tests.server_apps import Told
 from tests.wire import GET, Client, serving
@@ -21,58 +20,7 @@ BIG = 5 * 2**20
 """Bytes of an answer that no socket's buffer holds."""
 
 
-class Item:
-    """Something to send that remembers when it was."""
-
-    def __init__(self, outbox: Outbox, again: int = 0) -> None:
-        self.outbox, self.again, self.sent = outbox, again, 0
-
-    def flush(self) -> None:
-        self.sent += 1
-        if self.sent <= self.again:
-            self.outbox.put(self)
-
-
-async def test_a_turn_ends_before_its_items_are_sent() -> None:
-    """All of them, each as often as it was put; also what was there before anybody took care of it."""
-    outbox = Outbox()
-    early, one, again = Item(outbox), Item(outbox), Item(outbox, again=2)
-    outbox.put(early)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(outbox.run)
-        await trio.testing.wait_all_tasks_blocked()
-        assert early.sent == 1
-        outbox.put(one)
-        outbox.put(again)
-        assert one.sent == again.sent == 0
-        await trio.testing.wait_all_tasks_blocked()
-        assert (early.sent, one.sent, again.sent) == (1, 1, 3)
-        nursery.cancel_scope.cancel()
-
-
-class Broken:
-    """Something that can't be sent."""
-
-    def flush(self) -> None:
-        raise RuntimeError("nursery is closed")
-
-
-async def test_one_that_can_not_be_sent_keeps_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """An error of ours at one connection is a line in the log, and the server goes on."""
-    outbox = Outbox()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(outbox.run)
-        for _ in range(2):
-            item = Item(outbox)
-            outbox.put(Broken())
-            outbox.put(item)
-            await trio.testing.wait_all_tasks_blocked()
-            assert item.sent == 1
-        nursery.cancel_scope.cancel()
-    assert [record.message for record in caplog.records] == ["an answer was not sent, in an error of ours"] * 2
-
-
-async def test_answers_of_one_turn_are_sent_behind_it(autojump_clock: MockClock) -> None:
+async def test_answers_of_one_tick_are_sent_at_its_end(autojump_clock: MockClock) -> None:
     """While the last of them is being made, no client has one yet: one that sleeps is woken once for all."""
     readable: list[list[int]] = []
     clients: list[Client] = []
@@ -107,7 +55,7 @@ def lane_of_sizes(told: Told) -> Lane:
     return lane
 
 
-async def test_the_next_request_comes_before_the_turn_ends(autojump_clock: MockClock) -> None:
+async def test_the_next_request_comes_before_the_tick_ends(autojump_clock: MockClock) -> None:
     """An answer that still waits to be sent is not forgotten for the next one."""
     told_again = 300
 
@@ -144,7 +92,7 @@ async def test_what_the_kernel_does_not_take_follows_in_order(autojump_clock: Mo
         assert await slow.ends()
 
 
-async def test_a_connection_that_ends_with_its_turn_says_all_it_had_to_say(autojump_clock: MockClock) -> None:
+async def test_a_connection_that_ends_with_its_tick_says_all_it_had_to_say(autojump_clock: MockClock) -> None:
     """Whatever the kernel did not take at once, up to the last word."""
     async with serving(lane=lane_of_sizes) as served:
         client = await served.connect()
@@ -178,7 +126,7 @@ async def ask_until_cut(client: Client) -> None:
 
 
 async def test_a_shutdown_waits_until_it_is_taken(autojump_clock: MockClock) -> None:
-    """What was answered in the last turn arrives whole."""
+    """What was answered in the last tick arrives whole."""
     async with serving(lane=lane_of_sizes) as served:
         client = await served.connect()
         await client.send(GET % (b"/%d" % BIG, b""))
@@ -188,7 +136,7 @@ async def test_a_shutdown_waits_until_it_is_taken(autojump_clock: MockClock) -> 
         assert await client.ends()
 
 
-async def test_a_client_that_left_before_the_turn_ended(
+async def test_a_client_that_left_before_the_tick_ended(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody is there to take the answer: its connection ends, without a word in the log, and the others' go on."""

@@ -138,5 +138,5 @@ def test_a_name_is_the_engines_where_all_its_addresses_are(
         return [(0, 0, 0, "", (address, 0)) for address in both.get(host, [host])]
 
     monkeypatch.setattr("socket.getaddrinfo", resolved)
-    monkeypatch.setattr("api.client.own_engine._is_here", lambda address: True)
+    monkeypatch.setattr("hatchway.api.client.own_engine._is_here", lambda address: True)
     assert listens_at({"url": "http://127.0.0.1:7420/", "listening": listening}, url) is vouched

@@ -21,9 +21,9 @@ class Service:
     """An engine that a service account runs, and how that account is called."""
 
     def __init__(self, home: Path) -> None:
-        root, packages = readable()
+        root, imports = readable()
         self.home, self.root = home, root
-        self.environment = {"HOME": user().pw_dir, "PATH": PATH, "PYTHONPATH": f"{root}:{packages}"}
+        self.environment = {"HOME": user().pw_dir, "PATH": PATH, "PYTHONPATH": imports}
         self.program = [python(), "-c", "from hatchway.api.cli import main; main()"]
 
     def call(self, *arguments: str) -> str:

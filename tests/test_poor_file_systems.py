@@ -32,7 +32,7 @@ def run(home: Path, *arguments: str, lacks: Iterable[str], error: int) -> subpro
     return subprocess.run(
         [*HATCHWAY, *arguments],
         cwd=home.parent,
-        env=os.environ | {"HATCHWAY_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        env=os.environ | {"HATCHWAY_HOME": str(home), "PYTHONPATH": str(ROOT / ".packages")},
         text=True,
         capture_output=True,
         timeout=60,

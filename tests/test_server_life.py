@@ -97,7 +97,7 @@ async def test_cancelled_server(autojump_clock: MockClock) -> None:
 
 async def test_another_hypercorn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server refuses in words to start on a Hypercorn that its parts were not written for."""
-    monkeypatch.setattr("api.server.pinned.version", lambda name: "0.19.0")
+    monkeypatch.setattr("hatchway.api.server.pinned.version", lambda name: "0.19.0")
     with pytest.raises(EngineUnavailable, match=r"needs hypercorn 0\.18\.\*, found 0\.19\.0"):
         check_hypercorn()
     monkeypatch.undo()
@@ -177,7 +177,7 @@ async def test_an_error_of_ours(
     async with serving() as served:
         unlucky, other = await served.connect(), await served.connect()
         with monkeypatch.context() as patch:
-            patch.setattr("api.server.h1.refusal", lambda *_: {"": 400}["a mistake"])
+            patch.setattr("hatchway.api.server.h1.refusal", lambda *_: {"": 400}["a mistake"])
             await unlucky.send(GET % (b"/hello", b""))
             assert await unlucky.ends()
         assert (await other.get(b"/hello"))[0] == 200

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import trio
 
-from hatchway.api.client.flows import Ask, Flows, Reply
+from hatchway.api.client.flows import Ask, Flows, Reply, Work
+from hatchway.api.client.signers import read_signers
 from hatchway.engine.access import signers
 from hatchway.engine.access.challenges import Challenges
 from hatchway.engine.base.permissions import FIVE
@@ -244,12 +245,16 @@ async def test_a_named_key_alone_is_tried(browser: Browser, engine: Engine, monk
 
 def test_our_client_names_its_key() -> None:
     """The Python client and the command, which drives it, say whose signature it is."""
-    flows = Flows("http://127.0.0.1:7420", lambda: key(), None, None, lambda stored: None)
+    flows = Flows("http://127.0.0.1:7420", lambda: read_signers(key()), None, None, lambda stored: None)
     flow = flows.sign_in()
-    next(flow)
+    reading = next(flow)
+    assert isinstance(reading, Work)
+    flow.send(reading.do())
     nonce = Challenges(Hands()).issue("127.0.0.1:7420", key().identity)
     told = {"identity": key().identity, "nonce": nonce, "lifetime": "1m0s"}
-    asked = flow.send(Reply(200, {"content-type": "application/json"}, json.dumps(told).encode()))
+    signing = flow.send(Reply(200, {"content-type": "application/json"}, json.dumps(told).encode()))
+    assert isinstance(signing, Work)
+    asked = flow.send(signing.do())
     assert isinstance(asked, Ask)
     assert asked.body is not None
     assert asked.body["identity"] == key().identity

@@ -22,8 +22,14 @@ from tests.processes import EngineProcess, running_engine
 from tests.waits import until
 
 LEFT_OUT = (
-    *("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "statecharts.draw.layout", "xml.sax"),
-    *("engine.fleet.fleet", "engine.store.redis", "engine.instances.slurm.slurm", "coredis", "OpenSSL"),
+    *("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "hatchway.statecharts.draw.layout", "xml.sax"),
+    *(
+        "hatchway.engine.fleet.fleet",
+        "hatchway.engine.store.redis",
+        "hatchway.engine.instances.slurm.slurm",
+        "coredis",
+        "OpenSSL",
+    ),
 )
 
 LINE = (ROOT / "tests" / "data" / "own" / "keys" / "rsa2048.ssh.pub").read_text().rstrip()
@@ -113,7 +119,7 @@ async def test_a_quart_that_is_gone_is_told_and_may_come_back(home: Path, monkey
 
     async with virtual_engine(home) as engine:
         browser = Browser(make_app(engine))
-        monkeypatch.setattr(app, "MOUNT", "api.http.not_loaded_yet")
+        monkeypatch.setattr(app, "MOUNT", "hatchway.api.http.not_loaded_yet")
         monkeypatch.setattr(app, "import_module", gone)
         refused = await browser.get("/")
         assert (refused.status, refused.json()["code"]) == (500, "internal_error")

@@ -15,7 +15,7 @@ def _chapters() -> dict[str, str]:
     """Each topic and its chapter's text, in the order of their names."""
     from importlib.resources import files
 
-    pages = sorted(files("api").joinpath("handbook").iterdir(), key=lambda page: page.name)
+    pages = sorted(files("hatchway.api").joinpath("handbook").iterdir(), key=lambda page: page.name)
     return {page.name[:-3]: page.read_text("utf-8") for page in pages if page.name.endswith(".md")}
 
 

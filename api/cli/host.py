@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from hatchway.api.client.flows import StoredToken, read_key
+from hatchway.api.client.flows import StoredToken
 from hatchway.api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
+from hatchway.api.client.signers import AGENT, FileSigner, Signer, agent_signers, read_key
 from hatchway.api.client.wire import ClientFault, is_of_a_test
 from hatchway.engine.base.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
 from hatchway.engine.base.files import make_private_dir, read_private, write_private
@@ -67,9 +68,10 @@ def _forget(path: Path) -> None:
 class Here:
     """This host's folder and settings, and who the command is to the engine."""
 
-    def __init__(self, url: str | None = None, key: str | None = None) -> None:
-        """`url` and `key` are the flags of those names, where given."""
+    def __init__(self, url: str | None = None, key: str | None = None, agent: str | None = None) -> None:
+        """`url`, `key` and `agent` are the flags of those names, where given; `agent` is empty for any key of it."""
         self.home = home_folder()
+        self._agent = agent
         self.settings: Settings = load_settings(self.home, os.environ, {"url": url, "key": _absolute(key)})
         self.stored = load_stored(self.home)
         self._own = OwnEngine(self.home)
@@ -102,13 +104,18 @@ class Here:
         """The key of this host's engine."""
         return self.home / "private-key.pem"
 
-    def key_path(self, url: str) -> Path | None:
-        """The key for `url`: the flag or setting, the one its stored token came by, or the engine's own at home."""
+    def key_source(self, url: str, *, any_agent: bool = False) -> str | None:
+        """The key for `url`, a file's path or, after `agent:`, a name in the SSH agent: the flag or setting, the one
+        that its stored token came by, or the engine's own at home; with `any_agent`, else whatever the agent holds."""
+        if self._agent is not None:
+            return AGENT + self._agent
         if self.settings.key:
-            return self.settings.key
+            return str(self.settings.key)
         if self.stored and self.stored.key and self.stored.url == url:
-            return Path(self.stored.key)
-        return self.own_key if url == self.local_url and self.own_key.exists() else None
+            return self.stored.key
+        if url == self.local_url and self.own_key.exists():
+            return str(self.own_key)
+        return AGENT if any_agent and os.environ.get("SSH_AUTH_SOCK") else None
 
     @contextmanager
     def client(
@@ -121,21 +128,22 @@ class Here:
         accept_certificate: bool = False,
     ) -> Iterator[Client]:
         """A client of the engine. `fresh` is for the commands that sign in at somebody's word: it leaves the stored
-        token aside, and a certificate is trusted at its first meeting. Without `by_key` it signs in by code alone.
+        token aside, a certificate is trusted at its first meeting, and the keys of the SSH agent are tried where no
+        other is named. Without `by_key` it signs in by code alone.
 
         A session of its own whose token can't be kept ends with it. Raises what `base.errors` and `client.wire` name.
         """
         from hatchway.api.client.client import Client
 
         where = url or self.url
-        key = self.key_path(where) if by_key else None
+        key = self.key_source(where, any_agent=fresh) if by_key else None
         if by_key and key is None and self.stored is None and where == self.local_url:
             raise EngineUnavailable(f"no engine has run on {self.home} yet; start one with: hatchway engine start")
         tls = self._tls(where, trust_first=fresh, accept=accept_certificate)
-        tokens = TokenKeeper(self.home, None if key is None else str(key), self.stored, told=not fresh)
+        tokens = TokenKeeper(self.home, lambda: _kept_name(key, client.flows.signer), self.stored, told=not fresh)
         with Client(
             where,
-            read_key_with=None if key is None else lambda: ask_for_key(key),
+            sign_with=None if key is None else lambda: ask_for_signers(key),
             stored=None if fresh else self.stored,
             lifetime=lifetime,
             on_token=tokens.keep,
@@ -186,7 +194,8 @@ class TokenKeeper:
     `unkept` is why it does not, for a session that began with this command: nobody could use it any more.
     """
 
-    def __init__(self, home: Path, key: str | None, before: StoredToken | None, *, told: bool) -> None:
+    def __init__(self, home: Path, key: Callable[[], str | None], before: StoredToken | None, *, told: bool) -> None:
+        """`key` tells what signed in, for the next time."""
         self._home, self._key, self._told = home, key, told
         self._session = before.session if before else None
         self.unkept: FileRefused | None = None
@@ -196,7 +205,7 @@ class TokenKeeper:
         if stored is None and self.unkept is not None:
             return  # what ends was never written; what was written is another session's
         try:
-            store_token(self._home, stored and msgspec.structs.replace(stored, key=self._key))
+            store_token(self._home, stored and msgspec.structs.replace(stored, key=self._key()))
         except FileRefused as refused:
             if refused.cause not in ("unwritable", OF_A_TEST):
                 raise
@@ -213,6 +222,47 @@ class TokenKeeper:
 
         if self._told and self.unkept is None:
             note(f"the session ends with this command, its token is not kept: {refused.detail}")
+
+
+def _kept_name(source: str | None, signer: Signer | None) -> str | None:
+    """What is kept as a session's key: of an agent's keys, the one that signed in."""
+    if source is not None and source.startswith(AGENT) and signer is not None:
+        return AGENT + signer.identity
+    return source
+
+
+CONFIRMED_WITHIN = 2.0
+"""Seconds after which a signature of an agent is told as one that waits for somebody."""
+
+
+class TellingSigner:
+    """A signer whose signature may wait for a person, who is told so on standard error."""
+
+    def __init__(self, signer: Signer) -> None:
+        self._signer = signer
+        self.identity, self.algorithm, self.words = signer.identity, signer.algorithm, signer.words
+
+    def sign(self, message: bytes) -> bytes:
+        """As the other does."""
+        from threading import Timer
+
+        from hatchway.api.cli.printing import note
+
+        words = f"waiting for the SSH agent to sign with {self.identity}: confirm it, or touch the token"
+        timer = Timer(CONFIRMED_WITHIN, lambda: note(words))
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._signer.sign(message)
+        finally:
+            timer.cancel()
+
+
+def ask_for_signers(source: str) -> Sequence[Signer]:
+    """What signs in: the key of a file, whose passphrase may be asked for, or the keys of an agent. Raises as these."""
+    if source.startswith(AGENT):
+        return [TellingSigner(signer) for signer in agent_signers(source.removeprefix(AGENT))]
+    return [FileSigner(ask_for_key(Path(source)))]
 
 
 def ask_for_key(path: Path) -> PrivateKey:

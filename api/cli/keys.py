@@ -17,6 +17,7 @@ from hatchway.api.cli.pairing import permissions_option
 if TYPE_CHECKING:
     from hatchway.engine.fleet.key_administration import KeyDesk
     from hatchway.engine.keys.key_edits import Registered
+    from hatchway.engine.keys.keys import PublicKey
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -123,30 +124,39 @@ def _write_new(path: Path, data: bytes) -> None:
     epilog="""\b
 Examples:
   hatchway key register rsa.pub
-  hatchway key register ~/.ssh/id_rsa.pub --permissions RUNTIME:READ --comment dashboard""",
+  hatchway key register ~/.ssh/id_rsa.pub --permissions RUNTIME:READ --comment dashboard
+  hatchway key register --agent                   the RSA key that the SSH agent holds
+  hatchway key register --agent alice@laptop      the one of that comment""",
 )
-@click.argument("public_key_file", type=click.Path(dir_okay=False))
+@click.argument("public_key_file", type=click.Path(dir_okay=False), required=False)
+@click.option(
+    "--agent",
+    is_flag=False,
+    flag_value="",
+    metavar="[FINGERPRINT | COMMENT]",
+    help="A key that the SSH agent holds, in place of a file.",
+)
 @permissions_option
 @click.option("--comment", default="", help="A name for the key; `key unregister` takes it too.")
 @json_option
-def register(public_key_file: str, permissions: tuple[str, ...] | None, comment: str, as_json: bool) -> None:
+def register(
+    public_key_file: str | None, agent: str | None, permissions: tuple[str, ...] | None, comment: str, as_json: bool
+) -> None:
     """Authorize a public key, or change what it may do.
 
     The file holds one key: SPKI or PKCS#1 PEM, or an OpenSSH line.
     """
     from hatchway.api.cli.printing import print_json, say
-    from hatchway.engine.base.files import read_small
     from hatchway.engine.base.permissions import FIVE
     from hatchway.engine.keys import key_edits
     from hatchway.engine.keys.key_lines import lines_with
-    from hatchway.engine.keys.keys import read_public_key
 
-    public = read_public_key(read_small(Path(public_key_file)))
+    public, fallback = _given_key(public_key_file, agent)
 
     def change(data: bytes) -> tuple[bytes, Registered]:
         entries = [line.entry for line in lines_with(data, public) if line.entry]
         known = next((entry for entry in entries if entry.identity == public.identity), None)
-        name = comment or (known.comment if known else "") or public.comment or _stem(public_key_file)
+        name = comment or (known.comment if known else "") or public.comment or fallback
         return key_edits.register(data, public, permissions or FIVE, name)
 
     done = _desk().edit(change)
@@ -160,6 +170,22 @@ def register(public_key_file: str, permissions: tuple[str, ...] | None, comment:
         say(f"changed {public.identity}", f"permissions  {held}, before: {', '.join(done.before or ('none',))}")
     else:
         say(f"{public.identity} is registered already", f"permissions  {held}")
+
+
+def _given_key(path: str | None, agent: str | None) -> tuple[PublicKey, str]:
+    """The key to register, of a file or an agent, and what to call it where nobody else does."""
+    from hatchway.engine.base.files import read_small
+    from hatchway.engine.keys.key_files import one_line
+    from hatchway.engine.keys.keys import parse_openssh, read_public_key
+
+    if (path is None) == (agent is None):
+        raise click.UsageError("give the file of a public key, or --agent for a key that the SSH agent holds")
+    if path is not None:
+        return read_public_key(read_small(Path(path))), _stem(path)
+    from hatchway.api.client.signers import only_key
+
+    key = only_key(agent or "")
+    return parse_openssh(f"{key.line} {one_line(key.comment)}"), "agent"
 
 
 def _stem(path: str) -> str:

@@ -16,6 +16,7 @@ from hatchway.api.cli.groups import json_option
 
 if TYPE_CHECKING:
     from hatchway.api.client.client import SignedIn
+    from hatchway.api.client.signers import Signer
 
 
 def read_lifetime(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
@@ -50,21 +51,37 @@ accept_option = click.option(
     epilog="""\b
 Examples:
   hatchway login                                        the engine of this host, by its own key
-  hatchway login --url https://engine.example --key rsa.pem --lifetime 8h"""
+  hatchway login --url https://engine.example --key rsa.pem --lifetime 8h
+  hatchway login --url https://engine.example --agent   by a key that the SSH agent holds"""
 )
 @click.option("--url", help="The engine's address. Default: the setting url, else this host's engine.")
 @click.option("--key", type=click.Path(dir_okay=False), help="Private key, PKCS#1 or PKCS#8 PEM.")
+@click.option(
+    "--agent",
+    is_flag=False,
+    flag_value="",
+    metavar="[FINGERPRINT | COMMENT]",
+    help="A key that the SSH agent holds. Default: the first that the engine authorizes.",
+)
 @lifetime_option
 @accept_option
 @json_option
-def login(url: str | None, key: str | None, lifetime: str | None, accept_certificate: bool, as_json: bool) -> None:
-    """Sign in with a private key, and store the token."""
+def login(
+    url: str | None, key: str | None, agent: str | None, lifetime: str | None, accept_certificate: bool, as_json: bool
+) -> None:
+    """Sign in with a private key, and store the token.
+
+    The key is that of --key, or of the setting key (on an engine's own host the engine's, where it is not set), or an
+    RSA key of the SSH agent at SSH_AUTH_SOCK. An agent signs by itself: no private key is read.
+    """
     from hatchway.api.cli.host import Here
 
-    here = Here(url, key)
+    if key is not None and agent is not None:
+        raise click.UsageError("give --key or --agent, not both")
+    here = Here(url, key, agent)
     with here.client(lifetime=lifetime, fresh=True, accept_certificate=accept_certificate) as client:
         signed_in = client.sign_in()
-    _tell(here.url, signed_in, as_json)
+    _tell(here.url, signed_in, as_json, client.flows.signer)
 
 
 @click.command(epilog="\b\nExample:\n  hatchway logout")
@@ -172,17 +189,19 @@ def silence_told(url: str) -> Iterator[Callable[[], None]]:
         timer.cancel()
 
 
-def _tell(url: str, signed_in: SignedIn, as_json: bool) -> None:
+def _tell(url: str, signed_in: SignedIn, as_json: bool, signer: Signer | None = None) -> None:
     from hatchway.api.cli.printing import print_facts, print_json, span
 
     facts = {"url": url, "permissions": list(signed_in.permissions), "expires_at": signed_in.expires_at}
+    by = {} if signer is None else {"key": signer.identity, "key_from": signer.words}
     if as_json:
-        print_json(facts)
+        print_json(facts | by)
         return
     click.echo(click.style("signed in", fg="green"))
     print_facts(
         {
             "engine": url,
+            **({} if signer is None else {"key": f"{signer.identity} ({signer.words})"}),
             "permissions": ", ".join(signed_in.permissions),
             "expires": f"in {span(signed_in.expires_at - time.time())}, renewed while used",
         }

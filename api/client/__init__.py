@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hatchway.api.client.client import (
         Accepted,
+        AgentFault,
         Ask,
         AsyncClient,
         ChallengeRefused,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accepted",
+    "AgentFault",
     "Ask",
     "AsyncClient",
     "ChallengeRefused",
@@ -45,7 +47,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load the client when it is asked for: the engine and the command need nothing of it."""
     if name not in __all__:
-        raise AttributeError(f"module 'api.client' has no attribute {name!r}")
+        raise AttributeError(f"module 'hatchway.api.client' has no attribute {name!r}")
     from hatchway.api.client import client
 
     return getattr(client, name)

@@ -11,7 +11,7 @@ import anyio.to_thread
 import httpx
 
 from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
-from hatchway.api.client.flows import Ask, Flow, Pause, Reply
+from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
 from hatchway.api.client.wire import (
     Accepted,
     Inspection,
@@ -115,6 +115,8 @@ class AsyncClient(ClientBase):
             if isinstance(driven.step, Pause):
                 await anyio.sleep(driven.step.seconds)
                 driven.go_on(None)
+            elif isinstance(driven.step, Work):
+                driven.go_on(await anyio.to_thread.run_sync(driven.step.do, abandon_on_cancel=True))
             else:
                 driven.go_on(await self._send(driven.step))
         return driven.result

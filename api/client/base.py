@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
 
-from hatchway.api.client.flows import INSTANCES, Ask, Flow, Flows, Pause, Reply, StoredToken, read_key
+from hatchway.api.client.flows import INSTANCES, Ask, Flow, Flows, Pause, StoredToken, Work
 from hatchway.api.client.own_engine import OwnEngine
+from hatchway.api.client.signers import Signer, read_signers
 from hatchway.api.client.wire import CertificateRefused, NotAnEngine, Unreachable
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ClientBase:
         *,
         key: PrivateKey | Path | str | bytes | None = None,
         passphrase: bytes | None = None,
-        read_key_with: Callable[[], PrivateKey] | None = None,
+        sign_with: Callable[[], Sequence[Signer]] | None = None,
         stored: StoredToken | None = None,
         lifetime: str | None = None,
         on_token: Callable[[StoredToken | None], None] = _forget,
@@ -50,13 +51,14 @@ class ClientBase:
         home: Path | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """A client of the engine at `url`. `key` is a PEM file or its bytes; `read_key_with` may ask for a passphrase.
+        """A client of the engine at `url`. `key` is a PEM file or its bytes, or `agent:` for the RSA keys of the SSH
+        agent, `agent:NAME` for the one of that fingerprint or comment; `sign_with` may ask for a passphrase.
 
         `stored` is used if it came from `url`; `on_token` gets every new token, and None after logout. `home` is the
         engine's folder on this host, where there is one (default as for the command): while its engine is down, or
         listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised.
         """
-        reader = read_key_with or (None if key is None else lambda: read_key(key, passphrase))
+        reader = sign_with or (None if key is None else lambda: read_signers(key, passphrase))
         self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall)
         self._tls = tls
         self._own = OwnEngine(home)
@@ -102,15 +104,15 @@ def _certificate_fault(fault: BaseException) -> ssl.SSLCertVerificationError | N
 class Driven(Generic[T]):
     """A flow as a client drives it: `step` is what it wants done next, None once there is a `result`."""
 
-    step: Ask | Pause | None
+    step: Ask | Pause | Work | None
     result: T
 
     def __init__(self, flow: Flow[T]) -> None:
         self._flow = flow
         self.go_on(None)
 
-    def go_on(self, answer: Reply | Unreachable | None) -> None:
-        """The step was done; `answer` is what came of an `Ask`. Raises what the flow does."""
+    def go_on(self, answer: object) -> None:
+        """The step was done; `answer` is what came of it. Raises what the flow does."""
         try:
             self.step = self._flow.send(answer)
         except StopIteration as stop:

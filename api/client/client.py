@@ -4,8 +4,9 @@
         engine.sign_in(lifetime="2h")
         print(engine.start_instance(image="demo.sif", command=["sleep", "60"]).ip)
 
-A token is renewed past half its lifetime when it is used, replaced once if the engine refuses it, and sent to no other
-address. No redirect is followed; proxies and `.netrc` of the environment are not looked at.
+With `key="agent:"` the SSH agent signs, and no private key is read. A token is renewed past half its lifetime when it
+is used, replaced once if the engine refuses it, and sent to no other address. No redirect is followed; proxies and
+`.netrc` of the environment are not looked at.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Any, TypeVar
 
 import httpx
 
+from hatchway.api.client.agent import AgentFault
 from hatchway.api.client.async_client import AsyncClient
 from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
-from hatchway.api.client.flows import Ask, Flow, Pause, Reply, StoredToken, read_key
+from hatchway.api.client.flows import Ask, Flow, Pause, Reply, StoredToken, Work
+from hatchway.api.client.signers import read_key
 from hatchway.api.client.wire import (
     Accepted,
     ChallengeRefused,
@@ -37,6 +40,7 @@ from hatchway.api.client.wire import (
 
 __all__ = [
     "Accepted",
+    "AgentFault",
     "Ask",
     "AsyncClient",
     "ChallengeRefused",
@@ -145,6 +149,8 @@ class Client(ClientBase):
             if isinstance(driven.step, Pause):
                 time.sleep(driven.step.seconds)
                 driven.go_on(None)
+            elif isinstance(driven.step, Work):
+                driven.go_on(driven.step.do())
             else:
                 driven.go_on(self._send(driven.step))
         return driven.result

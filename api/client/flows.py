@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
-from collections.abc import Callable, Generator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -13,7 +12,7 @@ import msgspec
 from hatchway.api.client import wire
 
 if TYPE_CHECKING:
-    from hatchway.engine.keys.keys import PrivateKey
+    from hatchway.api.client.signers import Signer
 
 PAUSES = (0.1, 0.4)
 """Seconds before the second and third try, where trying again is safe."""
@@ -66,6 +65,13 @@ class Pause(NamedTuple):
     seconds: float
 
 
+class Work(NamedTuple):
+    """Something that may take long, as reading a key or signing with it: a person may be asked for a passphrase, or an
+    agent's token have to be touched. What it returns goes back to the flow; what it raises ends the flow."""
+
+    do: Callable[[], Any]
+
+
 class Reply(NamedTuple):
     """A whole answer, or the open `response` of a stream; header names in any case."""
 
@@ -75,23 +81,8 @@ class Reply(NamedTuple):
     response: Any = None
 
 
-Flow: TypeAlias = "Generator[Ask | Pause, Reply | wire.Unreachable | None, T]"
-
-
-def read_key(source: PrivateKey | Path | str | bytes, passphrase: bytes | None = None) -> PrivateKey:
-    """The private key of a PEM file or its bytes. Raises KeyRefused with the one reason, and FileRefused
-    for a file that others may read or write."""
-    from hatchway.engine.base.files import check_unshared, read_small
-    from hatchway.engine.keys.keys import PrivateKey, read_private_key
-
-    if isinstance(source, PrivateKey):
-        return source
-    if isinstance(source, bytes):
-        return read_private_key(source, passphrase)
-    data = read_small(Path(source))
-    if b"PRIVATE KEY-----" in data:  # any other file is told as what it is
-        check_unshared(Path(source))
-    return read_private_key(data, passphrase)
+Flow: TypeAlias = "Generator[Ask | Pause | Work, Any, T]"
+"""Gets what came of each step: of an `Ask` a Reply or an Unreachable, of `Work` what it returned, of a `Pause` None."""
 
 
 class Flows:
@@ -100,7 +91,7 @@ class Flows:
     def __init__(
         self,
         url: str,
-        key: Callable[[], PrivateKey] | None,
+        signers: Callable[[], Sequence[Signer]] | None,
         stored: StoredToken | None,
         lifetime: str | None,
         on_token: Callable[[StoredToken | None], None],
@@ -108,14 +99,16 @@ class Flows:
     ) -> None:
         self.url, self.dialled = url, wire.dialled(url)
         self.wall = wall
-        self._read_key, self._lifetime, self._on_token = key, lifetime, on_token
-        self._key: PrivateKey | None = None
+        self._read_signers, self._lifetime, self._on_token = signers, lifetime, on_token
+        self._signers: Sequence[Signer] = ()
+        self.signer: Signer | None = None
+        """What signed in last."""
         self.stored = stored if stored is not None and stored.url == url else None
 
     def exchange(self, ask: Ask) -> Flow[Reply]:
         """One request's successful answer, tried again where that is safe. Raises ClientFault."""
         for pause in (*PAUSES, None):
-            answer = yield ask
+            answer: Reply | wire.Unreachable | None = yield ask
             wait = self._may_repeat(ask, answer, pause)
             if wait is None:
                 break
@@ -147,28 +140,53 @@ class Flows:
     @property
     def can_sign_in(self) -> bool:
         """Whether there is a key to sign in with."""
-        return self._read_key is not None
+        return self._read_signers is not None
 
     def sign_in(self, lifetime: str | None = None) -> Flow[wire.SignedIn]:
-        """Challenge, signature, verify (section 5). Raises ChallengeRefused and signs nothing for a stranger."""
-        key = self.signing_key()
-        reply = yield from self.exchange(Ask("GET", "/api/auth/challenge/", {"identity": key.identity}))
-        challenge = wire.as_type(wire.read_json(reply.body), wire.Challenge)
-        wire.check_nonce(challenge.nonce, self.dialled, key.identity)
-        signature = _sign(key, challenge.nonce)
-        body = {"nonce": challenge.nonce, "signature": signature, "algorithm": "PS256", "identity": key.identity}
+        """Challenge, signature, verify (section 5), with the first key that the engine authorizes where an agent has
+        several. Raises ChallengeRefused and signs nothing for a stranger."""
+        signers = yield from self._load_signers()
+        for signer in signers:
+            try:
+                signed_in = yield from self._sign_in_with(signer, lifetime)
+            except wire.Refused as refused:
+                if refused.code != "invalid_signature" or len(signers) == 1:
+                    raise
+                last = refused
+            else:
+                self._signers = (signer,)
+                return signed_in
+        raise wire.Refused(
+            last.status,
+            last.code,
+            f"the engine authorizes none of the {len(signers)} keys that were tried: name the one that it does",
+            skew=last.skew,
+        )
+
+    def _load_signers(self) -> Flow[Sequence[Signer]]:
+        """What the client signs with, read once and only when it is needed."""
+        if self._read_signers is None:
+            raise wire.KeyMissing
+        self._signers = self._signers or (yield Work(self._read_signers))
+        return self._signers
+
+    def _sign_in_with(self, signer: Signer, lifetime: str | None) -> Flow[wire.SignedIn]:
+        reply = yield from self.exchange(Ask("GET", "/api/auth/challenge/", {"identity": signer.identity}))
+        nonce = wire.as_type(wire.read_json(reply.body), wire.Challenge).nonce
+        wire.check_nonce(nonce, self.dialled, signer.identity)
+        signature = yield Work(lambda: signer.sign(nonce.encode("ascii")))
+        body = {
+            "nonce": nonce,
+            "signature": b64encode(signature).decode(),
+            "algorithm": signer.algorithm,
+            "identity": signer.identity,
+        }
         if lifetime or self._lifetime:
             body["lifetime"] = lifetime or self._lifetime or ""
         # A nonce works once: a verify that was sent and not answered is not sent again.
         reply = yield from self.exchange(Ask("POST", "/api/auth/verify/", body=body, safe=False))
+        self.signer = signer
         return self._keep(wire.as_type(wire.read_json(reply.body), wire.SignedIn))
-
-    def signing_key(self) -> PrivateKey:
-        """The client's key, read once and only when it is needed."""
-        if self._read_key is None:
-            raise wire.KeyMissing
-        self._key = self._key or self._read_key()
-        return self._key
 
     def _keep(self, signed_in: wire.SignedIn) -> wire.SignedIn:
         session, lifetime = wire.token_facts(signed_in.token)
@@ -288,9 +306,3 @@ class Flows:
         """Section 4.5. Never sent twice once it may have arrived."""
         ask = Ask("POST", INSTANCES, body=fields, safe=False, wait=START_WAIT)
         return wire.started((yield from self.json(ask)))
-
-
-def _sign(key: PrivateKey, nonce: str) -> str:
-    from hatchway.engine.keys.keys import sign
-
-    return b64encode(sign(key, nonce.encode("ascii"), "PS256")).decode()

@@ -15,7 +15,7 @@ from hatchway.api.http.problems import problem_response
 from hatchway.api.http.table import ENDPOINTS
 from hatchway.engine.engine import Engine
 
-MOUNT = "api.http.quart_mount"
+MOUNT = "hatchway.api.http.quart_mount"
 
 log = structlog.get_logger(__name__)
 

@@ -235,22 +235,34 @@ class Connection(TCPServer):
             self.end()
 
     def _put(self, data: bytes) -> bool:
-        """Have it sent with the others of this turn; False where something else is to be sent first, or encrypted."""
+        """Have it sent with the others of this tick: a client that sleeps is woken once for all. False where something
+        else is to be sent first, or encrypted."""
         if self.secure or self._unsent or self.send_lock.locked():
             return False
         self._unsent = data
-        self.context.outbox.put(self)
+        self.context.ticks.at_end(self._flush)
         return True
 
-    def flush(self) -> None:
-        """Send what waits for the end of the turn; nothing, where a later write has taken it along."""
+    def _flush(self) -> None:
+        """At the end of a tick: send what waits for it; nothing, where a later write has taken it along."""
+        if not self._unsent:
+            return
         try:
             self._unsent = self._unsent[self.socket.send_now(self._unsent) :]
         except trio.BrokenResourceError:
-            self.cut()
+            self.context.token.run_sync_soon(self.cut)
         else:
             if self._unsent:
+                self.context.token.run_sync_soon(self._send_rest)
+
+    def _send_rest(self) -> None:
+        """The kernel did not take all of it: a task waits until it does."""
+        try:
+            if self._unsent and not self.socket.closed:
                 self._apps.spawn(self._write, b"")
+        except Exception:
+            LOG.exception("an answer was not sent, in an error of ours")  # the others' are
+            self.cut()
 
     async def _write(self, data: bytes) -> None:
         """At once as far as the kernel takes it, else in turn. Shielded: half an answer would spoil the next."""

@@ -15,10 +15,10 @@ from hypercorn.typing import Event
 
 from hatchway.api.server.deadlines import Expiring, Queue, WaitKind
 from hatchway.api.server.lane import Lane
-from hatchway.api.server.outbox import Outbox
 from hatchway.api.server.places import Occupant, Places
 from hatchway.api.server.starts import Starts
 from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.ticks import loop_ticks
 
 BODY_GRACE = 0.5
 """Seconds by which an app that keeps the body's time itself is first, with a better answer than our bare 408."""
@@ -132,7 +132,7 @@ class Context(WorkerContext):
         self.head = Queue(WaitKind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(WaitKind.BODY, lambda: limits().body_seconds + BODY_GRACE)
         self.write = Queue(WaitKind.WRITE, lambda: limits().write_seconds)
-        self.outbox = Outbox()
+        self.ticks, self.token = loop_ticks(), trio.lowlevel.current_trio_token()
         self.starts = Starts()
         # Local sockets have places of their own: whoever fills the others can't keep this host out.
         self._places, self._local_places = Places((self.idle, self.head)), Places((self.idle, self.head))

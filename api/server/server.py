@@ -71,7 +71,6 @@ async def serve(
     with _closed(sockets), _failed_start():
         async with _lifespan(app, config) as state, trio.open_nursery() as nursery:
             nursery.start_soon(sweep, context.queues, context.refresh, lambda: limits().look_seconds)
-            nursery.start_soon(context.outbox.run)
 
             def begin(sock: socket.socket) -> None:
                 secured = tls() if tls is not None else None

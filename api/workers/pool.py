@@ -33,8 +33,10 @@ TAKING_UP = 2.0
 PAUSE, LONGEST_PAUSE, STEADY = 0.1, 5.0, 30.0
 """Seconds before a worker that died is started again, doubled each time; anew once one has lived so long."""
 
-_ROOT = str(Path(__file__).parents[2])
-_PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from hatchway.api.workers.worker import main; main()"
+_IMPORTS = str(Path(__file__).parents[3])
+"""The folder that `hatchway` is imported from."""
+
+_PROGRAM = f"import sys; sys.path.insert(0, {_IMPORTS!r}); from hatchway.api.workers.worker import main; main()"
 
 
 class WorkerPool:

@@ -22,8 +22,8 @@ from hatchway.api.workers.channel import Channel
 from hatchway.api.workers.engine_client import EngineClient
 from hatchway.api.workers.messages import Configure, Configured, RequestCounts, Stop, ToWorker
 from hatchway.api.workers.relay import Relay
-from hatchway.engine.base.clock import counted_ticks
 from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.journal.logs import set_up_logs, use_log_settings
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.sessions.versions import VersionCounters
@@ -55,10 +55,6 @@ class Worker:
 
     async def run(self) -> None:
         """Serve until the engine, or a signal, says that it is enough."""
-        with counted_ticks() as self._turns:
-            await self._run()
-
-    async def _run(self) -> None:
         async with trio.open_nursery() as writing:
             writing.start_soon(self._channel.write)
             async with trio.open_nursery() as nursery:
@@ -83,7 +79,7 @@ class Worker:
         home = Path(os.fsdecode(told.home))
         if self._client is None:
             keys = AuthorizedKeys(keys_folder(home, from_plain(told.settings)) / "authorized_keys")
-            keys.turns = self._turns
+            keys.ticks = loop_ticks()
             self._client = EngineClient(self._validity, keys, self._channel.post)
             self._client.configure(told)
             settings = self._client.settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import Protocol
 
 from hatchway.engine.base.clock import Clock
@@ -17,6 +18,7 @@ SOURCES = 65_536
 """Addresses kept at most; beyond it the oldest is forgotten."""
 
 
+@lru_cache(maxsize=4096)
 def source_of(address: str) -> str:
     """What counts as one source: an IPv4 address, or the /64 of an IPv6 one (one customer has as many as that)."""
     try:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 import trio
@@ -51,27 +49,3 @@ class TrioClock:
 
     def wall(self) -> float:
         return self.epoch + trio.current_time() + self.skew
-
-
-class LoopTicks(trio.abc.Instrument):
-    """Counts the turns of trio's loop. Whatever a turn runs was asked for before it began."""
-
-    __slots__ = ("number",)
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def after_io_wait(self, timeout: float) -> None:
-        """A turn begins; trio calls this."""
-        self.number += 1
-
-
-@contextmanager
-def counted_ticks() -> Iterator[LoopTicks]:
-    """The turns of this run of trio, counted until left."""
-    turns = LoopTicks()
-    trio.lowlevel.add_instrument(turns)
-    try:
-        yield turns
-    finally:
-        trio.lowlevel.remove_instrument(turns)

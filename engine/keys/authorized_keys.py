@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hatchway.engine.base import files
-from hatchway.engine.base.clock import LoopTicks, SystemClock
+from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.base.ticks import LoopTicks
 from hatchway.engine.keys import key_edits
 from hatchway.engine.keys.key_edits import Edit, Registered, T
 from hatchway.engine.keys.key_index import KeyIndex
@@ -42,7 +43,7 @@ class AuthorizedKeys:
     """One authorized_keys file. A look costs one `lstat`, 3 us; the file is read again only when it changed, and of it
     only the lines that did. Whether a key is of a weak kind, the dearest question, is asked once it is used.
 
-    With `turns`, the first look in a turn of the event loop serves all of that turn: what is asked in it was sent
+    With `ticks`, the first look in a tick of the event loop serves all of that tick: what is asked in it was sent
     before it began, so a change still shows to whoever asks after it.
 
     Where it isn't a private file of our own, every look and every edit raises `FileRefused`. A file that isn't there
@@ -57,7 +58,7 @@ class AuthorizedKeys:
         self._data = b""
         self._index = KeyIndex()
         self._version = 0
-        self.turns: LoopTicks | None = None
+        self.ticks: LoopTicks | None = None
         self._looked = -1
 
     def find(self, identity: str) -> KeyGrant | None:
@@ -91,7 +92,7 @@ class AuthorizedKeys:
         self._refresh()
 
     def look_anew(self) -> None:
-        """What is asked now may have been sent after the turn of the event loop began: the next look is a look."""
+        """What is asked now may have been sent after the tick of the event loop began: the next look is a look."""
         self._looked = -1
 
     def version(self) -> int:
@@ -131,8 +132,8 @@ class AuthorizedKeys:
         self._stamp, self._looked = None, -1
 
     def _refresh(self) -> None:
-        turn = -1 if self.turns is None else self.turns.number
-        if turn >= 0 and turn == self._looked:
+        tick = -1 if self.ticks is None else self.ticks.number
+        if tick >= 0 and tick == self._looked:
             return
         try:
             status = os.lstat(self._name)
@@ -140,7 +141,7 @@ class AuthorizedKeys:
             status = None
         if _stamp(status) != self._stamp:
             self._reload(status)
-        self._looked = turn
+        self._looked = tick
 
     def _reload(self, status: os.stat_result | None) -> None:
         data = self._content()

@@ -16,6 +16,7 @@ import trio
 
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import EngineUnavailable, StoreUnavailable
+from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.store.pending_changes import Batch, PendingChange
 from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved
 from hatchway.engine.store.sqlite_file import damaged, files_of, in_words, open_database, which
@@ -122,9 +123,8 @@ class SQLiteStore:
             job = PendingChange(change)
             self._gathered.append(job)
             if not self._writing and len(self._gathered) == 1:
-                # Whoever commits in this turn of the event loop shares the transaction.
-                await trio.lowlevel.cancel_shielded_checkpoint()
-                self._flush()
+                # Whoever commits in this tick of the event loop shares the transaction.
+                loop_ticks().at_end(self._flush)
             await job.wait()
             error = job.error
         if error is not None:

@@ -57,7 +57,7 @@ class File(NamedTuple):
 @lru_cache(maxsize=1)
 def console_files() -> dict[str, File]:
     """Every file of the console by name, read once."""
-    folder = files("api").joinpath("console")
+    folder = files("hatchway.api").joinpath("console")
     kinds = {item.name: _TYPES.get(item.name.rpartition(".")[2]) for item in folder.iterdir()}
     bodies = {name: (folder.joinpath(name).read_bytes(), kind) for name, kind in kinds.items() if kind}
     return {

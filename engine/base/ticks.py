@@ -1,0 +1,56 @@
+"""The ticks of trio's loop, by their number; and what is to be done at the end of one, for all its tasks together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+LOG = logging.getLogger("hatchway.ticks")
+
+
+class LoopTicks(trio.abc.Instrument):
+    """Counts the ticks of trio's loop. Whatever a tick runs was asked for before the tick began."""
+
+    __slots__ = ("_at_end", "number")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._at_end: list[Callable[[], None]] = []
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Have this called when every task of the present tick has had its turn, before the loop waits for anything.
+
+        The loop has settled by then how long it waits: what is called must start or wake tasks by a `TrioToken` alone.
+        An error of what is called is logged, and ends nothing else.
+        """
+        self._at_end.append(call)
+
+    def after_io_wait(self, timeout: float) -> None:
+        """A tick begins; trio calls this."""
+        self.number += 1
+
+    def before_io_wait(self, timeout: float) -> None:
+        """A tick ends; trio calls this."""
+        while self._at_end:
+            calls, self._at_end = self._at_end, []
+            for call in calls:
+                try:
+                    call()
+                except Exception:
+                    LOG.exception("what was left for the end of a tick failed, in an error of ours")
+
+
+_TICKS: trio.lowlevel.RunVar[LoopTicks] = trio.lowlevel.RunVar("hatchway.ticks")
+
+
+def loop_ticks() -> LoopTicks:
+    """Those of this run of trio, the same for everybody in it."""
+    try:
+        return _TICKS.get()
+    except LookupError:
+        ticks = LoopTicks()
+        trio.lowlevel.add_instrument(ticks)
+        _TICKS.set(ticks)
+        return ticks
