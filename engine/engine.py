@@ -14,7 +14,7 @@ import trio
 from hatchway.engine.access.challenges import Challenges
 from hatchway.engine.access.license import License, load_license
 from hatchway.engine.access.tokens import Tokens
-from hatchway.engine.base import files
+from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, Refusal
 from hatchway.engine.base.ticks import loop_ticks
@@ -31,6 +31,7 @@ from hatchway.engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_
 from hatchway.engine.pairings.pairings import Pairings
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records
+from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.redis_address import is_redis
 from hatchway.engine.settings.settings import Settings, keys_folder
@@ -90,7 +91,8 @@ class Engine:
         self.key_watch = KeyWatch(
             home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
         )
-        self.sessions = self._sessions()
+        self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
+        self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store, platform or self._platform())
         self.certificate: str | None = None
@@ -98,12 +100,12 @@ class Engine:
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
 
-    def _sessions(self) -> Sessions:
-        return Sessions(
-            self.runtime,
-            self.store,
+    def _key_sign_in(self) -> KeySignIn:
+        return KeySignIn(
+            self.sessions,
+            self.records,
+            self.clock,
             self.keys,
-            self.tokens,
             Challenges(self.clock, shared=self.fleet.lease if self.fleet else None),
             lambda: self.settings,
             lambda: self.own_key,
@@ -231,7 +233,7 @@ def make_own_key_ahead(home: Path, settings: Settings) -> None:
     """Make the engine's own key ahead of its first start, unless another engine is at it. Raises FileRefused."""
     keys_in = keys_folder(home, settings)
     files.make_private_dir(home)
-    with suppress(files.LockHeld), files.locked(home / "engine.lock", wait=False):
+    with suppress(file_locks.LockHeld), file_locks.locked(home / "engine.lock", wait=False):
         if settings.keys == "store":
             make_own_key(home)
         else:
@@ -293,8 +295,8 @@ async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Cl
 def _take_folder(stack: AsyncExitStack, home: Path) -> None:
     files.make_private_dir(home)
     try:
-        stack.enter_context(files.locked(home / "engine.lock", wait=False))
-    except files.LockHeld:
+        stack.enter_context(file_locks.locked(home / "engine.lock", wait=False))
+    except file_locks.LockHeld:
         raise EngineUnavailable(f"another engine runs on {home}: stop it with `hatchway engine stop`") from None
 
 

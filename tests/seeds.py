@@ -35,6 +35,7 @@ from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.keys import keys as trust_keys
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.runtime import actors
+from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
 from tests.fakes import key
 from tests.ledger import Violation
@@ -196,15 +197,15 @@ def _claim_not_atomic() -> Iterator[None]:
 @contextmanager
 def _nonce_marked_before_commit() -> Iterator[None]:
     marked: set[bytes] = set()
-    start = Sessions._start_by_key
+    start = KeySignIn._start
 
-    async def start_marked(self: Sessions, challenge: Any, *more: Any) -> Any:
+    async def start_marked(self: KeySignIn, challenge: Any, *more: Any) -> Any:
         if challenge.digest in marked:
             raise SignatureRefused("used_nonce")
         marked.add(challenge.digest)
         return await start(self, challenge, *more)
 
-    with patch.object(Sessions, "_start_by_key", start_marked):
+    with patch.object(KeySignIn, "_start", start_marked):
         yield
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from hatchway.engine.base import files
+from hatchway.engine.base import file_locks, files
 
 HOLD = """
 import sys
 from pathlib import Path
-from hatchway.engine.base.files import locked
+from hatchway.engine.base.file_locks import locked
 
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
@@ -34,17 +34,21 @@ def folder(tmp_path: Path) -> Path:
 def test_a_lock_is_held_by_one_and_freed_when_its_holder_dies(folder: Path) -> None:
     """A second holder is refused or waits, across descriptors; `kill -9` of the holder frees it."""
     held = sorted(os.listdir("/proc/self/fd"))
-    with files.locked(folder / "lock"), pytest.raises(files.LockHeld), files.locked(folder / "lock", wait=False):
+    with (
+        file_locks.locked(folder / "lock"),
+        pytest.raises(file_locks.LockHeld),
+        file_locks.locked(folder / "lock", wait=False),
+    ):
         pass
     assert sorted(os.listdir("/proc/self/fd")) == held
     hold = [sys.executable, "-c", HOLD, str(folder / "lock")]
     with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as principal:
         assert principal.stdout is not None
         assert principal.stdout.readline() == b"held\n"
-        with pytest.raises(files.LockHeld), files.locked(folder / "lock", wait=False):
+        with pytest.raises(file_locks.LockHeld), file_locks.locked(folder / "lock", wait=False):
             pass
         principal.kill()
-    with files.locked(folder / "lock", wait=False):
+    with file_locks.locked(folder / "lock", wait=False):
         pass
 
 
@@ -54,11 +58,11 @@ def test_a_lock_is_waited_for_unless_it_is_said_otherwise(folder: Path) -> None:
 
     def second() -> None:
         started.set()
-        with files.locked(folder / "lock"):
+        with file_locks.locked(folder / "lock"):
             done.append("second")
 
     waiter = threading.Thread(target=second)
-    with files.locked(folder / "lock"):
+    with file_locks.locked(folder / "lock"):
         waiter.start()
         started.wait()
         time.sleep(0.02)

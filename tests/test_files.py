@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hatchway.engine.base import files
+from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.errors import FileRefused
 
 
@@ -55,7 +55,7 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path, mask: int) -> None:
         files.make_private_dir(tmp_path / "a" / "b")
         files.write_private(tmp_path / "a" / "b" / "new", b"x")
         files.write_private(tmp_path / "a" / "b" / "once", b"x", overwrite=False)
-        with files.locked(tmp_path / "a" / "b" / "lock"):
+        with file_locks.locked(tmp_path / "a" / "b" / "lock"):
             pass
     assert [mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [0o700, 0o700]
     assert {mode(path) for path in (tmp_path / "a" / "b").iterdir()} == {0o600}
@@ -137,7 +137,7 @@ def test_only_our_own_file_is_ours(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 def lock_once(path: Path) -> None:
     """Take and leave the lock."""
-    with files.locked(path):
+    with file_locks.locked(path):
         pass
 
 

@@ -17,7 +17,6 @@ import trio.testing
 from trio.testing import MockClock
 
 from hatchway.api.http.endpoints import auth
-from hatchway.engine.access.challenges import Challenges
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired
@@ -36,7 +35,7 @@ from hatchway.statecharts import pairing, session
 from hatchway.statecharts.interpreter import Interpreter
 from hatchway.statecharts.pairing import CLAIM_WINDOW, DECISION_WINDOW
 from tests.explorer import explore, where
-from tests.fakes import Watch, effort, key
+from tests.fakes import Watch, effort
 from tests.seeds import drawn
 
 INTERPRETERS = {chart.name: Interpreter(chart) for chart in (pairing.CHART, session.CHART)}
@@ -85,10 +84,7 @@ class CodeWorld:
         settings = Settings()
         keys = AuthorizedKeys(Path("/nonexistent/authorized_keys"))
         tokens = Tokens(self.clock, "urn:engine", token_key())
-        challenges = Challenges(self.clock)
-        self.sessions = Sessions(
-            self.runtime, self.stores[0], keys, tokens, challenges, lambda: settings, lambda: key().public
-        )
+        self.sessions = Sessions(self.runtime, self.stores[0], keys, tokens, lambda: settings)
         self.pairings = Pairings(self.runtime, self.stores[1], lambda: settings, self.sessions.start, self.sessions.end)
 
     def state(self) -> Hashable:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import resource
 import socket
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from quart_trio import QuartTrio
 from trio.testing import MockClock
 
 from hatchway.api.server.pinned import check_hypercorn
@@ -104,34 +102,6 @@ async def test_another_hypercorn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("hypercorn.protocol.h2.H2Protocol._send_data")
     with pytest.raises(EngineUnavailable, match=r"has no H2Protocol\._send_data"):
         check_hypercorn()
-
-
-async def test_an_app_that_does_not_start(autojump_clock: MockClock) -> None:
-    """An app whose startup fails is one sentence, not a group of groups."""
-    app = QuartTrio("broken")
-
-    @app.before_serving
-    async def fail() -> None:
-        raise ValueError("no store")
-
-    with pytest.raises(EngineUnavailable, match=r"the app did not start: .*no store"):
-        await serve(app, await open_sockets("127.0.0.1", 0), shutdown=trio.Event())
-
-
-async def test_lifespan(autojump_clock: MockClock) -> None:
-    """An app that wants to know is told when serving begins and when it has ended."""
-    words = []
-    app = QuartTrio("told")
-
-    @app.while_serving
-    async def tell() -> AsyncGenerator[None, None]:
-        words.append("begins")
-        yield
-        words.append("ended")
-
-    async with serving(lambda told: app):
-        assert words == ["begins"]
-    assert words == ["begins", "ended"]
 
 
 async def test_a_host_out_of_files(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:

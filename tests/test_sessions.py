@@ -19,6 +19,7 @@ from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine
 from hatchway.engine.keys.rotation import rotate_token_key
 from hatchway.engine.runtime.records import NOBODY, Origin
+from hatchway.engine.sessions.key_sign_in import Proof
 from hatchway.engine.store import sqlite
 from tests.fakes import ROOT, Browser, jump, key, sign_in, signed, virtual_engine, watch_of
 
@@ -266,11 +267,11 @@ class Stale:
 async def test_who_may_have_missed_a_key_s_end_signs_nobody_in(browser: Browser, engine: Engine) -> None:
     """In a fleet, by key: the signature is not looked at, and the challenge is good once the engine knows again."""
     nonce = (await browser.get("/api/auth/challenge/")).json()["nonce"]
-    with patch.object(engine.sessions, "_mirror", Stale()):
+    with patch.object(engine.key_sign_in, "_mirror", Stale()):
         refused = await browser.post("/api/auth/verify/", signed(nonce, key()))
         wrong = await browser.post("/api/auth/verify/", {"nonce": nonce, "signature": "wrong"})
         with pytest.raises(StoreUnavailable):
-            await engine.sessions.admit(ChallengeFacts(ANY, b"d", 60.0), key().identity, 3600, NOBODY)
+            await engine.key_sign_in.admit(ChallengeFacts(ANY, b"d", 60.0), key().identity, 3600, NOBODY)
     assert (refused.status, wrong.status) == (503, 503)
     assert (await browser.post("/api/auth/verify/", signed(nonce, key()))).status == 200
 
@@ -316,20 +317,20 @@ async def test_how_long_a_door_may_keep_an_answer(browser: Browser, engine: Engi
 
 async def test_a_sign_in_that_a_door_has_checked(engine: Engine) -> None:
     """One session a nonce, for an authorized key; a refusal is neither told nor counted, since the request follows."""
-    _, nonce = engine.sessions.challenge("h", None)
-    challenge = engine.sessions._challenges.read(nonce)
+    _, nonce = engine.key_sign_in.challenge("h", None)
+    challenge = engine.key_sign_in._challenges.read(nonce)
     for _ in range(100):
         with pytest.raises(SignatureRefused) as refused:
-            await engine.sessions.admit(challenge, "SHA256:nobody", 3600, NOBODY)
+            await engine.key_sign_in.admit(challenge, "SHA256:nobody", 3600, NOBODY)
         assert refused.value.cause == "unknown_key"
-    signed_in = await engine.sessions.admit(challenge, key().identity, 3600, NOBODY)
+    signed_in = await engine.key_sign_in.admit(challenge, key().identity, 3600, NOBODY)
     assert engine.sessions.authenticate(signed_in.token).identity == key().identity
     with pytest.raises(SignatureRefused) as refused:
-        await engine.sessions.admit(challenge, key().identity, 3600, NOBODY)
+        await engine.key_sign_in.admit(challenge, key().identity, 3600, NOBODY)
     assert refused.value.cause == "used_nonce"
     assert watch_of(engine).told("session") == [("start", "active")]
     with pytest.raises(SignatureRefused):
-        await engine.sessions.verify(nonce, "AAAA", "PS256", 3600, NOBODY)
+        await engine.key_sign_in.verify(Proof(nonce, "AAAA", "PS256", 3600), NOBODY)
 
 
 async def test_an_offline_verifier_finds_the_issuer(browser: Browser, engine: Engine) -> None:

@@ -9,6 +9,7 @@ from hatchway.engine.base.errors import SignatureRefused, StoreUnavailable, Toke
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine
 from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.sessions.key_sign_in import Proof
 from hatchway.engine.sessions.sessions import Sessions
 from tests.fakes import key, signed
 
@@ -38,7 +39,7 @@ class Fleet:
 
 @pytest.fixture
 async def fleet(engine: Engine) -> Fleet:
-    fleet = engine.sessions._mirror = Fleet(engine)
+    fleet = engine.sessions._mirror = engine.key_sign_in._mirror = Fleet(engine)
     return fleet
 
 
@@ -56,14 +57,14 @@ def forget(sessions: Sessions, token: str) -> str:
 
 async def test_a_key_that_was_taken_out_elsewhere_signs_in_nowhere(engine: Engine, fleet: Fleet) -> None:
     """What the others did is heard before the key is looked for, also where a door has checked the signature."""
-    body = signed(engine.sessions.challenge("h", None)[1], key())
-    challenge = engine.sessions._challenges.read(body["nonce"])
+    body = signed(engine.key_sign_in.challenge("h", None)[1], key())
+    challenge = engine.key_sign_in._challenges.read(body["nonce"])
     fleet.taken_out = key().identity
     with pytest.raises(SignatureRefused):
-        await engine.sessions.admit(challenge, key().identity, 3600, NOBODY)
+        await engine.key_sign_in.admit(challenge, key().identity, 3600, NOBODY)
     fleet.engine.keys.register(key().public, FIVE)
     with pytest.raises(SignatureRefused):
-        await engine.sessions.verify(body["nonce"], body["signature"], "PS256", 3600, NOBODY)
+        await engine.key_sign_in.verify(Proof(body["nonce"], body["signature"], "PS256", 3600), NOBODY)
     assert fleet.waits == 2
 
 

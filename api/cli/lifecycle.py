@@ -71,7 +71,7 @@ def stop() -> None:
     """Stop the running engine, and wait until it is gone. Sessions outlive it."""
     from hatchway.api.client.operator import ask
     from hatchway.engine.base.errors import EngineUnavailable
-    from hatchway.engine.base.files import LockHeld, locked
+    from hatchway.engine.base.file_locks import LockHeld, locked
     from hatchway.engine.settings.settings import home_folder
 
     home = home_folder()

@@ -23,7 +23,8 @@ from hatchway.api.client.wire import (
     skew_words,
 )
 from hatchway.engine.base.errors import FileRefused
-from hatchway.engine.base.files import locked, make_private_dir, read_private, write_private
+from hatchway.engine.base.file_locks import locked
+from hatchway.engine.base.files import make_private_dir, read_private, write_private
 
 KNOWN = "known_engines"
 WAIT = 5.0

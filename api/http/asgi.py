@@ -44,13 +44,8 @@ class AsgiApp:
         return AsgiApp(self.gateway, self._rest, admitted=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-        elif scope["type"] == "http":
-            with suppress(ClientLeft):  # nobody is left to answer
-                await self._http(scope, receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1008})
+        with suppress(ClientLeft):  # nobody is left to answer
+            await self._http(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         head, has_body = _head(scope), _has_body(scope)
@@ -152,13 +147,6 @@ def _after_body(receive: Receive) -> Receive:
         return await receive()
 
     return receive_next
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    """The lifespan of an app that has nothing to begin or to end."""
-    for _ in ("startup", "shutdown"):
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
 
 
 async def _watch(receive: Receive, scope: trio.CancelScope) -> None:

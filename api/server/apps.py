@@ -1,4 +1,4 @@
-"""One task a request, and an inbox for what its app receives, which makes it wait only when it is empty."""
+"""One run of an ASGI app for each request, and an inbox for what it receives, which makes it wait only when empty."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
-from hypercorn.config import Config
-from hypercorn.trio.task_group import TaskGroup
 
-from hatchway.api.http.request import LEFT, BrokenOff
+from hatchway.api.http.request import BrokenOff
 from hatchway.api.server.deadlines import LOG
 
 INBOX_BYTES = 64 * 1024
 """Body bytes that may wait for an app; past them its client is not read on."""
 
 Message = Any
-"""An ASGI message; Hypercorn's types for them are unions of twenty."""
+"""An ASGI message: a dict whose keys its `type` decides."""
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI app: scope, receive, send."""
 
 
 class ClientGone(OSError):
@@ -83,13 +84,15 @@ class Inbox:
         return {"type": "http.request", "body": body, "more_body": not self._whole}
 
 
-async def _run(
+async def run_app(
     turn: Callable[[], Awaitable[None]],
-    app: Any,
+    app: App,
     scope: Any,
-    receive: Any,
+    receive: Callable[[], Awaitable[Message]],
     send: Callable[[Message | None], Awaitable[None]],
 ) -> None:
+    """Run the app on one request, once `turn` returns; at its end `send` gets None. The app's error is logged and ends
+    its request, never the server."""
     try:
         await turn()
         await app(scope, receive, send)
@@ -99,24 +102,3 @@ async def _run(
         LOG.exception("the app raised at %s %s", scope["method"], scope["raw_path"].decode("ascii"))
     finally:
         await send(None)
-
-
-class Apps(TaskGroup):
-    """The tasks of one connection. An app's error ends its request, never the server."""
-
-    def __init__(self, turn: Callable[[], Awaitable[None]]) -> None:
-        """`turn` returns once a request of this client may begin."""
-        super().__init__()
-        self._turn = turn
-
-    async def spawn_app(self, app: Any, config: Config, scope: Any, send: Any) -> Callable[[Message], Awaitable[None]]:
-        """Run a plain ASGI app on the request; gives what puts messages into its inbox."""
-        inbox = Inbox()
-        scope["extensions"][LEFT] = inbox.when_left
-        self.spawn(_run, self._turn, app, scope, inbox.receive, send)
-        return inbox.put
-
-    def cancel(self) -> None:
-        """Cancel them all, and whoever serves the connection; nothing, if it has not begun."""
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()

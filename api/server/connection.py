@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 import trio
-from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.typing import ConnectionState
-from hypercorn.utils import parse_socket_addr
 
 from hatchway.api.http.request import Request, Response
-from hatchway.api.server.apps import Apps
+from hatchway.api.server.apps import App
 from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.h1 import H1, PENDING_BYTES
-from hatchway.api.server.h2 import H2
-from hatchway.api.server.lane import Lane, encode, recognise
+from hatchway.api.server.lane import Lane, PlainParser, encode
 from hatchway.api.server.sockets import Socket
+from hatchway.api.server.streams import End
+from hatchway.api.server.writer import Writer
+
+if TYPE_CHECKING:
+    from hatchway.api.server.h2 import H2
 
 FAILED = Response(500, b"", ())
-
-KNOWN_BYTES = 2048
-"""A request up to this size is remembered beside its connection, in case the client sends the same again."""
 
 ANSWERS_AT_ONCE = 64 * 1024
 """Bytes of pipelined answers that are sent in one write; no more are made before the client takes them."""
@@ -34,32 +34,30 @@ HALF_CLOSE_GRACE = 0.1
 """Seconds for an answer to a client that has said its last word; then it is taken to have left (`nc -N`, field B7)."""
 
 
-class Connection(TCPServer):
-    """Hypercorn's TCPServer with its own reading, writing and ending.
+class Connection:
+    """A client's connection. Whoever wants it over calls `end` (politely), `cancel` (the app too) or `cut` (at once);
+    none of them waits."""
 
-    Whoever wants it over calls `end` (politely), `cancel` (the app too) or `cut` (at once); none of them waits.
-    """
+    client: End
+    server: End
+    protocol: H1 | H2
+    """These three are there once the handshake is over (`_begin`)."""
 
-    context: Context
-    protocol: H1 | H2  # type: ignore[assignment]
-
-    def __init__(self, app: Any, config: Any, context: Context, state: ConnectionState, sock: Any, tls: Any) -> None:
+    def __init__(self, app: App, context: Context, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        self.app, self.context = app, context
         self.socket = Socket(sock, context.write, self)
-        stream: Any = self.socket
-        super().__init__(app, config, context, state, stream)
-        del self.idle_task  # the sweeper keeps the time for all
+        self.stream: Socket | trio.SSLStream[Socket] = self.socket
+        self.writer = Writer(self.socket, context, self)
         self.places = context.places(sock.family)
         self.share = self.places.share(sock)
         self.held = 0
-        self._asked = False
-        self.secure, self._tls = tls is not None, tls
         self.busy = False
+        self.secure, self._tls = tls is not None, tls
+        self._asked = False
         self._late = False
-        self._apps, self._reading = Apps(self.turn), trio.CancelScope()
+        self._nursery: trio.Nursery | None = None
+        self._reading = trio.CancelScope()
         self._ended = False
-        self._begun = False
-        self._known: tuple[bytes, tuple[Request, int] | None] = (b"", None)
-        self._unsent = b""
         self._pause: trio.CancelScope | None = None
         self._quiet: trio.Event | None = None
         context.join(self)
@@ -67,7 +65,7 @@ class Connection(TCPServer):
     async def run(self) -> None:
         """Serve the client until either side ends it. Raises nothing but Cancelled."""
         try:
-            async with self._apps:
+            async with trio.open_nursery() as self._nursery:
                 await self._converse()
         except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             pass  # the client is gone, on whatever path
@@ -78,43 +76,47 @@ class Connection(TCPServer):
             self.context.leave(self)
 
     async def _converse(self) -> None:
+        begun = False
         with self._reading:
             await self._begin(await self._handshake())
+            begun = True
             await self._read()
-        if not self._begun:
+        if not begun:
             return
         if self._late and isinstance(self.protocol, H1):
             await self.protocol.refuse(408)
-        await self.protocol.handle(Closed())
-        await self._close()
+        await self.protocol.close()
+        self.socket.linger = self.protocol.unread
+        await self.writer.close()
 
     async def _handshake(self) -> str:
-        if not self.secure:
+        if self._tls is None:
             return "http/1.1"
         with trio.fail_after(self.context.limits().header_seconds):
             await self.socket.wait_readable()  # OpenSSL's tens of kilobytes are for those who say something
             await self.turn()
             self.hold(HANDSHAKE_COST)
-            outer: Any = trio.SSLStream(self.socket, self._tls, server_side=True)
-            self.stream = outer
-            await self.stream.do_handshake()
+            self.stream = encrypted = trio.SSLStream(self.socket, self._tls, server_side=True)
+            self.writer.encrypt(encrypted)
+            await encrypted.do_handshake()
         self._tls = None
         self.hold(-HANDSHAKE_COST)
-        return self.stream.selected_alpn_protocol() or "http/1.1"
+        return encrypted.selected_alpn_protocol() or "http/1.1"
 
     async def turn(self) -> None:
         """Until something of this client may begin in this tick of the event loop."""
         await self.context.starts.turn(self.share.address)
 
     async def _begin(self, alpn: str) -> None:
-        family = self.socket.sock.family
-        client = parse_socket_addr(family, self.socket.sock.getpeername())
-        server = parse_socket_addr(family, self.socket.sock.getsockname())
-        state = ConnectionState(self.state)
-        parts: Any = (self.app, self.config, self.context, self._apps, state, self.secure, client, server)
-        self.protocol = H2(self, *parts, self.protocol_send) if alpn == "h2" else H1(self, *parts, self.protocol_send)
-        self._begun = True
-        await self.protocol.initiate()
+        self.client, self.server = _address(self.socket.sock.getpeername()), _address(self.socket.sock.getsockname())
+        self._plain = PlainParser((self.client, self.server))
+        if alpn == "h2":
+            from hatchway.api.server.h2 import H2  # HTTP/2 is spoken over TLS alone, which many engines have not
+
+            self.protocol = H2(self)
+            await self.protocol.initiate()
+        else:
+            self.protocol = H1(self)
         self.context.idle.enter(self)
 
     async def _read(self) -> None:
@@ -128,25 +130,25 @@ class Connection(TCPServer):
                 continue
             rest = data
             if data and self.context.lane is not None and self.protocol.fresh and not self.context.stopping:
-                rest = await self._in_lane(data, self.context.lane)
+                rest = await self._answer_plain(data, self.context.lane)
             if rest or not data:
-                await self.protocol.handle(RawData(rest))
+                await self.protocol.receive(rest)
             if not data:
                 return await self._half_closed()
             del data, rest  # they would be kept as long as the next request is waited for
 
-    async def _in_lane(self, data: bytes, lane: Lane) -> bytes:
-        """Answer what the lane takes, all in one write; gives the rest, untouched."""
+    async def _answer_plain(self, data: bytes, lane: Lane) -> bytes:
+        """Answer the plain requests that `data` begins with, all in one write; gives the rest, untouched."""
         answers: list[bytes] = []
         begin = size = 0
         while begin < len(data) and not (self.context.stopping or self._ended):
             if answers:  # pipelined: the others want their turn
-                self._update(busy=True)
+                self.update(busy=True)
                 await trio.lowlevel.checkpoint()
-            found = self._recognise(data, begin)
+            found = self._plain.recognise(data, begin, self.context.header_bytes)
             answer = None if found is None else await self._answer(found[0], lane)
             if found is None or answer is None:
-                self._known = (b"", None)
+                self._plain.forget()
                 break
             answers.append(answer)
             begin, size = found[1], size + len(answer)
@@ -155,37 +157,28 @@ class Connection(TCPServer):
                 answers, size = [], 0
         if answers:
             said = b"".join(answers) if len(answers) > 1 else answers[0]
-            if not self._put(said):
-                await self._write(said)
-            self._update(busy=False)
+            if not self.writer.put(said):
+                await self.writer.write(said)
+            self.update(busy=False)
         return b"" if self._ended else data[begin:]
 
     async def _write_before_more(self, answers: bytes, unread: int) -> None:
         """Pipelined answers: no more are made before the client has taken these."""
         self.hold(unread)
         try:
-            await self._write(answers)
+            await self.writer.write(answers)
         finally:
             self.hold(-unread)
 
-    def _recognise(self, data: bytes, begin: int) -> tuple[Request, int] | None:
-        """As `recognise`; a client that asks the same again and again (inspect, by a proxy) is read once."""
-        if data == self._known[0] and begin == 0 and len(data) <= self.context.header_bytes:
-            return self._known[1]
-        found = recognise(data, begin, self.context.header_bytes, (self.protocol.client, self.protocol.server))
-        if found is not None and found[0].method == "GET" and found[1] == len(data) <= KNOWN_BYTES and begin == 0:
-            self._known = data, found
-        return found
-
     async def _answer(self, request: Request, lane: Lane) -> bytes | None:
         """The lane's answer as bytes, None if it leaves the request to the app. Its error is a 500 and the end."""
-        date = self.config.response_headers("h11")[0]
+        date = self.context.date
         try:
             response = lane(request)
             if response is None:
                 return None
             if not isinstance(response, Response):
-                self._update(busy=True)
+                self.update(busy=True)
                 response = await response
             return encode(response, date, closing=self.context.stopping)
         except Exception:
@@ -209,16 +202,8 @@ class Connection(TCPServer):
                 await self._quiet.wait()
                 await self.protocol.resume()
 
-    async def protocol_send(self, event: Event) -> None:
-        """What the protocol has for the connection: bytes, that it is idle or busy, or that all is said."""
-        if isinstance(event, RawData):
-            await self._write(event.data)
-        elif isinstance(event, Updated):
-            self._update(busy=not event.idle)
-        elif isinstance(event, Closed):
-            self.end()
-
-    def _update(self, *, busy: bool) -> None:
+    def update(self, *, busy: bool) -> None:
+        """Whether a request is being answered. Where none is, the idle time begins."""
         self.busy = busy
         if not self._asked:
             self._asked = True
@@ -234,70 +219,15 @@ class Connection(TCPServer):
         if self.context.stopping:
             self.end()
 
-    def _put(self, data: bytes) -> bool:
-        """Have it sent with the others of this tick: a client that sleeps is woken once for all. False where something
-        else is to be sent first, or encrypted."""
-        if self.secure or self._unsent or self.send_lock.locked():
-            return False
-        self._unsent = data
-        self.context.ticks.at_end(self._flush)
-        return True
+    async def write(self, data: bytes) -> None:
+        """Send bytes, in the order of the calls."""
+        await self.writer.write(data)
 
-    def _flush(self) -> None:
-        """At the end of a tick: send what waits for it; nothing, where a later write has taken it along."""
-        if not self._unsent:
-            return
-        try:
-            self._unsent = self._unsent[self.socket.send_now(self._unsent) :]
-        except trio.BrokenResourceError:
-            self.context.token.run_sync_soon(self.cut)
-        else:
-            if self._unsent:
-                self.context.token.run_sync_soon(self._send_rest)
-
-    def _send_rest(self) -> None:
-        """The kernel did not take all of it: a task waits until it does."""
-        try:
-            if self._unsent and not self.socket.closed:
-                self._apps.spawn(self._write, b"")
-        except Exception:
-            LOG.exception("an answer was not sent, in an error of ours")  # the others' are
-            self.cut()
-
-    async def _write(self, data: bytes) -> None:
-        """At once as far as the kernel takes it, else in turn. Shielded: half an answer would spoil the next."""
-        if self._unsent:
-            data, self._unsent = self._unsent + data, b""
-        try:
-            if not self.secure and not self.send_lock.locked():
-                sent = self.socket.send_now(data)
-                if sent == len(data):
-                    return
-                data = data[sent:]
-            await self._write_in_turn(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self.cut()
-
-    async def _write_in_turn(self, data: bytes) -> None:
-        self.hold(len(data))
-        try:
-            with trio.CancelScope(shield=True):
-                async with self.send_lock:
-                    await self.stream.send_all(data)
-        finally:
-            self.hold(-len(data))
-
-    async def _close(self) -> None:
-        """Close once what is being written is written; the write's own deadline ends that."""
-        self.socket.linger = self.protocol.unread
-        if self._unsent:
-            await self._write(b"")
-        with trio.CancelScope(shield=True):
-            await self.send_lock.acquire()
-        try:
-            await self.stream.aclose()
-        finally:
-            self.send_lock.release()
+    def spawn(self, call: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run something as long as the connection lasts, at most. Only what runs in the connection may call this."""
+        if self._nursery is None:
+            raise RuntimeError("a connection that does not run")
+        self._nursery.start_soon(call, *args)
 
     def expire(self, kind: WaitKind) -> None:
         """A wait of this connection's took too long."""
@@ -327,7 +257,8 @@ class Connection(TCPServer):
 
     def cancel(self) -> None:
         """End, and cancel what is being answered."""
-        self._apps.cancel()
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
 
     def give_way(self) -> None:
         """Close at once. An answer that was sent still arrives, and the end of an idle connection is a plain one."""
@@ -339,3 +270,8 @@ class Connection(TCPServer):
     def cut(self) -> None:
         """Drop the connection; whoever waits for it is told."""
         self.socket.cut()
+
+
+def _address(address: Any) -> End:
+    """One end of a connection, of what the socket says: IPv6 says more, a Unix socket says a path."""
+    return address[:2] if isinstance(address, tuple) else None

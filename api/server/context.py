@@ -9,9 +9,6 @@ from email.utils import formatdate
 from typing import Protocol
 
 import trio
-from hypercorn.config import Config
-from hypercorn.trio.worker_context import EventWrapper, WorkerContext
-from hypercorn.typing import Event
 
 from hatchway.api.server.deadlines import Expiring, Queue, WaitKind
 from hatchway.api.server.lane import Lane
@@ -40,38 +37,9 @@ class ServerLimits:
     max_connections: int = 4096
     shutdown_seconds: float = 5.0
     """What a held answer has for its last item, once the engine is ending."""
-    look_seconds: float = 1.0
-    """The longest sleep of the task that keeps the deadlines: a reload's shorter limit is seen then."""
 
 
 Headers = tuple[tuple[bytes, bytes], ...]
-
-
-class ServerConfig(Config):
-    """Hypercorn's settings. It logs nothing itself, keeps no count of requests, and names no server."""
-
-    accesslog = None
-    errorlog = None
-    keep_alive_max_requests = 2**62
-    h2_max_concurrent_streams = 32  # the console asks for as many files at once; each costs a task while it waits
-
-    def __init__(self, limits: Callable[[], ServerLimits], clock: Clock, always: Headers = ()) -> None:
-        """`always` are headers of every answer beside the date."""
-        self._limits, self._clock, self._always = limits, clock, always
-        self._second, self._headers = -1, [(b"date", b"")]
-
-    @property
-    def h11_max_incomplete_size(self) -> int:  # type: ignore[override]
-        """h11's limit on a head that isn't whole; a whole one is counted by `api.server.h1`."""
-        return self._limits().header_bytes
-
-    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:
-        """`date`, made once a second (RFC 9110, 6.6.1), and what every answer has beside it."""
-        second = int(self._clock.wall())
-        if second != self._second:
-            self._second = second
-            self._headers = [(b"date", formatdate(second, usegmt=True).encode("ascii")), *self._always]
-        return self._headers
 
 
 class Member(Expiring, Occupant, Protocol):
@@ -89,45 +57,14 @@ class Member(Expiring, Occupant, Protocol):
         """Drop the connection, whatever it still has to say."""
 
 
-class Flag(EventWrapper):
-    """Hypercorn's event, made of trio's only when somebody waits: each connection has one that nobody waits for."""
+class Context:
+    """What every connection of one server is handed."""
 
-    def __init__(self) -> None:
-        self._set = False
-        self._waited: trio.Event | None = None
-
-    async def clear(self) -> None:
-        """Not any more."""
-        self._set = False
-
-    async def wait(self) -> None:
-        """Until it is set; not at all, if it is."""
-        if not self._set:
-            if self._waited is None:
-                self._waited = trio.Event()
-            await self._waited.wait()
-
-    async def set(self) -> None:
-        """Now, until cleared."""
-        self._set = True
-        if self._waited is not None:
-            self._waited.set()
-            self._waited = None
-
-    def is_set(self) -> bool:
-        """Whether it was set, and not cleared since."""
-        return self._set
-
-
-class Context(WorkerContext):
-    """Handed to every connection in the place of Hypercorn's own."""
-
-    event_class: type[Event] = Flag
-
-    def __init__(self, limits: Callable[[], ServerLimits], lane: Lane | None) -> None:
-        super().__init__(max_requests=None)
+    def __init__(
+        self, limits: Callable[[], ServerLimits], lane: Lane | None, clock: Clock, headers: Headers = ()
+    ) -> None:
+        """`headers` are those of every answer of the app, or of the server itself, beside the date."""
         self.limits, self.lane = limits, lane
-        self.header_bytes = limits().header_bytes
         self.idle = Queue(WaitKind.IDLE, lambda: limits().idle_seconds)
         self.head = Queue(WaitKind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(WaitKind.BODY, lambda: limits().body_seconds + BODY_GRACE)
@@ -139,10 +76,15 @@ class Context(WorkerContext):
         self.stopping = False
         self.connections: set[Member] = set()
         self._emptied = trio.Event()
+        self._clock, self._headers = clock, headers
+        self.refresh()
 
     def refresh(self) -> None:
-        """Ask anew for what is needed at every request; the sweeper does so each second."""
+        """Ask anew for what every response needs; the sweeper does so each second."""
         self.header_bytes = self.limits().header_bytes
+        self.date = b"date", formatdate(self._clock.wall(), usegmt=True).encode("ascii")
+        """The header of responses (RFC 9110, 6.6.1)."""
+        self.headers: Headers = (self.date, *self._headers)
 
     @property
     def least_taken(self) -> int:
@@ -173,10 +115,9 @@ class Context(WorkerContext):
             self._emptied.set()
             self._emptied = trio.Event()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """The engine is ending: idle connections go at once, busy ones with their answer."""
         self.stopping = True
-        await self.terminated.set()
         for connection in list(self.connections):
             connection.stop()
 

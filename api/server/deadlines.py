@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum, auto
 from typing import Protocol
 
 import trio
+
+TICK = 1.0
+"""Seconds the sweeper sleeps at most; a reload's shorter limit is seen then. A longer one ends on time."""
 
 LOG = logging.getLogger("hatchway.server")
 
@@ -78,14 +81,16 @@ class Queue:
 
 
 async def sweep(
-    queues: tuple[Queue, ...], refresh: Callable[[], None], look: Callable[[], float] = lambda: 1.0
+    queues: tuple[Queue, ...],
+    refresh: Callable[[], None],
+    sleep_until: Callable[[float], Awaitable[None]] = trio.sleep_until,
 ) -> None:
     """End what is due, for ever. One such task stands beside the connections, instead of a timer in each.
 
-    `look` tells the seconds that the task sleeps at most.
+    `sleep_until` is another where time does not go on by itself.
     """
     while True:
         refresh()
         now = trio.current_time()
         due = min(queue.expire(now) for queue in queues)
-        await trio.sleep_until(min(due, now + look()))
+        await sleep_until(min(due, now + TICK))

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import h11
 import trio
-from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
-from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
-from hypercorn.typing import H11SendableEvent
 
-from hatchway.api.server.context import Context
-from hatchway.api.server.streams import LastBody, Owner, Stream
+from hatchway.api.server.streams import Headers, Owner, Stream
 
 PENDING_BYTES = 16 * 1024
 """Bytes of later requests that are read while one is answered; reading on is how a hang-up is seen."""
 
 PARTS_AT_ONCE = 32
 """Parts of a body that are read in one turn: a client may make chunks of one byte each."""
-
-Headers = list[tuple[bytes, bytes]]
-"""Names in lower case, values without the space around them."""
-
 
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length:([^\r]*)")
 
@@ -61,33 +50,36 @@ def origin_form(target: bytes, headers: Headers) -> bytes | None:
     return None
 
 
-class H1(H11Protocol):
-    """One connection's HTTP/1.1. Upgrades are not offered: an `Upgrade` header is ignored (RFC 9110, 7.8)."""
+class H1:
+    """One connection's HTTP/1.1, on h11's `Connection`. Upgrades are not offered: an `Upgrade` header is ignored
+    (RFC 9110, 7.8)."""
 
-    context: Context
-    connection: h11.Connection
-    stream: Stream | None
+    __slots__ = ("_fresh", "_held", "_out", "connection", "context", "owner", "paused", "stream")
 
-    def __init__(self, owner: Owner, *args: Any) -> None:
-        super().__init__(*args)
-        self.owner = owner
-        self._held = 0
+    def __init__(self, owner: Owner) -> None:
+        self.owner, self.context = owner, owner.context
+        self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=self.context.limits().header_bytes)
+        self.stream: Stream | None = None
         self.paused = False
-        """Bytes of a next request have come; they wait for the present answer."""
+        """Bytes of a next request have come; they wait for the present response."""
+        self._held = 0
         self._out = b""
         self._fresh = True
 
-    async def handle(self, event: Event) -> None:
-        """Bytes from the client, none at its end; or Closed, after which nothing more is read."""
-        if isinstance(event, RawData):
-            self._fresh = False
-            self.connection.receive_data(event.data)
-            if self.paused:
-                self._hold_unread()
-            else:
-                await self.resume()
-        elif isinstance(event, Closed):
-            await self._close_stream()
+    async def receive(self, data: bytes) -> None:
+        """Bytes from the client, none at its end."""
+        self._fresh = False
+        self.connection.receive_data(data)
+        if self.paused:
+            self._hold_unread()
+        else:
+            await self.resume()
+
+    async def close(self) -> None:
+        """Nothing more is read; the app is told."""
+        if self.stream is not None:
+            await self.stream.leave()
+            self.stream = None
 
     @property
     def fresh(self) -> bool:
@@ -135,12 +127,12 @@ class H1(H11Protocol):
             elif self.stream is None:
                 return None
             elif isinstance(event, h11.Data):
-                await self.stream.handle(Body(STREAM_ID, event.data))
+                await self.stream.receive_body(event.data)
                 parts += 1
                 if parts % PARTS_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
             elif isinstance(event, h11.EndOfMessage):
-                await self.stream.handle(EndBody(STREAM_ID))
+                await self.stream.receive_end()
             else:
                 return None
 
@@ -153,53 +145,46 @@ class H1(H11Protocol):
             self.stream.wait_for_body()
 
     async def _begin(self, request: h11.Request, head: bytes) -> None:
-        headers = [(name.lower(), value) for name, value in request.headers.raw_items()]
+        headers = list(request.headers)
         status = refusal(request, headers, head, self.context.header_bytes)
         target = origin_form(request.target, headers)
         if status is not None or target is None:
             return await self.refuse(status or 400)
         self.context.head.leave(self.owner)
-        await self.send(Updated(idle=False))
-        self.stream = Stream(
-            self.owner,
-            self.app,
-            self.config,
-            self.context,
-            self.task_group,
-            self.ssl,
-            self.client,
-            self.server,
-            self.stream_send,
-            STREAM_ID,
-        )
-        version, method = request.http_version.decode("ascii"), request.method.decode("ascii")
-        await self.stream.handle(Request(STREAM_ID, headers, version, method, target, self.connection_state))
+        self.owner.update(busy=True)
+        self.stream = Stream(self.owner, self, 1, request.method.decode("ascii"))
+        self.stream.begin(request.http_version.decode("ascii"), target, headers)
         if self.connection.they_are_waiting_for_100_continue:
-            await self._send_h11_event(h11.InformationalResponse(status_code=100, headers=[]))
+            await self._write(self._encode(h11.InformationalResponse(status_code=100, headers=[])))
         return None
 
-    async def stream_send(self, event: StreamEvent) -> None:
-        """A part of the answer. The head waits for the first of the body (ASGI HTTP, "Response Start")."""
-        if isinstance(event, Response):
-            self._out = self._encode(h11.Response(headers=self._headers(event), status_code=event.status_code))
-        elif isinstance(event, Body):
-            data = self._out + self._encode(h11.Data(data=event.data))
-            if isinstance(event, LastBody):
-                data += self._encode(h11.EndOfMessage())
-            self._out = b""
-            if data:
-                await self.send(RawData(data))
-        elif isinstance(event, StreamClosed):
-            await self._maybe_recycle()
+    async def send_head(self, stream: Stream, status: int, headers: Headers) -> None:
+        """The head waits for the first of the body (ASGI HTTP, "Response Start"), so that both are one write."""
+        close = [] if stream.body_done and not self.context.stopping else [(b"connection", b"close")]
+        self._out = self._encode(h11.Response(headers=[*headers, *self.context.headers, *close], status_code=status))
 
-    def _headers(self, event: Response) -> Headers:
-        headers = [*event.headers, *self.config.response_headers("h11")]
-        unread = self.stream is not None and not self.stream.body_done
-        if self.context.stopping or unread:
-            headers.append((b"connection", b"close"))
-        return headers
+    async def send_body(self, stream: Stream, data: bytes, *, last: bool) -> None:
+        """A part of the body, behind the head if that is still here."""
+        data = self._out + self._encode(h11.Data(data=data))
+        if last:
+            data += self._encode(h11.EndOfMessage())
+        self._out = b""
+        await self._write(data)
 
-    def _encode(self, event: H11SendableEvent) -> bytes:
+    async def send_bare(self, stream: Stream, status: int) -> None:
+        """A status without a body; the connection ends with it."""
+        await self._send_status(status)
+
+    async def _send_status(self, status: int) -> None:
+        headers = [(b"content-length", b"0"), (b"connection", b"close"), *self.context.headers]
+        response = self._encode(h11.Response(status_code=status, headers=headers))
+        await self._write(response + self._encode(h11.EndOfMessage()))
+
+    async def _write(self, data: bytes) -> None:
+        if data:
+            await self.owner.write(data)
+
+    def _encode(self, event: h11.Event) -> bytes:
         """The event's bytes; none if the conversation is already lost."""
         lost = self.connection.our_state is h11.ERROR
         try:
@@ -210,28 +195,22 @@ class H1(H11Protocol):
             raise
 
     async def refuse(self, status: int) -> None:
-        """Answer with a bare status, if no answer has begun, and end the connection."""
+        """Respond with a bare status, if no response has begun, and end the connection."""
         if self.connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self._send_error_response(status)
-        await self.send(Closed())
+            await self._send_status(status)
+        self.owner.end()
 
-    async def _send_error_response(self, status_code: int) -> None:
-        headers = [(b"content-length", b"0"), (b"connection", b"close"), *self.config.response_headers("h11")]
-        response = self._encode(h11.Response(status_code=status_code, headers=headers))
-        await self.send(RawData(response + self._encode(h11.EndOfMessage())))
-
-    async def _maybe_recycle(self) -> None:
-        """The answer is over: on to the next request, or the end."""
-        stream, self.stream = self.stream, None
+    async def end_stream(self, stream: Stream) -> None:
+        """The response is over: on to the next request, or the end."""
+        self.stream = None
         states = (self.connection.our_state, self.connection.their_state)
         if states == (h11.DONE, h11.DONE) and not self.context.stopping:
             self.connection.start_next_cycle()
             self.paused = False
             self._fresh = not self.connection.trailing_data[0]
-            await self.send(Updated(idle=True))
+            self.owner.update(busy=False)
         else:
-            await self.send(Closed())
-        # The app is told last. quart-trio answers http.disconnect by cancelling whoever runs this: stock tells it
-        # first, and so never comes to end the connection (pgjones/hypercorn#330).
-        if stream is not None:
-            await stream.handle(StreamClosed(STREAM_ID))
+            self.owner.end()
+        # The app is told last. quart-trio answers http.disconnect by cancelling whoever runs this: told first, it would
+        # keep the connection from its end (pgjones/hypercorn#330).
+        await stream.leave()

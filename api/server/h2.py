@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import h2.errors
 import h2.events
@@ -11,20 +11,12 @@ import h2.exceptions
 import h2.settings
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol.events import Body, EndBody, Request, StreamClosed
-from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.h2 import (
-    BUFFER_HIGH_WATER,
-    BUFFER_LOW_WATER,
-    BufferCompleteError,
-    H2Protocol,
-    StreamBuffer,
-)
-from hypercorn.utils import filter_pseudo_headers
+from hypercorn.protocol.events import Body, EndBody, Response, StreamClosed
+from hypercorn.protocol.h2 import H2Protocol
 
-from hatchway.api.server.context import Context
+from hatchway.api.server.h2_parts import H2Config, H2Context, H2Stream, Unsent
 from hatchway.api.server.places import CONNECTION_BYTES, WAITING_COST
-from hatchway.api.server.streams import LastBody, Owner, Stream
+from hatchway.api.server.streams import Headers, Owner, Stream
 
 IDLE_FRAMES = 200
 """Frames that ask for nothing (PING, SETTINGS, PRIORITY, RST_STREAM and others, DATA of a few bytes) that a client may
@@ -66,40 +58,33 @@ def refusal(headers: list[tuple[bytes, bytes]], limit: int) -> int | None:
     return None
 
 
-class Unsent(StreamBuffer):
-    """What a stream has to send: little, since who adds to it waits. (Stock's waits no more once its client has taken a
-    byte.)"""
-
-    async def push(self, data: bytes) -> None:
-        """Add it; wait while too much is there. Raises BufferCompleteError."""
-        if self._complete:
-            raise BufferCompleteError
-        self.buffer.extend(data)
-        await self._is_empty.clear()
-        while len(self.buffer) >= BUFFER_HIGH_WATER and not self._complete:
-            await self._paused.clear()
-            await self._paused.wait()
-
-    async def pop(self, max_length: int) -> bytes:
-        """Take at most so much out."""
-        data = bytes(self.buffer[:max_length])
-        del self.buffer[:max_length]
-        if len(self.buffer) < BUFFER_LOW_WATER:
-            await self._paused.set()
-        if not self.buffer:
-            await self._is_empty.set()
-        return data
+def without_pseudo(headers: Headers) -> Headers:
+    """The header fields as an HTTP/1.1 request would have them: `:authority` is its Host (RFC 9113 8.3.1)."""
+    fields = dict(headers)
+    host = fields.get(b":authority", fields.get(b"host", b""))
+    return [(b"host", host), *((name, value) for name, value in headers if name[:1] != b":" and name != b"host")]
 
 
 class H2(H2Protocol):
     """One connection's HTTP/2, without its WebSockets and server push."""
 
-    context: Context
-    streams: dict[int, Stream]  # type: ignore[assignment]
+    streams: dict[int, H2Stream]  # type: ignore[assignment]
+    stream_buffers: dict[int, Unsent]  # type: ignore[assignment]
     paused = full = fresh = unread = False
 
-    def __init__(self, owner: Owner, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, owner: Owner) -> None:
+        unused: Any = None  # app, state, ends: they are for streams that H2Protocol makes, and it makes none here
+        super().__init__(
+            unused,
+            H2Config(owner.context),
+            cast(Any, H2Context(owner.context)),
+            cast(Any, owner),
+            unused,
+            True,
+            None,
+            None,
+            self._say,
+        )
         self.owner = owner
         self._over = False
         self._allowance, self._allowed_at = float(IDLE_FRAMES), trio.current_time()
@@ -112,35 +97,41 @@ class H2(H2Protocol):
             },
         )
 
+    async def _say(self, event: Event) -> None:
+        """What H2Protocol has for the connection: bytes, that it is idle or busy, or that all is said."""
+        if isinstance(event, RawData):
+            await self.owner.write(event.data)
+        elif isinstance(event, Updated):
+            self.owner.update(busy=not event.idle)
+        elif isinstance(event, Closed):
+            self.owner.end()
+
     async def resume(self) -> None:
         """Nothing is ever kept back here."""
 
-    async def handle(self, event: Event) -> None:
-        """Bytes from the client, none at its end; or Closed, after which nothing more is read or said."""
-        if isinstance(event, RawData):
-            return await self._receive(event.data)
-        if isinstance(event, Closed) and not self.closed:
+    async def close(self) -> None:
+        """Nothing more is read or said; the apps are told."""
+        if not self.closed:
             with suppress(h2.exceptions.ProtocolError):
                 self.connection.close_connection()
             await self._flush()
-        await super().handle(event)
-        if self.closed:
-            for buffer in self.stream_buffers.values():
-                await buffer.close()  # whoever waits for a window gets none any more
-        return None
+        await self.handle(Closed())
+        for buffer in self.stream_buffers.values():
+            await buffer.close()  # whoever waits for a window gets none any more
 
-    async def _receive(self, data: bytes) -> None:
+    async def receive(self, data: bytes) -> None:
+        """Bytes from the client, none at its end."""
         for begin in range(0, len(data), READ_AT_ONCE):
             await self.owner.turn()
             part = data[begin : begin + READ_AT_ONCE]
             self._coming = len(part)
-            await super().handle(RawData(part))
+            await self.handle(RawData(part))
             if self._over:
                 return
 
-    async def _end_connection(self) -> None:
+    def _end_connection(self) -> None:
         self._over = True
-        await self.send(Closed())
+        self.owner.end()
 
     def _is_flood(self, event: h2.events.Event) -> bool:
         """Count a frame that asks for nothing; whether there were too many."""
@@ -161,10 +152,10 @@ class H2(H2Protocol):
 
     async def _handle_events(self, events: list[h2.events.Event]) -> None:
         if self._hold_unfinished(whole=bool(events)):
-            return await self._end_connection()
+            return self._end_connection()
         for event in events:
             if self._is_flood(event):
-                return await self._end_connection()
+                return self._end_connection()
             if isinstance(event, h2.events.PriorityUpdated):
                 continue  # RFC 9113 5.3.2: deprecated, and a tree of them is only something more to attack
             if isinstance(event, h2.events.DataReceived) and event.stream_id not in self.streams:
@@ -176,36 +167,23 @@ class H2(H2Protocol):
                 table = self.connection.encoder.header_table_size
                 self.connection.encoder.header_table_size = min(table, ENCODER_TABLE)
             if isinstance(event, h2.events.RequestReceived | h2.events.StreamReset):
-                await self.send(Updated(idle=self.idle))
+                self.owner.update(busy=not self.idle)
         return await self._flush()
 
     async def _create_stream(self, request: h2.events.RequestReceived) -> None:
         headers, stream_id = request.headers or [], request.stream_id or 0
-        status = refusal(headers, self.context.header_bytes)
+        status = refusal(headers, self.owner.context.header_bytes)
         if status is not None:
             return await self._refuse(stream_id, status)
         if self.owner.held > CONNECTION_BYTES:  # it may ask again when it has taken some of its answers
             return self._reset(stream_id, h2.errors.ErrorCodes.REFUSED_STREAM)
-        stream = Stream(
-            self.owner,
-            self.app,
-            self.config,
-            self.context,
-            self.task_group,
-            self.ssl,
-            self.client,
-            self.server,
-            self.stream_send,
-            stream_id,
-        )
+        fields = dict(headers)
+        stream = H2Stream(self.owner, self, stream_id, fields[b":method"].decode("ascii"))
         self.streams[stream_id] = stream
-        self.stream_buffers[stream_id] = Unsent(self.context.event_class)
+        self.stream_buffers[stream_id] = Unsent()
         self.priority.insert_stream(stream_id)
         self.priority.block(stream_id)
-        fields = dict(headers)
-        method, path = fields[b":method"].decode("ascii"), fields[b":path"]
-        plain = filter_pseudo_headers(headers)
-        await stream.handle(Request(stream_id, plain, "2", method, path, self.connection_state))
+        stream.begin("2", fields[b":path"], without_pseudo(headers))
         if request.stream_ended is None:
             stream.wait_for_body()
         return None
@@ -221,34 +199,41 @@ class H2(H2Protocol):
         with suppress(h2.exceptions.ProtocolError):
             self.connection.reset_stream(stream_id, code)
 
-    async def stream_send(self, event: StreamEvent) -> None:
-        """A part of an answer. Whoever's client opens no window for it waits in the queue of writes."""
-        stream = self.streams.get(event.stream_id)
-        if stream is None:
-            return
-        if isinstance(event, StreamClosed):
-            await self._end(event.stream_id)
-            await super().stream_send(event)
-        elif isinstance(event, Body):
-            cost = WAITING_COST + len(event.data)
-            self.owner.hold(cost)
-            self.context.write.enter(stream)
-            try:
-                await self._send_body(event)
-            finally:
-                self.context.write.leave(stream)
-                self.owner.hold(-cost)
-        else:
-            await super().stream_send(event)
+    async def send_head(self, stream: Stream, status: int, headers: Headers) -> None:
+        """Begin a response."""
+        if stream.number in self.streams:
+            await self.stream_send(Response(stream.number, headers, status))
 
-    async def _send_body(self, event: Body) -> None:
-        data = memoryview(event.data)
+    async def send_body(self, stream: Stream, data: bytes, *, last: bool) -> None:
+        """A part of a body. While its client opens no window for it, the stream waits in the queue of writes."""
+        if stream.number not in self.streams:
+            return
+        cost = WAITING_COST + len(data)
+        self.owner.hold(cost)
+        self.owner.context.write.enter(stream)
+        try:
+            await self._send_pieces(stream.number, memoryview(data))
+            if last:
+                await self.stream_send(EndBody(stream.number))
+        finally:
+            self.owner.context.write.leave(stream)
+            self.owner.hold(-cost)
+
+    async def _send_pieces(self, stream_id: int, data: memoryview) -> None:
         for begin in range(0, len(data), PIECE):
-            if event.stream_id not in self.streams:
-                return
-            await super().stream_send(Body(event.stream_id, data[begin : begin + PIECE]))  # type: ignore[arg-type]
-        if isinstance(event, LastBody):
-            await super().stream_send(EndBody(event.stream_id))
+            if stream_id in self.streams:
+                await self.stream_send(Body(stream_id, data[begin : begin + PIECE]))  # type: ignore[arg-type]
+
+    async def send_bare(self, stream: Stream, status: int) -> None:
+        """A status without a body."""
+        await self.send_head(stream, status, [(b"content-length", b"0")])
+        await self.send_body(stream, b"", last=True)
+
+    async def end_stream(self, stream: Stream) -> None:
+        """The response is over, or nobody wants it."""
+        if stream.number in self.streams:
+            await self._end(stream.number)
+            await self.stream_send(StreamClosed(stream.number))
 
     async def _end(self, stream_id: int) -> None:
         """The stream is over for its app: cut what is unsaid, and let go of what is unread."""
@@ -262,12 +247,12 @@ class H2(H2Protocol):
 
     async def _send_data(self, stream_id: int) -> None:
         stream, buffer = self.streams.get(stream_id), self.stream_buffers.get(stream_id)
-        before = len(buffer.buffer) if buffer is not None else 0
+        before = len(buffer) if buffer is not None else 0
         await super()._send_data(stream_id)
-        if stream is None or buffer is None or len(buffer.buffer) >= before:
+        if stream is None or buffer is None or len(buffer) >= before:
             return
         self._allowance += FRAMES_FOR_DATA
-        stream.taken += before - len(buffer.buffer)
-        if stream.taken >= self.context.least_taken:
+        stream.taken += before - len(buffer)
+        if stream.taken >= self.owner.context.least_taken:
             stream.taken = 0
-            self.context.write.renew(stream)
+            self.owner.context.write.renew(stream)

@@ -6,12 +6,12 @@ import errno
 import resource
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
 from hatchway.api.server.binding import listen, other_loopback, places
-from hatchway.api.server.context import Context, ServerConfig
+from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.lobby import Lobby
 from hatchway.api.server.sockets import Socket
@@ -84,8 +84,8 @@ class RefusedConnection:
 class Refusals:
     """Says 503 to those past `max_connections`."""
 
-    def __init__(self, context: Context, config: ServerConfig) -> None:
-        self.context, self.config = context, config
+    def __init__(self, context: Context) -> None:
+        self.context = context
         self._told = 0
 
     async def tell(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -109,7 +109,7 @@ class Refusals:
             await outer.do_handshake()
             if outer.selected_alpn_protocol() == "h2":
                 return
-        always = b"".join(b"%b: %b\r\n" % header for header in self.config.response_headers("h11"))
+        always = b"".join(b"%b: %b\r\n" % header for header in self.context.headers)
         await outer.send_all(
             b"HTTP/1.1 503 \r\nretry-after: %d\r\ncontent-length: 0\r\nconnection: close\r\n%b\r\n"
             % (RETRY_AFTER, always)
@@ -117,28 +117,41 @@ class Refusals:
         await outer.aclose()
 
 
-async def accept(
-    listener: socket.socket,
-    tls: TlsContext | None,
-    context: Context,
-    nursery: trio.Nursery,
-    lobby: Lobby,
-    refusals: Refusals,
-    at_once: int,
-) -> None:
-    """Take connections into the lobby, at most `at_once` in a tick, for ever. Refusals are told in `nursery`."""
-    places = context.places(listener.family)
-    while True:
-        await trio.lowlevel.wait_readable(listener)
-        for sock in await _waiting(listener, at_once):
-            try:
-                _prepare(sock, context.limits().write_seconds)
-                if places.make_room(places.share(sock), room_for(context.limits().max_connections)):
-                    lobby.take(sock)
-                else:
-                    nursery.start_soon(refusals.tell, sock, tls() if tls is not None else None)
-            except OSError:
-                sock.close()  # it left before we came
+class Acceptor:
+    """Takes connections into the lobby, at most `at_once` in a tick; whoever comes when all places are taken is told so
+    in `nursery`."""
+
+    def __init__(
+        self, context: Context, lobby: Lobby, tls: TlsContext | None, nursery: trio.Nursery, *, at_once: int
+    ) -> None:
+        self._context, self._lobby, self._tls, self._nursery = context, lobby, tls, nursery
+        self._at_once = at_once
+        self._refusals = Refusals(context)
+
+    async def run(self, listeners: Sequence[socket.socket], until: trio.Event, started: Callable[[], None]) -> None:
+        """Accept on all of them until the event; `started` is called once clients may come."""
+        async with trio.open_nursery() as accepting:
+            for listener in listeners:
+                listener.setblocking(False)
+                accepting.start_soon(self._accept, listener)
+            started()
+            await until.wait()
+            accepting.cancel_scope.cancel()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        places, limits = self._context.places(listener.family), self._context.limits
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            for sock in await _waiting(listener, self._at_once):
+                try:
+                    _prepare(sock, limits().write_seconds)
+                    if places.make_room(places.share(sock), room_for(limits().max_connections)):
+                        self._lobby.take(sock)
+                    else:
+                        tls = self._tls() if self._tls is not None else None
+                        self._nursery.start_soon(self._refusals.tell, sock, tls)
+                except OSError:
+                    sock.close()  # it left before we came
 
 
 def _prepare(sock: socket.socket, write_seconds: float) -> None:

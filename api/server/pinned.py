@@ -1,4 +1,8 @@
-"""What we take from Hypercorn 0.18 by name, and by the names of its parameters; checked before the server starts."""
+"""All that we take of other libraries and that they don't promise: names without documentation or with an underscore.
+
+It is Hypercorn's HTTP/2 alone, and what we set on the connection of h2 in it. All else is used by its documented
+interface; a test compares this list with the code. `check_hypercorn` is run before a server speaks TLS.
+"""
 
 from __future__ import annotations
 
@@ -6,55 +10,54 @@ import inspect
 from importlib.metadata import version
 from typing import Any
 
+from h2.connection import H2Connection
 from hypercorn.config import Config
-from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
-from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.protocol.http_stream import HTTPStream
-from hypercorn.trio.lifespan import Lifespan
-from hypercorn.trio.task_group import TaskGroup
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import EventWrapper, WorkerContext
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol import events
+from hypercorn.protocol.h2 import BufferCompleteError, H2Protocol
 
 from hatchway.engine.base.errors import EngineUnavailable
 
 SERIES = "0.18."
 
-PARTS = "app config context task_group connection_state ssl client server send"
-
-NAMES: dict[Any, dict[str, str]] = {
+PARAMETERS: dict[Any, dict[str, str]] = {
+    BufferCompleteError: {},
+    Closed: {"__init__": ""},
+    Event: {},
+    RawData: {"__init__": "data address"},
+    Updated: {"__init__": "idle"},
+    events.Body: {"__init__": "stream_id data"},
+    events.EndBody: {"__init__": "stream_id"},
+    events.Event: {"__init__": "stream_id"},
+    events.Response: {"__init__": "stream_id headers status_code"},
+    events.StreamClosed: {"__init__": "stream_id"},
     Config: {"response_headers": "protocol"},
-    H11Protocol: {
-        "__init__": PARTS,
-        "handle": "event",
-        "stream_send": "event",
-        "_maybe_recycle": "",
-        "_close_stream": "",
-    },
     H2Protocol: {
-        "__init__": PARTS,
-        "handle": "event",
-        "stream_send": "event",
-        "_handle_events": "events",
+        "__init__": "app config context task_group connection_state ssl client server send",
         "_create_stream": "request",
-        "_send_data": "stream_id",
         "_flush": "",
+        "_handle_events": "events",
+        "_send_data": "stream_id",
+        "handle": "event",
+        "initiate": "headers settings",
+        "stream_send": "event",
     },
-    HTTPStream: {"handle": "event", "app_send": "message", "_send_error_response": "status_code"},
-    Lifespan: {"__init__": "app config state", "handle_lifespan": "task_status", "wait_for_startup": ""},
-    StreamBuffer: {"close": "", "push": "data", "pop": "max_length"},
-    TaskGroup: {"spawn_app": "app config scope send", "spawn": "func args"},
-    TCPServer: {"__init__": "app config context state stream", "run": "", "protocol_send": "event"},
-    EventWrapper: {"clear": "", "wait": "", "set": "", "is_set": ""},
-    WorkerContext: {"__init__": "max_requests"},
 }
+"""Classes, and those of their methods that we call or override, with the names of their parameters."""
+
+ATTRIBUTES: dict[Any, set[str]] = {
+    H2Protocol: {"closed", "config", "connection", "idle", "priority", "stream_buffers", "streams"},
+    H2Connection: {"encoder", "local_settings"},
+}
+"""What we read or set on their objects."""
 
 
 def check_hypercorn() -> None:
-    """Refuse to serve on a Hypercorn that isn't the one our subclasses were written for."""
+    """Refuse to serve on a Hypercorn that isn't the one our HTTP/2 was written for. Raises EngineUnavailable."""
     found = version("hypercorn")
     if not found.startswith(SERIES):
         raise EngineUnavailable(f"this engine needs hypercorn {SERIES}*, found {found}: reinstall it with its pins")
-    for part, methods in NAMES.items():
+    for part, methods in PARAMETERS.items():
         for name, parameters in methods.items():
             method = getattr(part, name, None)
             known = [] if method is None else list(inspect.signature(method).parameters)[1:]

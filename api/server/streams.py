@@ -1,29 +1,38 @@
-"""One request and its answer, on either protocol. The end of an answer is one event, so that it can be one write."""
+"""One request and its response over ASGI 3, the same on HTTP/1.1 and HTTP/2.
+
+The end of a response is told together with the last of its body, so that HTTP/1.1 can make one write of both.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import trio
-from hypercorn.protocol.events import Body, EndBody, Response, StreamClosed
-from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
-from hypercorn.utils import suppress_body
 
-from hatchway.api.server.apps import ClientGone
+from hatchway.api.http.request import LEFT
+from hatchway.api.server.apps import App, ClientGone, Inbox, run_app
+from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import Expiring, WaitKind
 from hatchway.api.server.places import WAITING_COST
 
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case, values without the space around them."""
 
-@dataclass(frozen=True)
-class LastBody(Body):
-    """The rest of the body, and its end."""
+End = tuple[str, int] | None
+"""One end of a connection: address and port. None at a Unix socket."""
 
 
 class Owner(Expiring, Protocol):
-    """The connection of a stream."""
+    """The connection of a stream, as the protocols on it see it."""
 
+    app: App
+    context: Context
+    client: End
+    server: End
+    secure: bool
     held: int
 
     def hold(self, change: int) -> None:
@@ -32,91 +41,174 @@ class Owner(Expiring, Protocol):
     async def turn(self) -> None:
         """Until something of this client may begin in this tick of the event loop."""
 
+    def spawn(self, call: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run something as long as the connection lasts, at most."""
 
-class Stream(HTTPStream):
-    """Hypercorn's stream; `body_done` tells whether the whole request has come."""
+    async def write(self, data: bytes) -> None:
+        """Send bytes, in the order of the calls."""
 
-    def __init__(self, owner: Owner, *args: Any) -> None:
-        super().__init__(*args)
-        self.owner = owner
-        self.body_done = False  # here, and not on the class: what is set later makes an instance 800 bytes larger
+    def update(self, *, busy: bool) -> None:
+        """Whether a request is being answered."""
+
+    def end(self) -> None:
+        """Read no more and close."""
+
+
+class ResponseWriter(Protocol):
+    """The HTTP/1.1 or HTTP/2 connection that a stream is of."""
+
+    async def send_head(self, stream: Stream, status: int, headers: Headers) -> None:
+        """Begin the response."""
+
+    async def send_body(self, stream: Stream, data: bytes, *, last: bool) -> None:
+        """Send a part of the body; wait while the client takes nothing."""
+
+    async def send_bare(self, stream: Stream, status: int) -> None:
+        """Send a whole response that is the server's own: a status, and no body."""
+
+    async def end_stream(self, stream: Stream) -> None:
+        """Nothing more is said in this response, whether it is whole or not."""
+
+
+class Phase(Enum):
+    """How far a response has come."""
+
+    WAITED_FOR = auto()
+    BEGUN = auto()
+    OVER = auto()
+
+
+class Stream:
+    """One request and its response. `body_done` tells whether the whole request has come."""
+
+    __slots__ = (
+        "_bodiless",
+        "_chunks",
+        "_held",
+        "_inbox",
+        "_method",
+        "_phase",
+        "_writer",
+        "body_done",
+        "closed",
+        "number",
+        "owner",
+        "taken",
+    )
+
+    def __init__(self, owner: Owner, writer: ResponseWriter, number: int, method: str) -> None:
+        self.owner, self.number = owner, number
+        self.closed = False
+        """Nobody waits for the response any more."""
+        self.body_done = False
         self.taken = 0
-        """Bytes of the answer that the client took since its deadline began (HTTP/2 alone)."""
-        self._chunks = 0
-        self._held = 0
+        """Bytes of the response that the client took since its deadline began (HTTP/2 alone)."""
+        self._writer, self._method = writer, method
+        self._phase = Phase.WAITED_FOR
+        self._bodiless = method == "HEAD"
+        self._inbox = Inbox()
+        self._chunks = self._held = 0
 
-    async def handle(self, event: StreamEvent) -> None:
-        """Something of the request came, or its client left."""
-        if isinstance(event, Body) and not self.closed:
-            self._hold(len(event.data))
-        elif isinstance(event, EndBody):
-            self.body_done = True
-            self.context.body.leave(self)  # type: ignore[attr-defined]
-        elif isinstance(event, StreamClosed):
-            self.context.body.leave(self)  # type: ignore[attr-defined]
-            self._hold(-self._held)
-        await super().handle(event)
+    def begin(self, version: str, target: bytes, headers: Headers) -> None:
+        """Run the app on the request; its body follows."""
+        path, _, query = target.partition(b"?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": version,
+            "method": self._method,
+            "scheme": "https" if self.owner.secure else "http",
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": headers,
+            "client": self.owner.client,
+            "server": self.owner.server,
+            "extensions": {LEFT: self._inbox.when_left},
+        }
+        self.owner.spawn(run_app, self.owner.turn, self.owner.app, scope, self._inbox.receive, self.app_send)
+
+    async def receive_body(self, data: bytes) -> None:
+        """A part of the request's body has come; wait while the app reads none of it."""
+        if not self.closed:
+            self._hold(len(data))
+            await self._inbox.put({"type": "http.request", "body": bytes(data), "more_body": True})
+
+    async def receive_end(self) -> None:
+        """The request is whole."""
+        self.body_done = True
+        self.owner.context.body.leave(self)
+        if not self.closed:
+            await self._inbox.put({"type": "http.request", "body": b"", "more_body": False})
+
+    async def leave(self) -> None:
+        """The client has left, or the response is over: the app is told."""
+        self.owner.context.body.leave(self)
+        self._hold(-self._held)
+        if not self.closed:
+            self.closed = True
+            await self._inbox.put({"type": "http.disconnect"})
 
     def wait_for_body(self) -> None:
         """The rest of the body has its time from now on, unless that has begun."""
         self._hold(WAITING_COST if self._held < WAITING_COST else 0)
-        self.context.body.remain(self)  # type: ignore[attr-defined]
+        self.owner.context.body.remain(self)
 
     def _hold(self, change: int) -> None:
         self._held += change
         self.owner.hold(change)
 
     async def app_send(self, message: Any | None) -> None:
-        """The app's next message, or None at its end. Raises ClientGone, which stock leaves the app to guess."""
+        """The app's next message (ASGI HTTP 2.4, "Send"), or None at its end. Raises ClientGone, and RuntimeError where
+        the app says what ASGI has no place for."""
         if message is None:
             await self._finish()
-        elif self.closed or self.state is ASGIHTTPState.CLOSED:
-            raise ClientGone("nobody waits for more of this answer")
-        elif (
-            message["type"] == "http.response.body"
-            and self.state is ASGIHTTPState.RESPONSE
-            and not self.response.get("trailers", False)
-        ):
-            await self._send_body(message)
+        elif self.closed or self._phase is Phase.OVER:
+            raise ClientGone("nobody waits for more of this response")
+        elif (message["type"], self._phase) == ("http.response.start", Phase.WAITED_FOR):
+            await self._start(int(message["status"]), list(message.get("headers", ())))
+        elif (message["type"], self._phase) == ("http.response.body", Phase.BEGUN):
+            await self._send_body(message.get("body", b""), last=not message.get("more_body", False))
         else:
-            await super().app_send(message)
+            raise RuntimeError(f"an app that sends {message['type']} out of turn")
 
-    async def _send_body(self, message: Any) -> None:
-        hidden = suppress_body(self.scope["method"], int(self.response["status"]))
-        body = b"" if hidden else bytes(message.get("body", b""))
-        if message.get("more_body", False):
-            await self.send(Body(self.stream_id, body))
-            self._chunks += 1
-            if self._chunks > 1:  # an app that never waits, before a client that takes all, must not keep the rest out
-                await trio.lowlevel.checkpoint()
-        else:
-            self.state = ASGIHTTPState.CLOSED
-            await self.send(LastBody(self.stream_id, body))
-            await self.send(StreamClosed(self.stream_id))
+    async def _start(self, status: int, headers: Headers) -> None:
+        self._bodiless = self._bodiless or status in (204, 304)
+        await self._writer.send_head(self, status, headers)
+        self._phase = Phase.BEGUN
+
+    async def _send_body(self, body: bytes, *, last: bool) -> None:
+        body = b"" if self._bodiless else bytes(body)
+        if last:
+            self._phase = Phase.OVER
+            await self._writer.send_body(self, body, last=True)
+            await self._writer.end_stream(self)
+            return
+        await self._writer.send_body(self, body, last=False)
+        self._chunks += 1
+        if self._chunks > 1:  # an app that never waits, before a client that takes all, must not keep the rest out
+            await trio.lowlevel.checkpoint()
 
     async def _finish(self) -> None:
         """The app has returned or raised; what it left unsaid is said for it."""
         if self.closed:
             return
-        if self.state is ASGIHTTPState.REQUEST:
-            await self._send_error_response(503 if self.context.terminated.is_set() else 500)
-        await self.send(StreamClosed(self.stream_id))
+        if self._phase is Phase.WAITED_FOR:
+            await self._fail(503 if self.owner.context.stopping else 500)
+        await self._writer.end_stream(self)
 
-    async def _send_error_response(self, status_code: int) -> None:
-        """An answer of the server's own, without a body. (Stock's has a header that HTTP/2 forbids, and is lost.)"""
-        self.state = ASGIHTTPState.CLOSED
-        close = [] if self.scope["http_version"] == "2" else [(b"connection", b"close")]
-        headers = [(b"content-length", b"0"), *close]
-        await self.send(Response(self.stream_id, headers, status_code))
-        await self.send(LastBody(self.stream_id, b""))
+    async def _fail(self, status: int) -> None:
+        self._phase = Phase.OVER
+        await self._writer.send_bare(self, status)
 
     def expire(self, kind: WaitKind) -> None:
-        """The rest of the body did not come in time, or the client takes nothing of the answer (HTTP/2 alone)."""
-        self.task_group.spawn(self._give_up, kind)
+        """The rest of the body did not come in time, or the client takes nothing of the response (HTTP/2 alone)."""
+        self.owner.spawn(self._give_up, kind)
 
     async def _give_up(self, kind: WaitKind) -> None:
         if self.closed:
             return
-        if kind is WaitKind.BODY and self.state is ASGIHTTPState.REQUEST:
-            await self._send_error_response(408)
-        await self.send(StreamClosed(self.stream_id))
+        if kind is WaitKind.BODY and self._phase is Phase.WAITED_FOR:
+            await self._fail(408)
+        await self._writer.end_stream(self)

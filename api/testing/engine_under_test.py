@@ -14,13 +14,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import trio
 
 from hatchway.api.http.app import make_app
-from hatchway.api.http.asgi import AsgiApp, Message, Receive, Scope, Send, send_response
+from hatchway.api.http.asgi import App, AsgiApp, Message, Receive, Scope, Send, send_response
 from hatchway.api.http.problems import problem_response
 from hatchway.api.server.server import ServerLimits, open_sockets, serve
 from hatchway.api.testing.faults import BreakingListener, Faults, connection_of
@@ -47,9 +46,7 @@ HEADER = (b"x-hatchway-test", b"1")
 FIRST_KEY = "one"
 """The name of the key that is authorized from the start."""
 
-PATIENT = ServerLimits(
-    header_seconds=math.inf, body_seconds=math.inf, idle_seconds=math.inf, write_seconds=1e6, look_seconds=math.inf
-)
+PATIENT = ServerLimits(header_seconds=math.inf, body_seconds=math.inf, idle_seconds=math.inf, write_seconds=1e6)
 """Connections do not live in the engine's time: an hour's advance cuts off no client that was there before it."""
 
 
@@ -96,6 +93,25 @@ class EngineUnderTest:
     def now(self) -> float:
         """Epoch seconds by the engine's clock."""
         return self._clock.wall()
+
+    async def serve(
+        self,
+        app: App,
+        listeners: list[BreakingListener],
+        shutdown: trio.Event,
+        task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """An app of this engine's on these sockets, until `shutdown`."""
+        await serve(
+            app,
+            listeners,
+            shutdown=shutdown,
+            limits=lambda: PATIENT,
+            clock=self._clock,
+            headers=(HEADER,),
+            sleep_until=self.time.sleep_until,
+            task_status=task_status,
+        )
 
     # Time
 
@@ -158,6 +174,7 @@ class EngineUnderTest:
         self._store.away = faults.store_away
         self._clock.skew = faults.clock_off
         self.engine.runtime.timers.look_anew()
+        self.time.moved()
         for listener in self._listeners:
             listener.away = faults.away
             if faults.away:
@@ -292,10 +309,7 @@ async def open_engine_under_test(port: int = 0) -> AsyncIterator[EngineUnderTest
         made, shutdown = EngineUnderTest(home, listeners), trio.Event()
         async with trio.open_nursery() as nursery:
             await nursery.start(made.live)
-            serving: Any = partial(
-                serve, made, listeners, shutdown=shutdown, limits=lambda: PATIENT, clock=made._clock, headers=(HEADER,)
-            )
-            await nursery.start(serving)
+            await nursery.start(made.serve, made, listeners, shutdown)
             try:
                 yield made
             finally:

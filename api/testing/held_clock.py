@@ -34,6 +34,7 @@ class HeldTime:
             raise TypeError("time can only be held where trio runs with a trio.testing.MockClock as its clock")
         self._clock = clock
         self._turn = trio.Lock()
+        self._moved = trio.Event()
 
     async def advance(self, seconds: float) -> None:
         """Let so many seconds pass, one thing that is due after the other, each at its own time.
@@ -46,11 +47,24 @@ class HeldTime:
                 await trio.sleep(seconds)
             finally:
                 self._clock.autojump_threshold = before
+            self.moved()
             await wait_all_tasks_blocked()
 
     def run(self, speed: float) -> None:
         """Let time go on by itself, `speed` seconds of it in a second of the host's; 0 has it stand again."""
         self._clock.rate = speed
+        self.moved()
+
+    def moved(self) -> None:
+        """The clock was set: whoever looks at it now and then looks now."""
+        self._moved.set()
+        self._moved = trio.Event()
+
+    async def sleep_until(self, deadline: float) -> None:
+        """For who looks at the clock now and then: until it has moved; where it goes on by itself, at the latest until
+        `deadline`. A day's advance would be a day of such looks."""
+        with trio.move_on_at(deadline if self._clock.rate else math.inf):
+            await self._moved.wait()
 
     def flee(self) -> None:
         """From here on nothing waits any longer than it takes: for the end of a run."""

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import trio
 
-from hatchway.engine.access.principal import Principal, SignedIn
+from hatchway.engine.access.principal import IssuedSession, Principal
 from hatchway.engine.base import files
 from hatchway.engine.base.durations import lifetime as seconds_of
 from hatchway.engine.base.errors import InvalidRequest, Refusal
@@ -17,6 +17,7 @@ from hatchway.engine.base.permissions import FIVE, parse_permissions
 from hatchway.engine.engine import Engine
 from hatchway.engine.keys.keys import PrivateKey, generate_key, sign
 from hatchway.engine.runtime.records import Origin
+from hatchway.engine.sessions.key_sign_in import Proof
 from hatchway.statecharts.pairing import DECISION_WINDOW
 
 Answer = Literal["approve", "reject", "late"]
@@ -120,11 +121,11 @@ class People:
 
     async def sign_in(self, private: PrivateKey, lifetime: int) -> Session:
         """A session by challenge and signature. Raises SignatureRefused, TooManyRequests, StoreUnavailable."""
-        sessions = self._engine.sessions
-        _, nonce = sessions.challenge(self._host, private.public.identity)
+        identity, by_key = private.public.identity, self._engine.key_sign_in
+        _, nonce = by_key.challenge(self._host, identity)
         signature = b64encode(sign(private, nonce.encode())).decode()
-        origin = Origin(None, LOOPBACK)
-        return _session(await sessions.verify(nonce, signature, "PS256", lifetime, origin, private.public.identity))
+        proof = Proof(nonce, signature, "PS256", lifetime, identity)
+        return _session(await by_key.verify(proof, Origin(None, LOOPBACK)))
 
     def keep_alive(self, session: Session) -> None:
         """From now on the session renews itself at half its lifetime, as our clients do, until it may no more."""
@@ -141,5 +142,5 @@ class People:
             return  # it has ended
 
 
-def _session(signed_in: SignedIn) -> Session:
+def _session(signed_in: IssuedSession) -> Session:
     return Session(signed_in.token, signed_in.permissions, signed_in.expires_at)

@@ -10,9 +10,8 @@ from typing import Any
 
 import trio
 
-from hatchway.api.server.server import serve
 from hatchway.api.testing.control import ControlApp
-from hatchway.api.testing.engine_under_test import HEADER, PATIENT, EngineUnderTest, listen, open_engine_under_test
+from hatchway.api.testing.engine_under_test import EngineUnderTest, listen, open_engine_under_test
 from hatchway.api.testing.held_clock import run_held
 
 
@@ -24,11 +23,10 @@ def run_test_engine(port: int, control_port: int) -> None:
 async def _run(port: int, control_port: int) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with open_engine_under_test(port) as engine, trio.open_nursery() as nursery:
-            listeners, shutdown = await listen(control_port), trio.Event()
+            listeners = await listen(control_port)
             host, bound = listeners[0].getsockname()[:2]
             app = ControlApp(engine, f"{host}:{bound}")
-            serving: Any = partial(serve, app, listeners, shutdown=shutdown, limits=lambda: PATIENT, headers=(HEADER,))
-            await nursery.start(serving)
+            await nursery.start(engine.serve, app, listeners, trio.Event())
             print(json.dumps(told(engine, f"http://{host}:{bound}")), flush=True)
             async for _ in signals:
                 nursery.cancel_scope.cancel()

@@ -10,7 +10,7 @@ import trio
 
 from hatchway.api.testing.faults import Seconds
 from hatchway.engine.base.errors import InstanceNotFound, RuntimeUnavailable
-from hatchway.engine.instances.protocol import Entry, Report, Started, StartFailed, Stream
+from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance, Report, StartFailed, Stream
 from hatchway.engine.instances.request import InstanceRequest
 
 ExitCode = Annotated[int, msgspec.Meta(ge=0, le=255)]
@@ -58,7 +58,7 @@ class SimulatedPlatform:
     def admit(self, request: InstanceRequest) -> None:
         """Every limit is as good as enforced."""
 
-    async def start(self, request: InstanceRequest, report: Report) -> Started:
+    async def start(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         name = request.identity
         script = self.scripts.get(name, self.script)
         if script.queues is not None:
@@ -73,27 +73,27 @@ class SimulatedPlatform:
         for path in (out, err):
             path.touch(0o600)
         self.running[name] = _Run(script)
-        entry = Entry(name, 4711, request.image.name, "", str(err), str(out))
-        return Started(entry, "test", (out.stat().st_size, err.stat().st_size))
+        entry = ListedInstance(name, 4711, request.image.name, "", str(err), str(out))
+        return ConfirmedStart(entry, "test", (out.stat().st_size, err.stat().st_size))
 
-    async def adopt(self, request: InstanceRequest, report: Report) -> Started:
+    async def adopt(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         return await self.start(request, report)
 
     async def undo(self, identity: str) -> None:
         self.running.pop(identity, None)
 
-    async def wait_ended(self, request: InstanceRequest, started: Started) -> int | None:
+    async def wait_ended(self, request: InstanceRequest, started: ConfirmedStart) -> int | None:
         run = self.running[request.identity]
         with trio.move_on_after(float("inf") if run.script.runs is None else run.script.runs):
             await run.over.wait()
         self.running.pop(request.identity, None)
         return run.code
 
-    async def stop(self, request: InstanceRequest, started: Started) -> None:
+    async def stop(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         if request.identity in self.running:
             self.end(request.identity, 143)
 
-    async def kill(self, request: InstanceRequest, started: Started) -> None:
+    async def kill(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         await self.stop(request, started)
 
     async def heard(self) -> None:
@@ -102,7 +102,7 @@ class SimulatedPlatform:
     def progress(self, identity: str) -> str:
         return "as the test said"
 
-    def log(self, started: Started, stream: Stream) -> tuple[Path, int]:
+    def log(self, started: ConfirmedStart, stream: Stream) -> tuple[Path, int]:
         return self._path(started.entry.instance, stream), started.log_from[stream == "err"]
 
     def _path(self, name: str, stream: str) -> Path:

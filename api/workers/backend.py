@@ -119,4 +119,4 @@ class WorkerBackend:
             entry = signer_of(signed, client.keys)
         except Refusal:
             return None
-        return challenge, entry.key.identity, proof.seconds
+        return challenge, entry.key.identity, proof.lifetime

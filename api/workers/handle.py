@@ -117,7 +117,9 @@ class WorkerHandle:
     async def _admit(self, asked: StartSession) -> None:
         body: Any = None
         try:
-            signed_in = await self._engine.sessions.admit(asked.challenge, asked.identity, asked.lifetime, asked.origin)
+            signed_in = await self._engine.key_sign_in.admit(
+                asked.challenge, asked.identity, asked.lifetime, asked.origin
+            )
             body = json_response(signed_in._asdict()).body
         except Refusal:
             pass  # the whole request follows, and is refused as it should be

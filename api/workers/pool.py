@@ -101,7 +101,7 @@ class WorkerPool:
     def _configuration(self) -> Configure:
         engine = self._engine
         # The key for challenges of a shared store may change at any time: its workers leave challenges to the engine.
-        key = b"" if engine.store.shared else engine.sessions.challenge_key
+        key = b"" if engine.store.shared else engine.key_sign_in.challenge_key
         own = engine.own_key.openssh()
         return Configure(bytes(engine.home), as_plain(engine.settings), self._gateway.bound, own, key)
 

@@ -5,21 +5,20 @@ Python opens nothing that a program it starts inherits (PEP 446).
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
 import shlex
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from hatchway.engine.base.errors import FileRefused
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 _OTHERS = 0o077
-_LEFTOVER = ".new"
+LEFTOVER = ".new"
 _RANDOM_BYTES = 8
 
 ELSEWHERE = (
@@ -27,10 +26,6 @@ ELSEWHERE = (
     " local disk"
 )
 """The way out of a file system that lacks what an engine's folder needs."""
-
-
-class LockHeld(FileRefused):
-    """Another process holds the lock."""
 
 
 def make_private_dir(path: Path) -> None:
@@ -50,7 +45,7 @@ def _make(folder: Path) -> None:
         pass  # by another just now, or a link that leads nowhere: the check tells
     except OSError as error:
         raise FileRefused(
-            f"{folder} can't be made: {_reason(error)}; HATCHWAY_HOME may name another folder", cause="unwritable"
+            f"{folder} can't be made: {reason(error)}; HATCHWAY_HOME may name another folder", cause="unwritable"
         ) from None
 
 
@@ -131,7 +126,7 @@ def _open_to_read(path: Path, flags: int = 0) -> int:
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        raise FileRefused(f"{path} can't be read: {_reason(error)}", cause="unreadable") from None
+        raise FileRefused(f"{path} can't be read: {reason(error)}", cause="unreadable") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise FileRefused(f"{path} is not a plain file", cause="kind")
@@ -152,13 +147,13 @@ def write_private(path: Path, data: bytes, *, overwrite: bool = True) -> None:
     except FileExistsError:
         raise
     except OSError as error:
-        raise FileRefused(f"{path} can't be written: {_reason(error)}", cause="unwritable") from None
+        raise FileRefused(f"{path} can't be written: {reason(error)}", cause="unwritable") from None
 
 
 def _put(path: Path, data: bytes, overwrite: bool) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(_RANDOM_BYTES)}{_LEFTOVER}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(_RANDOM_BYTES)}{LEFTOVER}")
     try:
-        _write_new(temporary, data)
+        write_new(temporary, data)
         if overwrite:
             temporary.rename(path)
         else:
@@ -191,14 +186,19 @@ def move_private(old: Path, new: Path) -> None:
         old.rename(new)
         _sync_folder(new.parent)
     except OSError as error:
-        raise FileRefused(f"{new} can't be written: {_reason(error)}", cause="unwritable") from None
+        raise FileRefused(f"{new} can't be written: {reason(error)}", cause="unwritable") from None
 
 
-def _reason(error: OSError | ValueError) -> str:
+def reason(error: OSError | ValueError) -> str:
+    """What the operating system says of an error, without its number and path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes) -> None:
+    """Writes a file of mode 0600 that was not there, to the disk. Nothing is left of one that can't be written.
+
+    Raises FileExistsError; FileRefused where the file system has no modes; OSError.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
         with os.fdopen(fd, "wb") as file:
@@ -226,7 +226,7 @@ def _close_to_others(fd: int, path: Path) -> None:
 def open_append(path: Path) -> int:
     """A descriptor that adds to the private file `path`, made where there is none. Raises `FileRefused`, OSError."""
     with suppress(FileExistsError):
-        _write_new(path, b"")
+        write_new(path, b"")
     check_private(path)
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
@@ -247,66 +247,7 @@ def _sync_folder(path: Path) -> None:
 
 def clear_leftovers(path: Path) -> None:
     """Removes what writers of `path` left when they were killed. Call it under the lock that all of them take."""
-    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}{re.escape(_LEFTOVER)}")
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}{re.escape(LEFTOVER)}")
     for name in os.listdir(path.parent):
         if ours.fullmatch(name):
             path.with_name(name).unlink(missing_ok=True)
-
-
-@contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Holds the lock file `path` for the block, across processes. It ends with the process.
-
-    Without `wait` a lock in other hands raises `LockHeld`. The file stays: removing it would let two holders in.
-    """
-    fd = _open_lock(path)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        os.close(fd)
-        raise LockHeld(f"{path} is locked by another process", cause="locked") from None
-    except OSError as error:
-        os.close(fd)
-        raise no_locks(path, error) from None
-    try:
-        yield
-    finally:
-        os.close(fd)
-
-
-def no_locks(path: Path, error: OSError) -> FileRefused:
-    """What to raise where a lock that nobody holds can't be had (Lustre without flock, NFS without a lock daemon)."""
-    return FileRefused(
-        f"{path} can't be locked: {_reason(error)}; its file system has no locks that work: {ELSEWHERE}",
-        cause="no_locks",
-    )
-
-
-def try_folder(folder: Path, size: int) -> None:
-    """Makes a private file of `size` bytes in `folder` as a database has its files, locked and synced, and removes it.
-
-    Raises FileRefused where there are no such locks, OSError where the file system takes no file or no bytes.
-    """
-    path = folder / f".{secrets.token_hex(8)}{_LEFTOVER}"
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
-        with os.fdopen(fd, "wb") as file:
-            try:
-                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise no_locks(folder, error) from None
-            file.write(bytes(size))
-            file.flush()
-            os.fsync(fd)
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _open_lock(path: Path) -> int:
-    try:
-        with suppress(FileExistsError):
-            _write_new(path, b"")
-        check_private(path)
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    except OSError as error:
-        raise FileRefused(f"{path} can't be locked: {_reason(error)}", cause="unwritable") from None

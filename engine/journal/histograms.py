@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 from prometheus_client.core import HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
 
 
 class Series:
@@ -39,7 +38,7 @@ class Histogram:
     def __init__(self, name: str, about: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
         self._name, self._about, self._labels = name, about, labels
         self._bounds = (*map(float, buckets), inf)
-        self._names = [floatToGoString(bound) for bound in self._bounds]  # type: ignore[no-untyped-call]
+        self._names = ["+Inf" if bound == inf else repr(bound) for bound in self._bounds]
         self._series: dict[tuple[str, ...], Series] = {}
         if not labels:
             self.labels()  # told from the first, at zero

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from hatchway.engine.base import files
+from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.base.permissions import FIVE
@@ -115,7 +115,7 @@ class AuthorizedKeys:
 
     def edit(self, change: Edit[T]) -> T:
         """Change the content under the lock that all who edit by us take; what `change` says it did."""
-        with files.locked(self._lock()):
+        with file_locks.locked(self._lock()):
             files.clear_leftovers(self.path)
             data = self._content()
             edited, done = change(data)

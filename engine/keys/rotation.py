@@ -9,7 +9,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from hatchway.engine.base import files
+from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import EngineUnavailable, KeyRefused, Refusal
 from hatchway.engine.base.permissions import MASTER
@@ -32,7 +32,7 @@ def rotate_engine_key(home: Path, edit: Editor) -> tuple[str, str]:
     """
     path = home / PRIVATE_KEY
     files.make_private_dir(home)
-    with files.locked(home / "rotation.lock"):
+    with file_locks.locked(home / "rotation.lock"):
         old = keys.read_private_key(_read(path)).identity
         made = make_next_key(home)
         edit(partial(key_edits.register, key=made, permissions=(MASTER,), comment=OWN, own=True))
@@ -61,7 +61,7 @@ def rotate_token_key(home: Path, clock: Clock, *, force: bool = False) -> None:
     """
     path, kept = home / TOKEN_KEY, home / OLD_TOKEN_KEY
     files.make_private_dir(home)
-    with files.locked(home / "rotation.lock"):
+    with file_locks.locked(home / "rotation.lock"):
         current, rotated_at = _read(path), kept.stat().st_mtime if kept.exists() else 0.0
         made, public = next_token_key(current, rotated_at, clock.wall(), force=force)
         files.write_private(kept, public, overwrite=True)

@@ -74,6 +74,26 @@ class Claim:
         return self.result
 
 
+class PairingCode:
+    """A code with those it concerns: its terminal, the console that claimed it, and how many wrong tries it has seen.
+
+    `consumed_at` is in elapsed seconds, None while the code is out.
+    """
+
+    __slots__ = ("claim", "code", "consumed_at", "terminal", "wrong")
+
+    def __init__(self, code: str, terminal: Terminal) -> None:
+        self.code, self.terminal = code, terminal
+        self.claim: Claim | None = None
+        self.consumed_at: float | None = None
+        self.wrong = 0
+
+    def answer(self, result: IssuedSession | Refusal) -> None:
+        """Tell the console that claimed the code what became of it; nobody, where none did."""
+        if self.claim is not None:
+            self.claim.answer(result)
+
+
 class FleetCodes(Protocol):
     """The other engines of a fleet: they claim codes that were printed here, and print codes that are claimed here."""
 

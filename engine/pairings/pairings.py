@@ -11,9 +11,8 @@ import msgspec
 import trio
 
 from hatchway.engine.access.limits import Shared, limit_of
-from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
-from hatchway.engine.pairings.claims import MESSAGES, Claim, Claimant, FleetCodes, Issued, Shown, Terminal
+from hatchway.engine.pairings.claims import MESSAGES, Claim, Claimant, FleetCodes, Issued, PairingCode, Shown, Terminal
 from hatchway.engine.pairings.codes import new_code, normalise, printable
 from hatchway.engine.runtime import Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
@@ -40,26 +39,6 @@ class PairingFacts(msgspec.Struct, frozen=True, gc=False):
     permissions: tuple[str, ...]
     lifetime: int
     match: str = ""
-
-
-class PairingCode:
-    """A code with those it concerns: its terminal, the console that claimed it, and how many wrong tries it has seen.
-
-    `consumed_at` is in elapsed seconds, None while the code is out.
-    """
-
-    __slots__ = ("claim", "code", "consumed_at", "terminal", "wrong")
-
-    def __init__(self, code: str, terminal: Terminal) -> None:
-        self.code, self.terminal = code, terminal
-        self.claim: Claim | None = None
-        self.consumed_at: float | None = None
-        self.wrong = 0
-
-    def answer(self, result: IssuedSession | Refusal) -> None:
-        """Tell the console that claimed the code what became of it; nobody, where none did."""
-        if self.claim is not None:
-            self.claim.answer(result)
 
 
 Start = Callable[..., Any]

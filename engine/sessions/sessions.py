@@ -1,27 +1,24 @@
-"""The session service: sign-in by key, live sessions, their tokens, who may still do what (sections 3.2, 4.1-4.3)."""
+"""The session service: live sessions, their tokens, who may still do what (sections 3.2, 4.3)."""
 
 from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
-from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature, encode
-from hatchway.engine.access.limits import Shared, Tried, limit_of
+from hatchway.engine.access.challenges import encode
+from hatchway.engine.access.limits import Shared
 from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
-from hatchway.engine.access.signers import Search, Signed, is_quick, signer_of, whose
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
-from hatchway.engine.base.clock import Clock
-from hatchway.engine.base.errors import NotFound, SignatureRefused, TokenRefused, TooManyRequests
-from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
-from hatchway.engine.keys.keys import PublicKey
+from hatchway.engine.base.errors import NotFound, TokenRefused
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.runtime import Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
 from hatchway.engine.sessions.session_limit import SessionLimit, is_live
 from hatchway.engine.settings.settings import Settings
-from hatchway.engine.store.protocol import AlreadyUsed, Once, Store
+from hatchway.engine.store.protocol import Once, Store
 from hatchway.statecharts import session
 from hatchway.statecharts.interpreter import EventRefused
 
@@ -41,17 +38,12 @@ class Sessions:
         store: Store,
         keys: AuthorizedKeys,
         tokens: Tokens,
-        challenges: Challenges,
         settings: Callable[[], Settings],
-        own_key: Callable[[], PublicKey],
         mirror: Shared | None = None,
     ) -> None:
-        self._runtime, self._keys, self._tokens, self._challenges = runtime, keys, tokens, challenges
-        self._settings, self._own_key = settings, own_key
-        self._clock: Clock = runtime.clock
+        self._runtime, self._keys, self._tokens = runtime, keys, tokens
+        self._settings, self._clock = settings, runtime.clock
         self._mirror = mirror
-        self._failures = limit_of(mirror, self._clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
-        self._tried, self._search = Tried(), Search(keys)
         runtime.register(
             session.CHART,
             facts=SessionFacts,
@@ -61,96 +53,6 @@ class Sessions:
             owner=_identity_of,
         )
         self._limit = SessionLimit(runtime, settings, lambda name: self._revoke(name, NOBODY, "too_many_sessions"))
-
-    # Sign-in by key
-
-    def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
-        """The identity a challenge is for, and its nonce. Any identity gets one: nobody can list keys from outside."""
-        return identity or self._own_key().identity, self._challenges.issue(host, identity or ANY)
-
-    @property
-    def challenge_key(self) -> bytes:
-        """What a door process needs to make challenges, and to know ours again."""
-        return self._challenges.mac_key
-
-    async def verify(
-        self, nonce: str, signature: str, algorithm: str, lifetime: int, origin: Origin, identity: str | None = None
-    ) -> IssuedSession:
-        """Start a session of `lifetime` seconds for the key that signed `nonce`: that of `identity`, where it is given.
-
-        Raises SignatureRefused, TooManyRequests, StoreUnavailable.
-
-        An address past its limit is refused before anything is checked, unless it answers a challenge as never before:
-        a correct signature comes with a fresh one, and is never refused for what others behind its address do.
-        """
-        await self._hear_of_keys()
-        challenge, answer = None, (signature, algorithm, identity)
-        try:
-            challenge = self._challenges.read(nonce)
-            self._refuse_tried(challenge, answer, origin)
-            made = decode_signature(signature)
-            signed = Signed(whose(challenge, identity), algorithm, nonce.encode("ascii"), made)
-            key = await self._signer(signed, origin)
-            return await self._start_by_key(challenge, key, lifetime, origin)
-        except SignatureRefused as refused:
-            if challenge is not None:
-                self._tried.add(origin.address or "", challenge.digest, answer)
-            await self._count_failure(refused.cause, origin)
-            raise
-
-    async def _signer(self, signed: Signed, origin: Origin) -> KeyGrant:
-        if is_quick(signed, self._keys):
-            return signer_of(signed, self._keys)
-        try:
-            return await self._search.signer_of(signed, origin.address or "")
-        except TooManyRequests:
-            self._runtime.records.surplus("session", "start", origin)
-            raise
-
-    def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
-        shut = self._failures.shut(origin.address or "")
-        if shut is not None and self._tried.has(origin.address or "", challenge.digest, answer):
-            self._runtime.records.surplus("session", "start", origin)
-            raise shut
-
-    async def _count_failure(self, cause: str, origin: Origin) -> None:
-        """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
-        address = origin.address or ""
-        try:
-            if shut := self._failures.shut(address):
-                raise shut
-            await self._failures.take(address)
-        except TooManyRequests:
-            self._runtime.records.surplus("session", "start", origin)
-            raise
-        self._runtime.records.refusal("session", "-", "start", cause, origin)
-
-    async def _hear_of_keys(self) -> None:
-        """A key that was taken out elsewhere a second ago signs in nowhere. Raises StoreUnavailable."""
-        if self._mirror is not None:
-            await self._mirror.wait_fresh()
-
-    async def admit(self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin) -> IssuedSession:
-        """Start a session as `verify` does, for the key whose signature a door process has checked.
-
-        Raises SignatureRefused and StoreUnavailable, and neither records nor counts: the whole request is to follow.
-        """
-        await self._hear_of_keys()
-        entry = self._keys.find(identity)
-        if entry is None:
-            raise SignatureRefused("unknown_key")
-        return await self._start_by_key(challenge, entry, lifetime, origin)
-
-    async def _start_by_key(
-        self, challenge: ChallengeFacts, entry: KeyGrant, lifetime: int, origin: Origin
-    ) -> IssuedSession:
-        once = Once(challenge.digest, challenge.seconds_left, challenge.until)
-        try:
-            return await self.start(
-                "key", entry.key.identity, entry.permissions, lifetime, proof="signature", origin=origin, once=once
-            )
-        except AlreadyUsed:
-            raise SignatureRefused("used_nonce") from None
 
     async def start(
         self,
@@ -171,26 +73,13 @@ class Sessions:
         try:
             now = self._clock.wall()
             age = self._settings().session_max_age
-            facts = SessionFacts(
-                sys.intern(identity),
-                method,
-                granted,
-                lifetime,
-                now,
-                now + (age.key if method == "key" else age.pairing),
-                sys.intern(origin.address or ""),
-            )
+            latest = now + (age.key if method == "key" else age.pairing)
+            address = sys.intern(origin.address or "")
+            facts = SessionFacts(sys.intern(identity), method, granted, lifetime, now, latest, address)
             # The time comes first: sessions of one moment stand together in the store, and are written together.
             name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
-            result = await self._runtime.create(
-                "session",
-                name,
-                "start",
-                facts,
-                origin=Origin(identity, origin.address, origin.request_id),
-                once=once,
-                proof=proof,
-            )
+            by = Origin(identity, origin.address, origin.request_id)
+            result = await self._runtime.create("session", name, "start", facts, origin=by, once=once, proof=proof)
             return _signed_in(result)
         finally:
             self._limit.leave(identity)

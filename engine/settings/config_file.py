@@ -11,7 +11,8 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from hatchway.engine.base.errors import SettingRefused
-from hatchway.engine.base.files import locked, make_private_dir, read_private, write_private
+from hatchway.engine.base.file_locks import locked
+from hatchway.engine.base.files import make_private_dir, read_private, write_private
 from hatchway.engine.settings.settings import setting
 from hatchway.engine.settings.sources import read_value
 

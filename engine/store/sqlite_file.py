@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hatchway.engine.base import files
+from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.errors import EngineUnavailable, FileRefused
 from hatchway.engine.store.protocol import new_identity
 
@@ -74,7 +74,7 @@ def _advice(path: Path, error: sqlite3.Error) -> str:
         for file in (*files_of(path), path.with_name(f"{path.name}-shm")):
             if file.exists():
                 files.check_private(file)
-        files.try_folder(path.parent, ROOM)
+        file_locks.try_folder(path.parent, ROOM)
     except FileRefused as refused:
         return refused.detail
     except OSError as refused:

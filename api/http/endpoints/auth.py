@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -20,6 +20,7 @@ from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.durations import InvalidDuration, format_duration, lifetime
 from hatchway.engine.base.errors import InvalidRequest, Refusal
 from hatchway.engine.pairings.pairings import Claim, Claimant
+from hatchway.engine.sessions.key_sign_in import Proof
 from hatchway.statecharts.pairing import DECISION_WINDOW
 
 log = structlog.get_logger(__name__)
@@ -57,7 +58,7 @@ class PairFields(msgspec.Struct, forbid_unknown_fields=True):
 
 def challenge(invocation: Invocation) -> Response:
     """A fresh nonce to sign, for one identity or for any key (section 4.1)."""
-    return make_challenge(invocation.engine.sessions.challenge, invocation.request)
+    return make_challenge(invocation.engine.key_sign_in.challenge, invocation.request)
 
 
 def make_challenge(issue: Callable[[str, str | None], tuple[str, str]], request: Request) -> Response:
@@ -90,16 +91,6 @@ def _identities(query: bytes) -> list[bytes]:
     return [value for name, _, value in (part.partition(b"=") for part in query.split(b"&")) if name == b"identity"]
 
 
-class Proof(NamedTuple):
-    """What `verify` is asked, its fields found sound. `seconds` is the session's lifetime."""
-
-    nonce: str
-    signature: str
-    algorithm: str
-    seconds: int
-    identity: str | None
-
-
 def check_proof(fields: VerifyFields) -> Proof:
     """All that can be said of the fields without a look at keys and challenges. Raises InvalidRequest."""
     if fields.algorithm not in ("RS256", "PS256"):
@@ -115,10 +106,7 @@ def check_proof(fields: VerifyFields) -> Proof:
 
 async def verify(invocation: Invocation) -> Response:
     """A session for the key that signed the nonce (section 4.2)."""
-    nonce, signature, algorithm, seconds, identity = check_proof(invocation.fields)
-    signed_in = await invocation.engine.sessions.verify(
-        nonce, signature, algorithm, seconds, invocation.origin, identity
-    )
+    signed_in = await invocation.engine.key_sign_in.verify(check_proof(invocation.fields), invocation.origin)
     return json_response(signed_in._asdict())
 
 

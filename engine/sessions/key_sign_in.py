@@ -1,0 +1,141 @@
+"""Sign-in by key: challenges, the checks of what signed them, and the limit on failures (sections 4.1, 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature
+from hatchway.engine.access.limits import Shared, Tried, limit_of
+from hatchway.engine.access.principal import IssuedSession
+from hatchway.engine.access.signers import Search, Signed, is_quick, signer_of, whose
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
+from hatchway.engine.keys.keys import PublicKey
+from hatchway.engine.runtime.records import Origin, Records
+from hatchway.engine.sessions.sessions import Sessions
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.protocol import AlreadyUsed, Once
+
+
+class Proof(NamedTuple):
+    """A signed challenge, its fields found sound. `signature` is in base64 or base64url, `lifetime` in seconds.
+
+    `identity` names the key that signed; None leaves it open, as far as the challenge does.
+    """
+
+    nonce: str
+    signature: str
+    algorithm: str
+    lifetime: int
+    identity: str | None = None
+
+
+class KeySignIn:
+    """Issues challenges and starts a session for a key that signed one. One for each engine.
+
+    `mirror` is the fleet's memory of keys and failures; None for an engine of no fleet.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        records: Records,
+        clock: Clock,
+        keys: AuthorizedKeys,
+        challenges: Challenges,
+        settings: Callable[[], Settings],
+        own_key: Callable[[], PublicKey],
+        mirror: Shared | None = None,
+    ) -> None:
+        self._sessions, self._records, self._keys, self._challenges = sessions, records, keys, challenges
+        self._own_key, self._mirror = own_key, mirror
+        self._failures = limit_of(mirror, clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
+        self._tried, self._search = Tried(), Search(keys)
+
+    def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
+        """The identity a challenge is for, and its nonce. `host` is the name that was dialled, in lower case.
+
+        An unknown identity gets a challenge too: nobody can list keys from outside.
+        """
+        return identity or self._own_key().identity, self._challenges.issue(host, identity or ANY)
+
+    @property
+    def challenge_key(self) -> bytes:
+        """The key by which a worker process makes challenges, and recognises those of the engine. It is a secret."""
+        return self._challenges.mac_key
+
+    async def verify(self, proof: Proof, origin: Origin) -> IssuedSession:
+        """Start a session for the key that made this proof. Raises SignatureRefused, TooManyRequests, StoreUnavailable.
+
+        An address past its limit is refused before anything is checked, unless it answers a challenge as never before:
+        a correct signature comes with a fresh challenge, and is never refused for what others behind its address do.
+        """
+        await self._hear_of_keys()
+        challenge, answer = None, (proof.signature, proof.algorithm, proof.identity)
+        try:
+            challenge = self._challenges.read(proof.nonce)
+            self._refuse_tried(challenge, answer, origin)
+            made = decode_signature(proof.signature)
+            signed = Signed(whose(challenge, proof.identity), proof.algorithm, proof.nonce.encode("ascii"), made)
+            key = await self._signer(signed, origin)
+            return await self._start(challenge, key, proof.lifetime, origin)
+        except SignatureRefused as refused:
+            if challenge is not None:
+                self._tried.add(origin.address or "", challenge.digest, answer)
+            await self._count_failure(refused.cause, origin)
+            raise
+
+    async def _signer(self, signed: Signed, origin: Origin) -> KeyGrant:
+        if is_quick(signed, self._keys):
+            return signer_of(signed, self._keys)
+        try:
+            return await self._search.signer_of(signed, origin.address or "")
+        except TooManyRequests:
+            self._records.surplus("session", "start", origin)
+            raise
+
+    def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
+        shut = self._failures.shut(origin.address or "")
+        if shut is not None and self._tried.has(origin.address or "", challenge.digest, answer):
+            self._records.surplus("session", "start", origin)
+            raise shut
+
+    async def _count_failure(self, cause: str, origin: Origin) -> None:
+        """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
+        address = origin.address or ""
+        try:
+            if shut := self._failures.shut(address):
+                raise shut
+            await self._failures.take(address)
+        except TooManyRequests:
+            self._records.surplus("session", "start", origin)
+            raise
+        self._records.refusal("session", "-", "start", cause, origin)
+
+    async def _hear_of_keys(self) -> None:
+        """Wait until this engine knows the keys that its fleet took out before now. Raises StoreUnavailable."""
+        if self._mirror is not None:
+            await self._mirror.wait_fresh()
+
+    async def admit(self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin) -> IssuedSession:
+        """Start a session as `verify` does, for the key whose signature a worker process has checked.
+
+        Raises SignatureRefused and StoreUnavailable, and neither records nor counts a refusal: the worker sends the
+        whole request after it.
+        """
+        await self._hear_of_keys()
+        entry = self._keys.find(identity)
+        if entry is None:
+            raise SignatureRefused("unknown_key")
+        return await self._start(challenge, entry, lifetime, origin)
+
+    async def _start(self, challenge: ChallengeFacts, entry: KeyGrant, lifetime: int, origin: Origin) -> IssuedSession:
+        once = Once(challenge.digest, challenge.seconds_left, challenge.until)
+        try:
+            return await self._sessions.start(
+                "key", entry.key.identity, entry.permissions, lifetime, proof="signature", origin=origin, once=once
+            )
+        except AlreadyUsed:
+            raise SignatureRefused("used_nonce") from None
