@@ -121,7 +121,7 @@ class ControlApp:
         }
         self._gets: dict[str, Callable[[], Any]] = {
             "/clock": lambda: {"now": engine.now},
-            "/faults": lambda: engine.faults,
+            "/faults": lambda: engine.faults.now,
             "/records": lambda: engine.records,
             "/promises": lambda: {"broken": engine.watchers.broken},
         }
@@ -183,11 +183,11 @@ class ControlApp:
 
     async def _script(self, asked: NamedScript) -> Any:
         known = {name: getattr(asked, name) for name in Script.__struct_fields__}
-        self._engine.script(Script(**known), asked.name)
+        self._engine.set_script(asked.name, Script(**known))
         return {}
 
     async def _end(self, asked: EndOfInstance) -> Any:
-        self._engine.platform.end(asked.name, asked.exit_code)
+        self._engine.end_instance(asked.name, asked.exit_code)
         return {}
 
     async def _set_faults(self, asked: Faults) -> Any:

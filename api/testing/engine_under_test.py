@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import trio
@@ -22,14 +23,14 @@ from hatchway.api.http.app import make_app
 from hatchway.api.http.asgi import App, AsgiApp, Message, Receive, Scope, Send, send_response
 from hatchway.api.http.problems import problem_response
 from hatchway.api.server.server import ServerLimits, open_sockets, serve
-from hatchway.api.testing.faults import BreakingListener, Faults, connection_of
+from hatchway.api.testing.faults import BreakingListener, Faults, FaultSwitch, connection_of
 from hatchway.api.testing.held_clock import HeldClock, HeldTime
 from hatchway.api.testing.memory import InterruptibleStore
-from hatchway.api.testing.people import Answer, Keys, People, Session, TestKey, granted, lasting
+from hatchway.api.testing.people import Answer, AuthorizedKey, Keys, People, Session, granted, lasting
 from hatchway.api.testing.simulated_platform import Script, SimulatedPlatform
 from hatchway.api.testing.watchers import Watchers
 from hatchway.engine.base import files
-from hatchway.engine.base.errors import EngineUnavailable
+from hatchway.engine.base.errors import StoreUnavailable
 from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.journal.logs import log_record
@@ -135,7 +136,7 @@ class EngineUnderTest:
         nothing. Raises InvalidRequest, TooManyRequests, StoreUnavailable."""
         return await self._people.pair(granted(permissions), lasting(lifetime), answer)
 
-    async def key(self, permissions: list[str] | None = None, name: str | None = None) -> TestKey:
+    async def key(self, permissions: list[str] | None = None, name: str | None = None) -> AuthorizedKey:
         """A new key, authorized. Raises InvalidRequest."""
         made = self._keys.make(self.engine, name, granted(permissions))
         self.engine.records.notice("key", made.identity, "register")
@@ -164,8 +165,11 @@ class EngineUnderTest:
     # What goes wrong
 
     @property
-    def faults(self) -> Faults:
-        """What is wrong now, with the number of requests that are left of `times`."""
+    def faults(self) -> FaultSwitch:
+        """What is wrong."""
+        return FaultSwitch(self._faults_now, self.set_faults)
+
+    def _faults_now(self) -> Faults:
         return msgspec.structs.replace(self._faults, times=None if self._left == math.inf else int(self._left))
 
     def set_faults(self, faults: Faults) -> None:
@@ -180,18 +184,27 @@ class EngineUnderTest:
             if faults.away:
                 listener.end_all()
 
-    def script(self, script: Script, name: str | None = None) -> None:
-        """What becomes of instances that start from now on: of that name, or of all others."""
+    def script(self, name: str | None = None, **script: Any) -> None:
+        """What becomes of instances that start from now on: of that name, or of all others; as `Script` has it.
+        Raises ValueError for what is no part of one."""
+        self.set_script(name, msgspec.convert(script, Script))
+
+    def set_script(self, name: str | None, script: Script) -> None:
+        """The same, of a whole script."""
         if name is None:
             self.platform.script = script
         else:
             self.platform.scripts[name] = script
 
+    def end_instance(self, name: str, exit_code: int = 0) -> None:
+        """An instance ends by itself, now. Raises InstanceNotFound."""
+        self.platform.end(name, exit_code)
+
     # Its lives
 
     async def reset(self) -> None:
         """As it was at the start: no sessions, codes, instances, records, faults, nor keys but the first. Its address
-        and key stay, and time goes on from where it is."""
+        and key stay; time stands where it is."""
         self._again.set()
         await self._begun.wait()
 
@@ -219,7 +232,7 @@ class EngineUnderTest:
 
     def _begin(self, nursery: trio.Nursery) -> None:
         self._app, self._people = make_app(self.engine), People(self.engine, self.host, nursery)
-        self.watchers = Watchers()
+        self.watchers = Watchers(self.watchers.broken)
         self.engine.records.sinks.remove(log_record)  # a test reads the records, not a log
         self.engine.records.sinks.append(self.watchers)
         self.engine.records.notice("engine", self.engine.identity, "start")
@@ -228,6 +241,7 @@ class EngineUnderTest:
         else:
             self.engine.keys.register(self._keys.find(FIRST_KEY).public, FIVE, comment=FIRST_KEY)
         self.set_faults(Faults())
+        self.time.run(0)
         self._again = trio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -238,7 +252,7 @@ class EngineUnderTest:
         path, watchers = scope["path"], self.watchers
         if await self._hindered(scope, path):
             await send_response(
-                send, problem_response(EngineUnavailable("unavailable, as the test said", retry_after=1))
+                send, problem_response(StoreUnavailable("unavailable, as the test said", retry_after=1))
             )
             return
         route = self._app.gateway.find(scope["method"], path)

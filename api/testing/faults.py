@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
@@ -33,6 +33,26 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clock_off: Annotated[float, msgspec.Meta(ge=-366 * 86_400, le=366 * 86_400)] = 0.0
     path: str = "/"
     times: Count | None = None
+
+
+class FaultSwitch:
+    """What a test sets faults with; what is not named is not wrong, or no longer."""
+
+    def __init__(self, get: Callable[[], Faults], put: Callable[[Faults], object]) -> None:
+        self._get, self._put = get, put
+
+    @property
+    def now(self) -> Faults:
+        """What is wrong now, and for how many requests yet."""
+        return self._get()
+
+    def set(self, **faults: Any) -> None:
+        """From now on that is wrong, and nothing else. Raises ValueError for what is no fault."""
+        self._put(msgspec.convert(faults, Faults))
+
+    def clear(self) -> None:
+        """Nothing is wrong any more."""
+        self._put(Faults())
 
 
 class BreakingSocket(socket.socket):

@@ -28,7 +28,7 @@ BITS = 2048
 """Of a test's keys: made in a few hundredths of a second."""
 
 
-class TestKey(NamedTuple):
+class AuthorizedKey(NamedTuple):
     """A key that is authorized. `file` is its private half, PKCS#8 PEM."""
 
     name: str
@@ -64,7 +64,7 @@ class Keys:
         self._folder = folder
         self._private: dict[str, PrivateKey] = {}
 
-    def make(self, engine: Engine, name: str | None, permissions: tuple[str, ...]) -> TestKey:
+    def make(self, engine: Engine, name: str | None, permissions: tuple[str, ...]) -> AuthorizedKey:
         """A new key. Raises InvalidRequest where the name is taken, or none."""
         name = name or f"key-{len(self._private) + 1}"
         if name in self._private or not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
@@ -73,7 +73,7 @@ class Keys:
         self._path(name).parent.mkdir(mode=0o700, exist_ok=True)
         files.write_private(self._path(name), private.pem())
         engine.keys.register(private.public, permissions, comment=name)
-        return TestKey(name, private.public.identity, self._path(name))
+        return AuthorizedKey(name, private.public.identity, self._path(name))
 
     def find(self, name: str) -> PrivateKey:
         """The key of that name, or identity. Raises InvalidRequest."""

@@ -22,9 +22,10 @@ class Watchers:
     operator's yes, and a code signs in at most once; no token is answered after its session's end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, broken: list[str] | None = None) -> None:
+        """`broken` are the promises that were broken before."""
         self.records: list[Record] = []
-        self.broken: list[str] = []
+        self.broken: list[str] = [] if broken is None else broken
         self._final: set[tuple[str, str]] = set()
         self._approved: set[str] = set()
 
