@@ -15,14 +15,14 @@ from xdist.scheduler import LoadFileScheduling
 
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.engine import Engine
-from tests import fakes
-from tests.fakes import run_in_virtual_time, vectors, virtual_engine
+from tests.support import fakes
+from tests.support.fakes import run_in_virtual_time, vectors, virtual_engine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from tests.browser import Host, Visitor
-    from tests.redis_server import RedisServer
+    from tests.support.browser import Host, Visitor
+    from tests.support.redis_server import RedisServer
 
 hypothesis.settings.register_profile("busy machine", deadline=None)
 hypothesis.settings.load_profile("busy machine")
@@ -86,8 +86,8 @@ ONE_USERS_INSTANCES = (
     "apptainer",
     "client_instances",
     "cli_instances",
-    "instance_doors",
-    "instance_gates",
+    "instance_endpoints",
+    "instance_permissions",
     "registry",
 )
 
@@ -95,23 +95,23 @@ ONE_USERS_INSTANCES = (
 LONG = (
     "simulation",
     *ONE_USERS_INSTANCES,
-    *("fuzz", "fleet_instances", "slurm", "crash", "fleet", "pairing_processes", "fleet_contract", "fleet_doors"),
+    *("fuzz", "fleet_instances", "slurm", "crash", "fleet", "pairing_processes", "fleet_contract", "fleet_endpoints"),
     *("fleet_kills", "openapi", "dist", "ten_minutes", "workers", "console_live", "load", "interleavings"),
 )
 """Files that take long, longest first. Begun last, one of them would be all that is left to wait for."""
 
 
-def _room(nodeid: str) -> str:
+def _subject(nodeid: str) -> str:
     """What a test's file is of."""
-    return nodeid.partition("::")[0].removeprefix("tests/test_").removesuffix(".py")
+    return Path(nodeid.partition("::")[0]).stem.removeprefix("test_")
 
 
 class Spread(LoadFileScheduling):  # type: ignore[misc]
     """A file's tests share a worker; so do all files that watch the instances of one user."""
 
     def _split_scope(self, nodeid: str) -> str:
-        room = _room(nodeid)
-        return "instances" if room in ONE_USERS_INSTANCES else room
+        subject = _subject(nodeid)
+        return "instances" if subject in ONE_USERS_INSTANCES else subject
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
@@ -123,8 +123,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long files first; run in virtual time what asks for it; leave out what this machine can't run."""
-    begun = {room: place for place, room in enumerate(LONG)}
-    items.sort(key=lambda item: begun.get(_room(item.nodeid), len(LONG)))
+    begun = {subject: place for place, subject in enumerate(LONG)}
+    items.sort(key=lambda item: begun.get(_subject(item.nodeid), len(LONG)))
     for item in items:
         if item.get_closest_marker("virtual_time") and item.get_closest_marker("trio"):
             # In front of the mark that pytest-trio's own mode has put on every test.
@@ -171,7 +171,7 @@ async def browser(engine: Engine) -> fakes.Browser:
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
     """A real, durable Redis, empty."""
-    from tests.redis_server import RedisServer
+    from tests.support.redis_server import RedisServer
 
     server = RedisServer(tmp_path / "redis")
     try:
@@ -193,7 +193,7 @@ def command_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """A real engine process, one for a module."""
-    from tests.browser import running_host
+    from tests.support.browser import running_host
 
     with running_host(tmp_path_factory.mktemp("host")) as running:
         yield running
@@ -202,7 +202,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """Headless Chromium, one for a module."""
-    from tests.browser import running_chromium
+    from tests.support.browser import running_chromium
 
     with running_chromium() as running:
         yield running
@@ -211,7 +211,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture
 def visitor(chromium: Browser, host: Host) -> Iterator[Visitor]:
     """Somebody with a fresh browser profile."""
-    from tests.browser import visiting
+    from tests.support.browser import visiting
 
     with visiting(chromium, host) as somebody:
         yield somebody

@@ -20,7 +20,7 @@ def main(seconds: str, folder: str) -> None:
     """Fuzz until the time is over (exit code 0) or a parser raises what it does not document (77)."""
     atheris = importlib.import_module("atheris")
     with atheris.instrument_imports(include=[*INSTRUMENTED, "hatchway.engine.settings.kinds", "tomllib", "jwt"]):
-        targets = importlib.import_module("tests.fuzz_targets")
+        targets = importlib.import_module("tests.support.fuzz_targets")
     corpus = Path(folder) / "corpus"
     corpus.mkdir(exist_ok=True)
     for number, seed in enumerate(targets.seeds()):

@@ -61,7 +61,7 @@ TESTS = {
         "weak_keys",
         "keys",
     ),
-    "engine/sessions/versions.py": ("validity",),
+    "engine/sessions/versions.py": ("versions",),
     "engine/base/files.py": ("files",),
     "engine/base/file_locks.py": ("file_locks", "files"),
     "engine/runtime/runtime.py": ("runtime", "shared_store", "instances", "session_ends", "sessions", "pairings"),
@@ -172,7 +172,12 @@ def options(file: str) -> list[str]:
     """What pytest is asked to run for a file."""
     # What noticed the last change comes first: the next one is often beside it.
     last = ["--failed-first", "-o", f"cache_dir={CACHE.name}"]
-    return ["-q", "-n0", *last, *(f"{ROOT}/tests/test_{name}.py" for name in TESTS[file])]
+    return [
+        "-q",
+        "-n0",
+        *last,
+        *(str(path) for name in TESTS[file] for path in (ROOT / "tests").rglob(f"test_{name}.py")),
+    ]
 
 
 def preload(file: str) -> None:

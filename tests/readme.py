@@ -12,7 +12,7 @@ from hatchway.api.http.table import ENDPOINTS
 from hatchway.engine.settings.settings import TABLE, show
 from hatchway.statecharts import instance, pairing, session
 from hatchway.statecharts.draw.render import table
-from tests.fakes import ROOT
+from tests.support.fakes import ROOT
 
 README = ROOT / "README.md"
 CHAPTERS = {page.stem: page for page in sorted((ROOT / "api/handbook").glob("*.md"))}

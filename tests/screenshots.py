@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import Browser, Page
 
-from tests.browser import KEYS, Host, Visitor, running_chromium, running_host, visiting
-from tests.containers import IMAGE
+from tests.support.browser import KEYS, Host, Visitor, running_chromium, running_host, visiting
+from tests.support.containers import IMAGE
 
 SIZES = {"desktop": {"width": 1280, "height": 860}, "phone": {"width": 390, "height": 844}}
 INSTANCE = "api/platform/singularity/instance/"

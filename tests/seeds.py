@@ -37,9 +37,9 @@ from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.runtime import actors
 from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
-from tests.fakes import key
-from tests.ledger import Violation
-from tests.simulation import SimulatedStore, World
+from tests.support.fakes import key
+from tests.support.simulation.ledger import Violation
+from tests.support.simulation.world import SimulatedStore, World
 
 CHUNK = 25
 """Seeds that a worker takes at once."""

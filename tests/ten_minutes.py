@@ -17,11 +17,11 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from tests.browser import Host, Terminal, running_chromium, visiting
-from tests.containers import IMAGE, new_name
-from tests.fakes import ROOT
-from tests.ordinary import PATH, as_user, python, user
-from tests.processes import wait_answering
+from tests.support.browser import Host, Terminal, running_chromium, visiting
+from tests.support.containers import IMAGE, new_name
+from tests.support.fakes import ROOT
+from tests.support.ordinary_user import PATH, as_user, python, user
+from tests.support.processes import wait_answering
 
 CLONE = "git clone -q URL hatchway && cd hatchway"
 SET_UP = "python3 -m venv .venv && .venv/bin/pip install -q . && . .venv/bin/activate"

@@ -13,6 +13,8 @@ COMMANDS = {
     "reload": "hatchway.api.cli.lifecycle:reload",
     "ping": "hatchway.api.cli.sign_in:ping",
     "pair": "hatchway.api.cli.pairing:pair",
+    "address": "hatchway.api.cli.addresses:address",
+    "attach": "hatchway.api.cli.attach:attach",
     "unit": "hatchway.api.cli.unit:unit",
 }
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from hatchway.api.client.client import Client
     from hatchway.engine.keys.keys import PrivateKey
 
+SOCKET_URL = "http://localhost"
+"""What an engine without a port is called: the name that is dialled over its Unix socket."""
+
 OF_A_TEST = "test_engine"
 """Why a token was not stored: it is of a test engine."""
 
@@ -83,11 +86,19 @@ class Here:
         told = self.local.get("url")
         if isinstance(told, str):
             return told.rstrip("/")
+        if self.local_socket is not None or (not self.local and self.settings.listen == "unix"):
+            return SOCKET_URL
         scheme = "https" if self.settings.tls_cert or self.settings.tls == "auto" else "http"
         host = self.settings.host
         if host in ("0.0.0.0", "::", "localhost"):  # noqa: S104 - of what these listen on, the one that is always there
             host = "127.0.0.1"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.settings.port}"
+
+    @property
+    def local_socket(self) -> Path | None:
+        """The Unix socket by which this host's engine is reached; None where it has none, or doesn't run."""
+        told = self.local.get("socket")
+        return Path(told) if isinstance(told, str) else None
 
     @property
     def url(self) -> str:
@@ -139,7 +150,8 @@ class Here:
         key = self.key_source(where, any_agent=fresh) if by_key else None
         if by_key and key is None and self.stored is None and where == self.local_url:
             raise EngineUnavailable(f"no engine has run on {self.home} yet; start one with: hatchway engine start")
-        tls = self._tls(where, trust_first=fresh, accept=accept_certificate)
+        socket = self.local_socket if where == self.local_url else None
+        tls = None if socket else self._tls(where, trust_first=fresh, accept=accept_certificate)
         tokens = TokenKeeper(self.home, lambda: _kept_name(key, client.flows.signer), self.stored, told=not fresh)
         with Client(
             where,
@@ -149,6 +161,7 @@ class Here:
             on_token=tokens.keep,
             tls=tls,
             home=self.home,
+            socket=socket,
         ) as client:
             try:
                 yield client

@@ -25,6 +25,11 @@ Examples:
 )
 @click.option("--host", help="Address to listen on. Default 127.0.0.1; any other wants TLS.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on. Default 7420; 0 is any free one.")
+@click.option(
+    "--listen",
+    type=click.Choice(["tcp", "unix", "both"]),
+    help="unix: no port, HTTP on http.sock in the engine's folder, for its own user. Default tcp.",
+)
 @click.option("--tls", type=click.Choice(["off", "auto"]), help="auto: make a self-signed certificate.")
 @click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="The certificate's key, PEM.")

@@ -22,6 +22,8 @@ from hatchway.api.cli.terminals import operator_terminal
 from hatchway.api.client.operator import OperatorLine, operator_line
 from hatchway.engine.base.words import counted
 
+NO_PORT = "the engine has no port; from your own machine: hatchway open USER@HOST"
+
 FINAL = ("approved", "rejected", "expired", "withdrawn", "left", "failed")
 
 
@@ -144,15 +146,16 @@ class OperatorTerminal:
         from hatchway.api.cli.printing import say
 
         longest = f"renewed while used, {_short(event['session_max_age'])} at most"
-        link = f"{event['console'].rstrip('/')}/#pair={event['code']}"
+        console = event["console"]
+        link = f"{console.rstrip('/')}/#pair={event['code']}" if console else None
         if not self._as_json:
             say(f"Pairing code  {event['code']}")
             say(f"Permissions   {', '.join(event['permissions'])}")
             say(f"Lifetime      {_short(event['lifetime'])}, {longest}")
-            say(f"Console       {link}")
-            if hint := ssh_hint(event["console"], dict(os.environ)):
+            say(f"Console       {link or NO_PORT}")
+            if console and (hint := ssh_hint(console, dict(os.environ))):
                 say(f"From your own machine, first: {hint}")
-        if self._qr:
+        if self._qr and link:
             self._draw(link)
 
     def _draw(self, link: str) -> None:
@@ -164,7 +167,7 @@ class OperatorTerminal:
         segno.make(link, error="l", micro=False).terminal(out=self._screen, compact=True)
 
     def _ask(self, event: dict[str, Any], line: OperatorLine) -> None:
-        where = event["address"]
+        where = event["address"] or "http.sock"
         if event.get("local"):
             where += " (this host or a tunnel)"
         elif event.get("engine_host"):

@@ -31,11 +31,15 @@ class AsyncClient(ClientBase):
     """One engine, from trio or asyncio. An async context manager; the calls are those of `Client`."""
 
     async def __aenter__(self) -> AsyncClient:
-        self._http = httpx.AsyncClient(**self._options())
+        options = self._options()
+        if (path := self._socket_path()) is not None:
+            options["transport"] = httpx.AsyncHTTPTransport(uds=path)
+        self._http = httpx.AsyncClient(**options)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
+        self._left.close()
 
     async def sign_in(self, lifetime: str | None = None) -> SignedIn:
         """Sign in by the key; `lifetime` such as `30m` or `2h` (section 4.2)."""
@@ -123,8 +127,8 @@ class AsyncClient(ClientBase):
 
     async def _send(self, ask: Ask) -> Reply | Unreachable:
         try:
-            if self._own.is_in_question(self.flows.url):
-                await anyio.to_thread.run_sync(self._own.check, self.flows.url)
+            if self._socket is None and self._own.is_in_question(self.flows.url):
+                await anyio.to_thread.run_sync(self._check_own)
             response = await self._http.send(self._http.build_request(**self._arguments(ask)), stream=True)
             if ask.stream and response.status_code == 200:
                 return Reply(200, response.headers, b"", response)

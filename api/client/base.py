@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
@@ -14,6 +15,7 @@ import httpx
 from hatchway.api.client.flows import INSTANCES, Ask, Flow, Flows, Pause, StoredToken, Work
 from hatchway.api.client.own_engine import OwnEngine
 from hatchway.api.client.signers import Signer, read_signers
+from hatchway.api.client.unix_paths import short_path
 from hatchway.api.client.wire import CertificateRefused, NotAnEngine, Unreachable
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class ClientBase:
         on_token: Callable[[StoredToken | None], None] = _forget,
         tls: ssl.SSLContext | None = None,
         home: Path | None = None,
+        socket: Path | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """A client of the engine at `url`. `key` is a PEM file or its bytes, or `agent:` for the RSA keys of the SSH
@@ -56,17 +59,31 @@ class ClientBase:
 
         `stored` is used if it came from `url`; `on_token` gets every new token, and None after logout. `home` is the
         engine's folder on this host, where there is one (default as for the command): while its engine is down, or
-        listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised.
+        listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised. Where
+        `socket` is given, the engine is reached by that Unix socket of its folder, and `url` only names it.
         """
         reader = sign_with or (None if key is None else lambda: read_signers(key, passphrase))
         self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall)
         self._tls = tls
         self._own = OwnEngine(home)
+        self._socket = socket
+        self._left = ExitStack()
+        """What is let go of when the client is left."""
+
+    def _socket_path(self) -> str | None:
+        return None if self._socket is None else self._left.enter_context(short_path(self._socket))
+
+    def _check_own(self) -> None:
+        """Raises ClientFault where a port of loopback may be another's than this host's engine; a socket says itself
+        whose it is."""
+        if self._socket is None:
+            self._own.check(self.flows.url)
 
     def _options(self) -> dict[str, Any]:
-        secure = self.flows.url.startswith("https:")
+        """httpx's, but for the transport to a Unix socket, which each of its two kinds of client has of its own."""
+        secure = self.flows.url.startswith("https:") and self._socket is None
         return {
-            "base_url": self.flows.url,
+            "base_url": self.flows.url if self._socket is None else f"http://{self.flows.dialled}",
             # The Host is spelled out even where its port is the scheme's own: the challenge names what was dialled.
             "headers": {"Host": self.flows.dialled, "User-Agent": "hatchway", "Accept-Encoding": "identity"},
             "follow_redirects": False,

@@ -64,11 +64,15 @@ class Client(ClientBase):
     """One engine, from plain code. A context manager."""
 
     def __enter__(self) -> Client:
-        self._http = httpx.Client(**self._options())
+        options = self._options()
+        if (path := self._socket_path()) is not None:
+            options["transport"] = httpx.HTTPTransport(uds=path)
+        self._http = httpx.Client(**options)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._http.close()
+        self._left.close()
 
     def sign_in(self, lifetime: str | None = None) -> SignedIn:
         """Sign in by the key; `lifetime` such as `30m` or `2h` (section 4.2)."""
@@ -157,7 +161,7 @@ class Client(ClientBase):
 
     def _send(self, ask: Ask) -> Reply | Unreachable:
         try:
-            self._own.check(self.flows.url)
+            self._check_own()
             response = self._http.send(self._http.build_request(**self._arguments(ask)), stream=True)
             if ask.stream and response.status_code == 200:
                 return Reply(200, response.headers, b"", response)

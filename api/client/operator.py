@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hatchway.api.client.unix_paths import short_path
 from hatchway.engine.base.errors import EngineUnavailable, Refusal
 from hatchway.engine.base.files import check_private_dir
-
-LONGEST_PATH = 107
-"""Bytes of a socket's path that the kernel takes."""
 
 WAIT = 15.0
 """Seconds the engine has for an answer that needs no person."""
@@ -89,14 +87,8 @@ def operator_line(home: Path) -> Iterator[OperatorLine]:
 def _connect(home: Path) -> socket.socket:
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if len(os.fsencode(home / "operator.sock")) <= LONGEST_PATH:
-            connected.connect(str(home / "operator.sock"))
-        else:
-            folder = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                connected.connect(f"/proc/self/fd/{folder}/operator.sock")
-            finally:
-                os.close(folder)
+        with short_path(home / "operator.sock") as path:
+            connected.connect(path)
     except BaseException:
         connected.close()
         raise

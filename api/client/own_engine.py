@@ -71,8 +71,9 @@ def check_word(url: str, told: Mapping[str, Any], home: Path) -> None:
             sent=False,
         )
     if not (listens_at(told, url) or dialled(url) in told.get("addresses", ())):
+        place = told.get("url") or told.get("socket")
         raise ClientFault(
-            f"this host's engine listens at {told.get('url')}, and who listens at {url} it can't tell. Nothing was "
+            f"this host's engine listens at {place}, and who listens at {url} it can't tell. Nothing was "
             f"sent. For an engine at the end of a tunnel give the command a folder that is no engine's: {AWAY}"
         )
 

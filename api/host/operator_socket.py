@@ -11,16 +11,26 @@ import msgspec
 import structlog
 import trio
 
+from hatchway.api.host.added_addresses import AddedAddresses
 from hatchway.api.server.unix_sockets import listen_private, may_operate
 from hatchway.engine.base.errors import InvalidRequest, PairingExpired, Refusal
 from hatchway.engine.base.permissions import FIVE, parse_permissions
 from hatchway.engine.engine import Engine
 from hatchway.engine.pairings.pairings import Issued
 from hatchway.engine.runtime.records import Origin
+from hatchway.engine.settings import kinds
 
 log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 65_536
+
+SILENCE = 20.0
+"""Seconds without a line after which whoever holds an address is taken to be gone: a network that was lost, or a
+machine that sleeps, ends no connection that the engine could see. The other end sends `beat` more often."""
+
+LONGEST_ADDED = 8760 * 3600
+"""Seconds that an address may be added for."""
+
 OPERATOR = Origin("operator")
 
 Status = Callable[[], dict[str, Any]]
@@ -29,13 +39,25 @@ Status = Callable[[], dict[str, Any]]
 class OperatorSocket:
     """Serves the operator's requests; `status` adds what the doors know, `stop` ends the engine."""
 
-    def __init__(self, engine: Engine, status: Status, stop: Callable[[], None], reload: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        status: Status,
+        stop: Callable[[], None],
+        reload: Callable[[], Any],
+        addresses: AddedAddresses,
+    ) -> None:
         self._engine, self._status, self._stop, self._reload = engine, status, stop, reload
+        self._addresses = addresses
         self._requests: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
             "status": self._tell_status,
             "stop": self._take_stop,
             "reload": self._take_reload,
             "keys_changed": self._take_keys,
+            "address_add": self._add_address,
+            "address_list": self._list_addresses,
+            "address_remove": self._remove_address,
+            "beat": self._take_beat,
         }
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -69,17 +91,18 @@ class OperatorSocket:
             if request is not None:
                 await self._answer(lines, request)
         except* Refusal as refusals:
-            refused = _first(refusals)
-            await lines.write({"error": {"code": refused.code, "detail": refused.detail}})
+            await lines.write(_error(_first(refusals)))
 
     async def _answer(self, lines: Lines, request: dict[str, Any]) -> None:
         op = request.get("op")
         if op == "pair":
             await self._pair(lines, request)
+        elif op == "hold_address":
+            await self._hold_address(lines, request)
         elif isinstance(op, str) and op in self._requests:
             await lines.write({"ok": True} | await self._requests[op](request))
         else:
-            raise InvalidRequest({"op": f"must be one of pair, {', '.join(self._requests)}"})
+            raise InvalidRequest({"op": f"must be one of pair, hold_address, {', '.join(self._requests)}"})
 
     async def _tell_status(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._engine.status() | self._status()
@@ -101,6 +124,40 @@ class OperatorSocket:
         for identity in sorted(added):
             self._engine.records.notice("key", identity, "register", origin=OPERATOR)
         return {"sessions_ended": ended}
+
+    async def _hold_address(self, lines: Lines, request: dict[str, Any]) -> None:
+        """The address counts until this conversation ends, which goes on with any further requests."""
+        address = _address(request)
+        lines.silence = SILENCE
+        async with self._addresses.held(address):
+            self._engine.records.notice("engine", self._engine.identity, "address_held", address, OPERATOR)
+            await lines.write({"ok": True, "address": address})
+            while (further := await lines.read()) is not None:
+                try:
+                    await self._answer(lines, further)
+                except* Refusal as refusals:
+                    await lines.write(_error(_first(refusals)))
+
+    async def _add_address(self, request: dict[str, Any]) -> dict[str, Any]:
+        address, seconds = _address(request), request.get("seconds")
+        if seconds is not None and (type(seconds) is not int or not 1 <= seconds <= LONGEST_ADDED):
+            raise InvalidRequest({"seconds": f"must be a whole number from 1 to {LONGEST_ADDED}, or left out"})
+        await self._addresses.add(address, seconds)
+        self._engine.records.notice("engine", self._engine.identity, "address_added", address, OPERATOR)
+        return {"address": address}
+
+    async def _list_addresses(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"addresses": self._addresses.listed()}
+
+    async def _remove_address(self, request: dict[str, Any]) -> dict[str, Any]:
+        address = _address(request)
+        await self._addresses.remove(address)
+        self._engine.records.notice("engine", self._engine.identity, "address_removed", address, OPERATOR)
+        return {"address": address}
+
+    async def _take_beat(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Whoever holds an address is still there, and so is the engine."""
+        return {"event": "beat"}
 
     async def _pair(self, lines: Lines, request: dict[str, Any]) -> None:
         granted = _permissions(request.get("permissions"))
@@ -138,9 +195,16 @@ class OperatorSocket:
 
     async def _answers(self, lines: Lines, issued: Issued, scope: trio.CancelScope) -> None:
         while (answer := await lines.read()) is not None:
+            if answer.get("op") == "beat":
+                await lines.write({"event": "beat"})
+                continue
             with suppress(PairingExpired):  # the terminal has been told how it ended
                 await self._engine.pairings.answer(issued.id, answer.get("answer") == "y", OPERATOR)
         scope.cancel()
+
+
+def _error(refused: Refusal) -> dict[str, Any]:
+    return {"error": {"code": refused.code, "detail": refused.detail}}
 
 
 def _first(refusals: BaseExceptionGroup[Refusal]) -> Refusal:
@@ -168,6 +232,13 @@ def _identities(request: dict[str, Any], field: str) -> set[str]:
     return set(given)
 
 
+def _address(request: dict[str, Any]) -> str:
+    try:
+        return kinds.address(request.get("address"))
+    except ValueError as fault:
+        raise InvalidRequest({"address": str(fault)}) from None
+
+
 def _permissions(given: object) -> tuple[str, ...]:
     if given is None:
         return FIVE
@@ -177,18 +248,20 @@ def _permissions(given: object) -> tuple[str, ...]:
 
 
 class Lines:
-    """JSON objects, one a line, both ways."""
+    """JSON objects, one a line, both ways. After `silence` seconds without one the other end is taken to be gone."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream, self._rest = stream, b""
+        self.silence = float("inf")
+        self._over = False
 
     async def read(self) -> dict[str, Any] | None:
         """The next object, None at the end. Raises InvalidRequest for anything else."""
-        while b"\n" not in self._rest:
-            more = await self._stream.receive_some()
-            if not more or len(self._rest) > LONGEST_LINE:
-                return None
-            self._rest += more
+        with trio.move_on_after(self.silence) as waiting:
+            await self._fill()
+        if waiting.cancelled_caught or self._over:
+            self._over = True
+            return None
         line, _, self._rest = self._rest.partition(b"\n")
         try:
             value = msgspec.json.decode(line)
@@ -197,6 +270,12 @@ class Lines:
         if not isinstance(value, dict):
             raise InvalidRequest({"line": "must be one JSON object"})
         return value
+
+    async def _fill(self) -> None:
+        while b"\n" not in self._rest and not self._over:
+            more = await self._stream.receive_some()
+            self._over = not more or len(self._rest) > LONGEST_LINE
+            self._rest += more
 
     async def write(self, value: dict[str, Any]) -> None:
         """One object, as one line. Raises trio.BrokenResourceError where the command is gone."""

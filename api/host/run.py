@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import trio
 
+from hatchway.api.host.added_addresses import AddedAddresses
 from hatchway.api.host.memory import settle
 from hatchway.api.host.operator_socket import OperatorSocket
 from hatchway.api.host.systemd import Notifier
 from hatchway.api.http.app import make_app
 from hatchway.api.http.asgi import AsgiApp
-from hatchway.api.server.listeners import bound
+from hatchway.api.server.listeners import BACKLOG, bound_ports
 from hatchway.api.server.server import ServerLimits, limits_of, open_sockets, serve
 from hatchway.api.server.tls import Tls, keep_in_time, wanted
+from hatchway.api.server.unix_sockets import bind_private
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.version import installed_version
 from hatchway.engine.base.words import printable
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from hatchway.api.workers.pool import WorkerPool
 
 log = structlog.get_logger(__name__)
+
+SOCKET = "http.sock"
+"""In the engine's folder: where it answers HTTP to its own user, by the setting `listen`."""
 
 HARD_END = 15.0
 """Seconds after which a stopping process is ended whatever still holds it."""
@@ -51,11 +56,38 @@ class Doors:
         engine.certificate = self.tls.fingerprint if self.tls else None
         self.systemd = Notifier()
         self.workers = self._pool(engine.settings.workers) if engine.settings.workers > 1 else None
+        self.addresses = AddedAddresses(engine.clock, self._take_addresses)
+        self.listening: tuple[tuple[str, int], ...] = ()
+        self.socket = engine.home / SOCKET if engine.settings.listen != "tcp" else None
 
     def _pool(self, count: int) -> WorkerPool:
         from hatchway.api.workers.pool import WorkerPool  # an engine that opens its doors itself does without
 
         return WorkerPool(self.engine, self.app, count)
+
+    @asynccontextmanager
+    async def sockets(self) -> AsyncIterator[list[socket.socket]]:
+        """What the setting `listen` names, open; the Unix socket's path goes with it, since the folder's lock says that
+        it is ours. Raises EngineUnavailable, FileRefused."""
+        settings, opened = self.engine.settings, []
+        if settings.listen != "unix":
+            opened = await open_sockets(settings.host, settings.port, both_loopbacks=True)
+            self.listening = self.gateway.bound = bound_ports(opened)
+        if self.socket is not None:
+            self.socket.unlink(missing_ok=True)
+            opened.append(bind_private(self.socket, BACKLOG))
+        if self.warning is not None:
+            log.warning("localhost_is_not_ours", why=self.warning)
+        try:
+            yield opened
+        finally:
+            if self.socket is not None:
+                self.socket.unlink(missing_ok=True)
+
+    async def _take_addresses(self, added: tuple[str, ...]) -> None:
+        self.gateway.added = added
+        if self.workers is not None:
+            await self.workers.configure()
 
     async def serve(
         self, sockets: Sequence[socket.socket], *, task_status: trio.TaskStatus[list[tuple[str, int]]]
@@ -77,25 +109,34 @@ class Doors:
     @property
     def warning(self) -> str | None:
         """What is amiss with the addresses that the engine listens on."""
-        lacking, port = self.gateway.addresses.lacking, self.gateway.bound[0][1]
-        if lacking is None:
+        lacking = self.gateway.addresses.lacking
+        if lacking is None or not self.listening:
             return None
+        port = self.listening[0][1]
         mine, theirs = ("127.0.0.1", "[::1]") if lacking == "::1" else ("[::1]", "127.0.0.1")
         return f"another process listens on {theirs}:{port}, so localhost is not this engine: dial {mine}:{port}"
 
     @property
-    def url(self) -> str:
-        """The console's address."""
-        host, port = self.gateway.bound[0]
+    def url(self) -> str | None:
+        """The console's address; None where there is only the Unix socket."""
+        if not self.listening:
+            return None
+        host, port = self.listening[0]
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
         return f"{'https' if self.tls else 'http'}://{shown}:{port}/"
+
+    @property
+    def where(self) -> str:
+        """Where the engine is reached, for people."""
+        return " and ".join(str(place) for place in (self.url, self.socket) if place is not None)
 
     def status(self) -> dict[str, Any]:
         """The part of `engine status` that the doors know."""
         return {
             "version": installed_version(),
             "url": self.url,
-            "listening": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.gateway.bound],
+            "listening": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.listening],
+            "socket": self.socket and str(self.socket),
             "addresses": list(self.engine.settings.addresses),
             "pid": os.getpid(),
             "uptime": self.engine.clock.wall() - self.engine.started_at,
@@ -125,7 +166,7 @@ class Doors:
             if self.workers is not None:
                 await self.workers.configure()
         finally:
-            self.systemd.ready(self.url)
+            self.systemd.ready(self.where)
         return waiting
 
     def _take_certificate(self, settings: Settings) -> None:
@@ -145,19 +186,16 @@ async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[
     """A whole engine with its doors open, until left."""
     async with open_engine(home, load) as engine:
         doors = Doors(engine)
-        sockets = await open_sockets(engine.settings.host, engine.settings.port, both_loopbacks=True)
-        doors.gateway.bound = tuple(map(bound, sockets))
-        if doors.warning is not None:
-            log.warning("localhost_is_not_ours", why=doors.warning)
-        async with trio.open_nursery() as nursery:
+        async with doors.sockets() as sockets, trio.open_nursery() as nursery:
             # Whoever is answered at a door may be the next to ask where this host's engine is, or to stop it.
-            await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload).serve)
+            await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload, doors.addresses).serve)
             await nursery.start(_obey_signals, doors)
             await nursery.start(partial(_serve_to_the_end, partial(doors.serve, sockets), nursery.cancel_scope))
             nursery.start_soon(doors.systemd.watch)
+            nursery.start_soon(doors.addresses.expire)
             if doors.tls is not None:
                 nursery.start_soon(keep_in_time, doors.tls, doors.renew_certificate)
-            doors.systemd.ready(doors.url)
+            doors.systemd.ready(doors.where)
             yield doors
             await engine.stopping.wait()
             await trio.sleep_forever()  # until the last answer is out
@@ -198,13 +236,13 @@ async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
             _print_start_page(doors)
         elif doors.tls is not None:
             # Where nobody sees a start page, the log is where people look for what to compare.
-            log.info("certificate", url=doors.url, sha256=doors.tls.fingerprint)
+            log.info("certificate", url=doors.where, sha256=doors.tls.fingerprint)
 
 
 def _print_start_page(doors: Doors) -> None:
     of_the_store = ", a copy of the store's" if doors.engine.settings.keys == "store" else ""
     lines = [
-        f"Hatchway is running at {doors.url}",
+        f"Hatchway is running at {doors.where}",
         f"  engine key   {doors.engine.own_key.identity}",
         f"  keys         {doors.engine.keys.path}{of_the_store}",
         "  pair         hatchway engine pair",

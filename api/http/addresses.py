@@ -30,9 +30,11 @@ class Addresses:
         bound: tuple[tuple[str, int], ...],
         configured: tuple[str, ...],
         loopbacks: tuple[str, ...] = (),
+        added: tuple[str, ...] = (),
     ) -> None:
         """`bound` is where the engine listens, `loopbacks` which loopback addresses this host has: one of them that is
-        not bound is another's."""
+        not bound is another's. `added` holds for a while: a loopback one is the near end of a tunnel, and counts only
+        on a connection that a tunnel may have brought, to a loopback address or the Unix socket."""
         self._ports = frozenset(str(port) for _, port in bound if port)
         literals = {host for host, _ in bound if host not in _WILDCARDS.values()}
         reached = {one for one in LOOPBACKS for host, _ in bound if host in (one, _WILDCARDS[one])}
@@ -40,10 +42,12 @@ class Addresses:
         # Where nobody can listen on the other address, whoever dials it through a tunnel still means this engine.
         ours = {one for one in LOOPBACKS if reached and one != self.lacking}
         names = ({"localhost"} if len(ours) == len(LOOPBACKS) else set()) | {_bracketed(one) for one in ours}
-        self._local = frozenset(f"{name}:{port}" for name in names for port in self._ports)
+        tunnels = {one for one in added if is_loopback_name(one.rpartition(":")[0])}
+        self._local = frozenset(f"{name}:{port}" for name in names for port in self._ports) | tunnels
         self._known = frozenset(
             {f"{_bracketed(host)}:{port}" for host in literals if not is_loopback_address(host) for port in self._ports}
             | {address.lower() for address in configured}
+            | (set(added) - tunnels)
         )
 
     def check_host(self, host: str | None, scheme: str | None, local: str | None) -> None:
@@ -74,6 +78,8 @@ class Addresses:
     def _is_ours(self, name: str, port: str, local: str | None) -> bool:
         if f"{name}:{port}" in self._known:
             return True
+        if local is None and is_localhost(name) and port == "80":
+            return True  # `http://localhost/`, as whoever dials the Unix socket by its path writes it
         # A literal address can't be rebound: the connection reached it.
         if port in self._ports and local is not None and name == _bracketed(local):
             return True
@@ -90,7 +96,13 @@ class Addresses:
         words += f": add {add} to the setting `addresses`"
         if is_loopback_name(name):
             ours = min(self._ports, default="7420")
-            words += f", or reach the engine's own port by `ssh -L {ours}:127.0.0.1:{ours}`"
+            own = f"{ours}:127.0.0.1:{ours}" if local is not None else f"{ours}:.../http.sock"
+            words += f", or reach the engine's own port by `ssh -L {own}`"
+            if len(ports) == 1 and not self._ports.intersection(ports):
+                words += (
+                    f", or have the engine answer at the tunnel that you have for a while, on the engine's host:"
+                    f" `hatchway engine address add {shown} --for 8h` (`list` shows them, `remove` ends one)"
+                )
         return MisdirectedRequest(words)
 
     def _why_not_local(self, local: str | None) -> str:

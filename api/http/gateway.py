@@ -23,7 +23,8 @@ from hatchway.engine.settings.settings import Settings
 
 
 class Gateway:
-    """`bound` is set once the listeners are open: the loopback names of those ports are ours."""
+    """`bound` is set once the listeners are open: the loopback names of those ports are ours. `added` are the host:port
+    pairs that count for a while, such as the near ends of tunnels."""
 
     def __init__(self, backend: Backend, endpoints: tuple[Endpoint, ...]) -> None:
         self.backend = backend
@@ -31,6 +32,7 @@ class Gateway:
         self.find = self._routes.find
         self._addresses: tuple[object, Addresses] = (None, Addresses((), ()))
         self.bound: tuple[tuple[str, int], ...] = tuple((address, self.settings.port) for address in LOOPBACKS)
+        self.added: tuple[str, ...] = ()
 
     @property
     def settings(self) -> Settings:
@@ -40,9 +42,9 @@ class Gateway:
     @property
     def addresses(self) -> Addresses:
         """What is ours now; the setting may have been reloaded."""
-        now = (self.bound, self.settings.addresses)
+        now = (self.bound, self.settings.addresses, self.added)
         if self._addresses[0] != now:
-            self._addresses = now, Addresses(*now, loopbacks_here())
+            self._addresses = now, Addresses(*now[:2], loopbacks_here(), self.added)
         return self._addresses[1]
 
     def handle(self, request: Request) -> Response | Awaitable[Response] | None:

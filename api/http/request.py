@@ -58,7 +58,7 @@ class Request(NamedTuple):
     def from_this_host(self) -> bool:
         """Whether somebody on this host asks, or a tunnel that ends here. The peer alone doesn't say: a proxy that runs
         here speaks for the whole world, and shows by the name that was dialled (where it hands the Host on)."""
-        if not is_loopback_address(self.peer):
+        if self.client is not None and not is_loopback_address(self.peer):
             return False
         host = (self.header(b"host") or b"").decode("latin-1").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host

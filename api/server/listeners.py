@@ -15,6 +15,7 @@ from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.lobby import Lobby
 from hatchway.api.server.sockets import Socket
+from hatchway.api.server.unix_sockets import may_operate
 from hatchway.engine.base.errors import EngineUnavailable
 
 BACKLOG = 4096
@@ -62,6 +63,11 @@ def bound(sock: socket.socket) -> tuple[str, int]:
     """Host and port that a socket listens on; a Unix socket's path, and 0."""
     name = sock.getsockname()
     return (name[0], name[1]) if isinstance(name, tuple) else (str(name), 0)
+
+
+def bound_ports(sockets: Sequence[socket.socket]) -> tuple[tuple[str, int], ...]:
+    """Host and port of each socket that has a port."""
+    return tuple(bound(sock) for sock in sockets if sock.family != socket.AF_UNIX)
 
 
 def room_for(connections: int) -> int:
@@ -148,15 +154,19 @@ class Acceptor:
                     if places.make_room(places.share(sock), room_for(limits().max_connections)):
                         self._lobby.take(sock)
                     else:
-                        tls = self._tls() if self._tls is not None else None
+                        tls = self._tls() if self._tls is not None and sock.family != socket.AF_UNIX else None
                         self._nursery.start_soon(self._refusals.tell, sock, tls)
                 except OSError:
-                    sock.close()  # it left before we came
+                    sock.close()  # it left before we came, or is another user's
 
 
 def _prepare(sock: socket.socket, write_seconds: float) -> None:
     sock.setblocking(False)
-    if sock.family != socket.AF_UNIX:
+    if sock.family == socket.AF_UNIX:
+        # The mode of the socket and of its folder keep other users out; this holds where either was widened since.
+        if not may_operate(sock):
+            raise PermissionError("a Unix socket is for the engine's own user")
+    else:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A peer that has vanished from the network is found out by the kernel, as late as a deaf one is by us.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(write_seconds * 1000))

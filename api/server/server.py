@@ -85,7 +85,8 @@ async def serve(
 
 
 def _begin(app: App, context: Context, tls: TlsContext | None, nursery: trio.Nursery, sock: socket.socket) -> None:
-    secured = tls() if tls is not None else None
+    # A Unix socket has no network that TLS would have to guard.
+    secured = tls() if tls is not None and sock.family != socket.AF_UNIX else None
     nursery.start_soon(Connection(app, context, sock, secured).run)
 
 

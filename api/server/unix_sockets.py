@@ -22,6 +22,11 @@ def socket_address(path: Path, folder: int) -> str:
 
 
 def listen_private(path: Path, backlog: int = 16) -> trio.socket.SocketType:
+    """As `bind_private`, for trio."""
+    return trio.socket.from_stdlib_socket(bind_private(path, backlog))
+
+
+def bind_private(path: Path, backlog: int) -> socket.socket:
     """A Unix socket at `path` that listens, for this user alone. Raises FileRefused where there can't be one."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -41,10 +46,10 @@ def listen_private(path: Path, backlog: int = 16) -> trio.socket.SocketType:
         listener.listen(backlog)
     finally:
         os.close(folder)
-    return trio.socket.from_stdlib_socket(listener)
+    return listener
 
 
-def may_operate(peer: trio.socket.SocketType) -> bool:
-    """Whether the command runs as the engine's own user, or as root."""
+def may_operate(peer: trio.socket.SocketType | socket.socket) -> bool:
+    """Whether the process at the other end runs as the engine's own user, or as root."""
     _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return uid in (0, os.geteuid())

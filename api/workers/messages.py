@@ -18,13 +18,15 @@ LENGTH = 4
 
 class Configure(msgspec.Struct, array_like=True, tag=1):
     """What a worker goes by from now on, in place of what it had. `own_key` is the engine's, in OpenSSH's form;
-    `mac_key` makes and recognises challenges, and is empty where the worker leaves them to the engine."""
+    `mac_key` makes and recognises challenges, and is empty where the worker leaves them to the engine. `added` are the
+    addresses that count for a while."""
 
     home: bytes
     settings: Plain
     bound: tuple[tuple[str, int], ...]
     own_key: str
     mac_key: bytes
+    added: tuple[str, ...] = ()
 
 
 class Stop(msgspec.Struct, array_like=True, tag=2):

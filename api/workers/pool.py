@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from hatchway.api.http.asgi import AsgiApp
-from hatchway.api.server.listeners import bound, room_for
+from hatchway.api.server.listeners import bound_ports, room_for
 from hatchway.api.workers.handle import WorkerHandle
 from hatchway.api.workers.messages import Configure, Stop
 from hatchway.api.workers.relay_server import RelayServer
@@ -69,7 +69,7 @@ class WorkerPool:
         task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """As `server.serve`, by worker processes. Raises EngineUnavailable where one does not come up at first."""
-        self._gateway.bound = tuple(map(bound, sockets))
+        self._gateway.bound = bound_ports(sockets) or self._gateway.bound
         room_for(self._count * self._engine.settings.max_connections)  # what they hold may all be held here too
         try:
             async with trio.open_nursery() as nursery:
@@ -102,8 +102,8 @@ class WorkerPool:
         engine = self._engine
         # The key for challenges of a shared store may change at any time: its workers leave challenges to the engine.
         key = b"" if engine.store.shared else engine.key_sign_in.challenge_key
-        own = engine.own_key.openssh()
-        return Configure(bytes(engine.home), as_plain(engine.settings), self._gateway.bound, own, key)
+        own, gateway = engine.own_key.openssh(), self._gateway
+        return Configure(bytes(engine.home), as_plain(engine.settings), gateway.bound, own, key, gateway.added)
 
     async def _keep(
         self, sockets: Sequence[socket.socket], shutdown: trio.Event, task_status: trio.TaskStatus[None]

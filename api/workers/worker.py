@@ -92,7 +92,7 @@ class Worker:
             self._reload()
             self._channel.post(Configured())
         self.limits = limits_of(self._client.settings)
-        self._app.gateway.bound = told.bound
+        self._app.gateway.bound, self._app.gateway.added = told.bound, told.added
 
     def _reload(self) -> None:
         assert self._client is not None

@@ -19,7 +19,7 @@ class Terminal(Protocol):
 
 Shown = dict[str, str | bool | None]
 """What a terminal is told of a claim: `address`, `forwarded`, `agent`; `local` of one that came to its own engine, and
-of another's `engine_host`, to which the address means what it does."""
+of another's `engine_host`, to which the address means what it does; `by_socket` and `dialled` are a Claimant's."""
 
 
 class Issued(NamedTuple):
@@ -32,12 +32,15 @@ class Issued(NamedTuple):
 
 class Claimant(NamedTuple):
     """Who claims a code, as the operator is shown it: the socket's peer, the address that a trusted proxy says is
-    behind it, the user agent as sent, and whether the request came from this host or by a tunnel that ends here."""
+    behind it, the user agent as sent, whether the request came from this host or by a tunnel that ends here, and by the
+    Unix socket, and the address that was dialled."""
 
     address: str
     forwarded: str | None
     agent: bytes
     local: bool = False
+    by_socket: bool = False
+    dialled: str = ""
 
 
 class Claim:

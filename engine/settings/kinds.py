@@ -30,22 +30,14 @@ class SettingKind:
     paths: Callable[[Any], Iterable[str]] | None = None
 
 
-def _integer(raw: object) -> int:
-    if isinstance(raw, str) and re.fullmatch(r"-?[0-9]{1,12}", raw):
-        return int(raw)
-    if isinstance(raw, int) and not isinstance(raw, bool):
-        return raw
-    raise ValueError("a whole number is wanted")
-
-
 def integer(low: int, high: int) -> SettingKind:
     """A whole number from `low` to `high`, both included."""
 
     def read(raw: object) -> int:
-        value = _integer(raw)
-        if not low <= value <= high:
-            raise ValueError(f"a whole number from {low} to {high} is wanted")
-        return value
+        value = int(raw) if isinstance(raw, str) and re.fullmatch(r"-?[0-9]{1,12}", raw) else raw
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        raise ValueError(f"a whole number from {low} to {high} is wanted")
 
     return SettingKind(read)
 

@@ -123,6 +123,9 @@ class Settings(msgspec.Struct, frozen=True):
 
     host: Annotated[str, _s(kinds.host(), "address to listen on; :: is every one, of IPv4 and IPv6")] = "127.0.0.1"
     port: Annotated[int, _s(kinds.integer(0, 65535), "port to listen on; 0 is any free one")] = 7420
+    listen: Annotated[
+        str, _s(kinds.choice("tcp", "unix", "both"), "tcp: host and port; unix: http.sock in the engine's folder alone")
+    ] = "tcp"
     addresses: Annotated[tuple[str, ...], _r(kinds.several(kinds.address), "host:port pairs that people dial")] = ()
     trusted_proxies: Annotated[tuple[str, ...], _r(kinds.several(kinds.network), "proxies whose word counts")] = ()
     tls: Annotated[str, _s(kinds.choice("off", "auto"), "auto makes a self-signed certificate")] = "off"
@@ -218,6 +221,8 @@ def check_listening(settings: Settings) -> None:
     """Refuse to listen in a way that sends tokens over a network in clear, or with half a certificate."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise SettingRefused("tls_cert and tls_key go together: set both or neither")
+    if settings.listen == "unix":
+        return
     if not (is_loopback_name(settings.host) or settings.tls_cert or settings.tls == "auto" or settings.insecure_http):
         raise SettingRefused(
             f"{settings.host} is not a loopback address: add --tls auto, or --tls-cert and --tls-key, "

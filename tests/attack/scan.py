@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.bench.servers import CLIENT_CORE, SERVER_CORE
-from tests.fakes import ROOT, key
-from tests.processes import EngineProcess, TlsEngine, bearer, prepare, sign_in
+from tests.support.fakes import ROOT, key
+from tests.support.processes import EngineProcess, TlsEngine, bearer, prepare, sign_in
 
 KEYS = 400
 SOCKETS = 12_000

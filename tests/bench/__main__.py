@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hatchway.engine.journal.logs import set_up_logs
 from hatchway.engine.settings.settings import LogSettings
-from tests.bench import doors, growth, startup, steps, streams, workers
+from tests.bench import endpoints, growth, startup, steps, streams, workers
 from tests.bench.peers.install import cache_folder, install
 from tests.bench.promises import PROMISES
 from tests.bench.results import Plan, Results, load
@@ -21,7 +21,7 @@ PARTS: dict[str, Callable[[Results, Plan], None]] = {
     "growth": growth.measure,
     "startup": startup.measure,
     "streams": streams.measure,
-    "doors": doors.measure,
+    "endpoints": endpoints.measure,
     "workers": workers.measure,
 }
 

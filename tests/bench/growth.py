@@ -17,8 +17,8 @@ from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.runtime.records import NOBODY
 from hatchway.engine.settings.settings import Limits, Settings
 from tests.bench.results import Plan, Results
-from tests.fakes import Browser, key, sign_in
-from tests.processes import prepare
+from tests.support.fakes import Browser, key, sign_in
+from tests.support.processes import prepare
 
 USED, TURNS = 30, 9
 """Sessions that go through their whole life in one turn of an engine, and its turns in a round: their median counts."""

@@ -1,6 +1,6 @@
 """What Hatchway promises of its speed, as bounds on the figures of one run."""
 
-from tests.bench.doors import ASGI, HELLO
+from tests.bench.endpoints import ASGI, HELLO
 from tests.bench.results import Promise
 
 LEAST, MOST = "at least", "at most"

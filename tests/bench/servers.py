@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fakes import ROOT
+from tests.support.fakes import ROOT
 
 TICKS = os.sysconf("SC_CLK_TCK")
 START_SECONDS = 30.0

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from tests.bench.results import Plan, Results
 from tests.bench.servers import hatchway, serving
-from tests.fakes import ROOT
-from tests.ports import free_port
-from tests.processes import prepare
+from tests.support.fakes import ROOT
+from tests.support.ports import free_port
+from tests.support.processes import prepare
 
 COMMAND = [sys.executable, "-c", "from hatchway.api.cli import main; main()"]
 

@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench.doors import ask, solved_by
+from tests.bench.endpoints import ask, solved_by
 from tests.bench.load import request
 from tests.bench.results import Plan, Results, at
 from tests.bench.servers import Server, hatchway, serving
-from tests.fakes import key
-from tests.ports import free_port
-from tests.processes import prepare
+from tests.support.fakes import key
+from tests.support.ports import free_port
+from tests.support.processes import prepare
 
 
 def hold(server: Server, token: str, count: int) -> list[socket.socket]:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.bench.doors import key_flow, sign_in_by_key, solved
+from tests.bench.endpoints import key_flow, sign_in_by_key, solved
 from tests.bench.load import Told, flows, wrk
 from tests.bench.results import Plan, Results
 from tests.bench.servers import CORES, Server, cpu_of, hatchway, serving
-from tests.ports import free_port
-from tests.processes import prepare
+from tests.support.ports import free_port
+from tests.support.processes import prepare
 
 COUNTS = (1, 2)
 CONNECTIONS = 64

@@ -143,7 +143,7 @@ async def _claim(invocation: Invocation, streamed: bool) -> Response:
     request = invocation.request
     claim = await invocation.engine.pairings.claim(
         invocation.fields.code,
-        Claimant(request.peer, invocation.forwarded, request.header(b"user-agent") or b"", request.from_this_host),
+        _claimant(invocation),
         invocation.origin,
     )
     try:
@@ -155,6 +155,18 @@ async def _claim(invocation: Invocation, streamed: bool) -> Response:
         await _leave(invocation, claim)
         raise
     return Response(200, b"", _STREAM_HEADERS, _Held(invocation, claim))
+
+
+def _claimant(invocation: Invocation) -> Claimant:
+    request = invocation.request
+    return Claimant(
+        request.peer,
+        invocation.forwarded,
+        request.header(b"user-agent") or b"",
+        request.from_this_host,
+        request.client is None,
+        (request.header(b"host") or b"").decode("latin-1").lower(),
+    )
 
 
 _STREAM_HEADERS = (

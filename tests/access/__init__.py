@@ -1,0 +1,1 @@
+"""Challenges, signers, tokens, limits, the license."""

@@ -1,0 +1,1 @@
+"""What everything stands on: files, locks, durations, permissions."""

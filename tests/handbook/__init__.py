@@ -1,0 +1,1 @@
+"""README and handbook: every command runs, every claim is held."""

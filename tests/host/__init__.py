@@ -1,0 +1,1 @@
+"""What belongs to one host: addresses, TLS, systemd, proxies, the start."""

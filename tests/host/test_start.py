@@ -1,0 +1,130 @@
+"""What an engine's start leaves out, and that leaving it out is never felt: loaded when it is first wanted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trio
+
+from hatchway.api.http import app
+from hatchway.api.http.app import make_app
+from tests.support.fakes import ROOT, Browser, virtual_engine
+from tests.support.keep_alive import Wire
+from tests.support.ports import free_port
+from tests.support.processes import EngineProcess, running_engine
+from tests.support.waits import until
+
+LEFT_OUT = (
+    *("quart", "flask", "werkzeug", "jinja2", "rich", "pygments", "hatchway.statecharts.draw.layout", "xml.sax"),
+    *(
+        "hatchway.engine.fleet.fleet",
+        "hatchway.engine.store.redis",
+        "hatchway.engine.instances.slurm.slurm",
+        "coredis",
+        "OpenSSL",
+    ),
+)
+
+LINE = (ROOT / "tests" / "data" / "own" / "keys" / "rsa2048.ssh.pub").read_text().rstrip()
+
+
+def test_a_start_loads_no_more_than_it_needs() -> None:
+    """Quart, the drawing of charts and coloured tracebacks, and what comes with them, wait until they are wanted; so
+    does what looks at the keys, and never brings what it has for certificates."""
+    code = f"""
+import gc, sys
+from hatchway.api.host.memory import loading, settle
+with loading():
+    import hatchway.api.host.run
+from hatchway.engine.keys.keys import parse_openssh
+print("badkeys" in sys.modules)
+parse_openssh({LINE!r})
+print([name for name in {LEFT_OUT} if name in sys.modules])
+settle()
+import rich.traceback
+print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["False", "[]", "True True"]
+
+
+@pytest.mark.process
+def test_an_idle_engine_is_small(home: Path) -> None:
+    """Its start costs at most 60 MB; here some more, for what the tests' own environment adds to it."""
+    with running_engine(home) as engine:
+        assert engine.memory() < 66e6
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_who_is_answered_finds_the_operators_door(home: Path, workers: str) -> None:
+    """Once a door answers, a command asks this host's engine where it is: it must not take it for one that is away."""
+    engine, port = EngineProcess(home, HATCHWAY_WORKERS=workers), free_port()
+    try:
+        engine.begin(port)
+        until(lambda: answers(port), what="a door answers")
+        assert engine.operator({"op": "status"})[0]["url"] == f"http://127.0.0.1:{port}/"
+    finally:
+        engine.close()
+
+
+def answers(port: int) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+    return False
+
+
+@pytest.mark.process
+async def test_the_first_visit_to_quart_stops_nobody(home: Path) -> None:
+    """While the first page waits for Quart to be loaded, the hot doors go on answering; then it comes, whole."""
+    told: list[int] = []
+    while len(told) < 5 and not (told and told[-1] >= 3):  # on a busy machine who asks may get no turn meanwhile
+        told.append(await answered_during_the_first_visit(home))
+    assert told[-1] >= 3, told
+
+
+async def answered_during_the_first_visit(home: Path) -> int:
+    """How often the hot doors are."""
+    with running_engine(home) as engine:
+        during = 0
+        async with Wire(engine) as page, Wire(engine) as hot, trio.open_nursery() as nursery:
+            come = trio.Event()
+
+            async def visit() -> None:
+                assert await page.ask("GET", "/") == 200
+                come.set()
+
+            assert await hot.ask("GET", "/api/auth/challenge/") == 200
+            nursery.start_soon(visit)
+            with trio.fail_after(30):
+                while not come.is_set():
+                    assert await hot.ask("GET", "/api/auth/challenge/") == 200
+                    during += 1
+            assert await page.ask("GET", "/nothing") == 404
+        return during
+
+
+async def test_a_quart_that_is_gone_is_told_and_may_come_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation taken away under a running engine: a problem in words at Quart's doors, no harm at the others."""
+
+    def gone(name: str) -> Any:
+        raise ModuleNotFoundError(name)
+
+    async with virtual_engine(home) as engine:
+        browser = Browser(make_app(engine))
+        monkeypatch.setattr(app, "MOUNT", "hatchway.api.http.not_loaded_yet")
+        monkeypatch.setattr(app, "import_module", gone)
+        refused = await browser.get("/")
+        assert (refused.status, refused.json()["code"]) == (500, "internal_error")
+        assert "restart" in refused.json()["detail"]
+        assert (await browser.get("/healthz")).status == 200
+        monkeypatch.undo()
+        import_module(app.MOUNT)
+        assert (await browser.get("/")).status == 200

@@ -1,0 +1,1 @@
+"""What every request meets: hosts, bodies, the table of endpoints and its description."""

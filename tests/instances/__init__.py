@@ -1,0 +1,1 @@
+"""The instance service, Apptainer and Slurm."""

@@ -1,0 +1,1 @@
+"""Records on disk, those who subscribe to them, and the log."""

@@ -1,0 +1,1 @@
+"""Key files, authorized_keys, rotation, signatures."""

@@ -1,0 +1,1 @@
+"""Long runs and measurements: load, crashes, fuzzing, the simulation, the bench."""

@@ -1,0 +1,1 @@
+"""The pairing service: codes, claims, decisions."""

@@ -1,0 +1,1 @@
+"""The event loop of the charts: steps, timers, records."""

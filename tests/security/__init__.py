@@ -1,0 +1,1 @@
+"""The security cases, against real engine processes."""

@@ -1,0 +1,1 @@
+"""Sockets, connections, deadlines, the parsers."""

@@ -1,0 +1,1 @@
+"""The session service, from a sign-in to every end."""

@@ -1,0 +1,143 @@
+"""The session service without doors, in virtual time: who may see and end a session, and what is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from hatchway.engine.access.principal import IssuedSession, Method
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.errors import NotFound, TokenRefused
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine
+from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.store.protocol import Change
+from tests.support.fakes import jump, key
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def started(engine: Engine, name: str, lifetime: int = 3600, method: Method = "key") -> IssuedSession:
+    """A session of a key, or by pairing."""
+    proof: Any = "signature" if method == "key" else "approval"
+    return await engine.sessions.start(method, name, FIVE, lifetime, proof=proof, origin=NOBODY)
+
+
+async def test_each_way_of_signing_in_has_its_longest_age(engine: Engine) -> None:
+    """Seven days behind a key, one behind a pairing, however long a lifetime was allowed."""
+    engine.records.sinks.clear()  # the watch knows that a pairing's session has a pairing
+    now = int(engine.clock.wall())
+    month = 30 * 24 * 3600
+    assert (await started(engine, key().identity, month)).expires_at == now + 7 * 24 * 3600
+    paired = await started(engine, "pairing:x", month, "pairing")
+    assert paired.expires_at == now + 24 * 3600
+    assert engine.sessions.authenticate(paired.token).permissions == FIVE, (
+        "there is no key that could have been taken out"
+    )
+
+
+async def test_nobody_ends_a_strangers_session(engine: Engine) -> None:
+    """Older or newer than one's own; without MASTER it is not there at all."""
+    engine.keys.register(key("two").public, FIVE)
+    made = []
+    for private in (key(), key("two"), key()):
+        await jump(1)
+        made.append(engine.sessions.authenticate((await started(engine, private.identity)).token))
+    first, stranger, last = made
+    for principal, other in ((first, stranger), (last, stranger), (stranger, first), (stranger, last)):
+        with pytest.raises(NotFound):
+            await engine.sessions.revoke(principal, other.session, NOBODY)
+    for name in ("", "zzz"):
+        with pytest.raises(NotFound):
+            await engine.sessions.revoke(first, name, NOBODY)
+    assert len(list(engine.runtime.actors("session"))) == 3
+    assert {actor.id for actor in engine.sessions.visible(first)} == {first.session, last.session}
+    await engine.sessions.revoke(first, last.session, NOBODY)
+    assert [actor.id for actor in engine.sessions.visible(first)] == [first.session]
+
+
+async def test_what_is_over_is_listed_no_more(engine: Engine, clock: TrioClock) -> None:
+    """Also in the moment before it is swept."""
+    principal = engine.sessions.authenticate((await started(engine, key().identity)).token)
+    assert len(list(engine.sessions.visible(principal))) == 1
+    clock.skew += 3601
+    assert list(engine.sessions.visible(principal)) == []
+    assert len(list(engine.runtime.actors("session"))) == 1
+
+
+async def test_how_many_sessions_a_key_takes_along(engine: Engine) -> None:
+    """Whoever takes a key out is told; sessions of other keys, and those that are over, do not count."""
+    engine.keys.register(key("two").public, FIVE)
+    for private in (key(), key(), key("two")):
+        ended = await started(engine, private.identity)
+    await engine.sessions.end(ended.token, "console_hung_up")
+    assert await engine.sessions.end_all_of({key().identity, key("two").identity, "SHA256:nobody"}) == 2
+    assert await engine.sessions.end_all_of({key().identity}) == 0
+
+
+async def test_one_end_counts_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two who end the same sessions at the same time, each tells what it ended itself."""
+    for _ in range(2):
+        await started(engine, key().identity)
+    ended, commit = [], engine.store.commit
+
+    async def slow(change: Change) -> None:
+        await trio.sleep(1)
+        await commit(change)
+
+    async def end() -> None:
+        ended.append(await engine.sessions.end_all_of({key().identity}))
+
+    monkeypatch.setattr(engine.store, "commit", slow)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end)
+        nursery.start_soon(end)
+    assert sum(ended) == 2
+
+
+async def test_what_was_refused_once_for_its_time_is_over(engine: Engine, clock: TrioClock) -> None:
+    """Settled, it is no good again though the clock is set back in the same moment."""
+    token = (await started(engine, key().identity)).token
+    clock.skew = 7200
+    await engine.sessions.settle(token)
+    clock.skew = 0
+    assert not is_good(lambda: engine.sessions.authenticate(token))
+
+
+@pytest.mark.parametrize("state", ["", "a later state", "suspended"])
+async def test_a_session_is_good_while_it_is_active_and_in_no_other_state(engine: Engine, state: str) -> None:
+    """Whatever states there may come to be: nobody thought of this rule when they were added."""
+    signed_in = await started(engine, key().identity)
+    principal = engine.sessions.authenticate(signed_in.token)
+    actor = engine.runtime.peek("session", principal.session)
+    assert actor is not None
+    actor.state = state
+    with pytest.raises(TokenRefused) as refused:
+        engine.sessions.authenticate(signed_in.token)
+    assert refused.value.cause == "ended"
+    assert list(engine.sessions.visible(principal)) == []
+    actor.state = "active"
+
+
+async def test_a_session_is_listed_as_long_as_it_is_good(engine: Engine) -> None:
+    """Not on the second on which its tokens are refused."""
+    signed_in = await started(engine, key().identity)
+    principal = engine.sessions.authenticate(signed_in.token)
+    actor = engine.runtime.peek("session", principal.session)
+    assert actor is not None
+    for left, good in ((0.001, True), (0.0, False)):
+        actor.deadline = engine.clock.wall() + left
+        assert (list(engine.sessions.visible(principal)) == [actor]) is good
+        assert is_good(lambda: engine.sessions.authenticate(signed_in.token)) is good
+
+
+def is_good(look: Callable[[], object]) -> bool:
+    """Whether a token is taken."""
+    try:
+        look()
+    except TokenRefused:
+        return False
+    return True

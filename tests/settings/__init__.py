@@ -1,0 +1,1 @@
+"""Settings, and where the engine's folder is."""

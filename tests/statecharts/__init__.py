@@ -1,0 +1,1 @@
+"""The charts as tables, what runs them, and how they are drawn."""

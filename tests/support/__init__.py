@@ -1,0 +1,1 @@
+"""Helpers of the tests: fakes, processes, browsers, what hostile clients send."""

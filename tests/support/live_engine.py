@@ -1,0 +1,89 @@
+"""A real engine with its doors on a loopback port, in the test's own trio run, and the command as real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+
+from hatchway.api.host.operator_socket import OperatorSocket
+from hatchway.api.http.app import make_app
+from hatchway.api.server.server import serve
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.files import make_private_dir, write_private
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.settings.settings import Settings
+from tests.support.fakes import ROOT, added_addresses, key
+
+
+class MovedClock(SystemClock):
+    """The host's clocks, moved by what the test says."""
+
+    wall_ahead = 0.0
+
+    def wall(self) -> float:
+        return super().wall() + self.wall_ahead
+
+
+class Live(NamedTuple):
+    """An engine that answers, and where."""
+
+    engine: Engine
+    url: str
+    clock: MovedClock
+
+
+@asynccontextmanager
+async def live_engine(home: Path, **more: Any) -> AsyncIterator[Live]:
+    """An engine with HTTP doors and operator socket. The test key `one` is authorized, `engine` is the engine's own."""
+    make_private_dir(home)
+    if not (home / "private-key.pem").exists():
+        write_private(home / "private-key.pem", key("engine").pem())  # one for all tests: making one takes a while
+        AuthorizedKeys(home / "authorized_keys").register(key("engine").public, (MASTER,), "engine", own=True)
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    url, clock = f"http://127.0.0.1:{port}", MovedClock()
+    settings = Settings(port=port, addresses=(f"127.0.0.1:{port}",), **more)
+    async with open_engine(home, lambda: settings, clock) as engine, trio.open_nursery() as nursery:
+        engine.keys.register(key().public, FIVE, "one")
+        door = OperatorSocket(engine, lambda: {"url": url}, lambda: None, engine.reload, added_addresses())
+        await nursery.start(door.serve)
+        down = trio.Event()
+        await nursery.start(partial(serve, make_app(engine), [listening], shutdown=down, clock=clock))
+        yield Live(engine, url, clock)
+        down.set()
+        nursery.cancel_scope.cancel()
+
+
+async def command(
+    home: Path, *arguments: str, code: int = 0, typed: bytes = b"", environ: Mapping[str, str] = {}, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """One command as a process, `typed` on its standard input; its exit code must be `code`."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
+    done = await trio.run_process(
+        [sys.executable, "-c", "from hatchway.api.cli import main; main()", *arguments],
+        cwd=ROOT,
+        stdin=typed,
+        env={**kept, "HATCHWAY_HOME": str(home), **environ, **environment},
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+async def told(home: Path, *arguments: str, **environment: str) -> Any:
+    """What a command prints with --json."""
+    return json.loads((await command(home, *arguments, "--json", environ=environment)).stdout)

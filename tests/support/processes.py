@@ -1,0 +1,219 @@
+"""A real engine process on a free port of loopback: started and ready, killed, stopped, started again on its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from hatchway.engine.base.files import make_private_dir, write_private
+from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import PrivateKey
+from tests.support.fakes import ROOT, key, signed
+
+HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
+START_SECONDS = 60.0
+"""How long a start may take on a busy machine."""
+
+
+def prepare(home: Path) -> None:
+    """An engine's folder with keys made once for all tests: `own` is the engine's, `one` may sign in with the five."""
+    make_private_dir(home)
+    if not (home / "private-key.pem").exists():
+        keys = AuthorizedKeys(home / "authorized_keys")
+        write_private(home / "private-key.pem", key("own").pem())
+        keys.register(key("own").public, (MASTER,), "engine", own=True)
+        keys.register(key().public, FIVE, "one")
+
+
+class EngineProcess:
+    """`hatchway engine start` on one folder. `url` has no slash at its end."""
+
+    def __init__(self, home: Path, **environ: str) -> None:
+        self.home = home
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(("HATCHWAY_", "SSH_"))}
+        # Tests sign in by one key more often than its owner does.
+        many = {"HATCHWAY_LIMITS_SESSIONS_PER_IDENTITY": "1000000"}
+        self.environ = kept | many | {"HATCHWAY_HOME": str(home), "TERM": "dumb"} | environ
+        self.log_path = home.parent / f"{home.name}.log"
+        self.url = ""
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "not started"
+        return self._process
+
+    def start(self, port: int = 0, preexec: Callable[[], None] | None = None) -> EngineProcess:
+        """Starts and waits until it answers; `preexec` runs in the child first, to set its limits."""
+        self.begin(port, preexec)
+        self.wait_ready()
+        return self
+
+    def begin(self, port: int = 0, preexec: Callable[[], None] | None = None, *, fresh: bool = False) -> None:
+        """Starts, and waits for nothing. With `fresh` the folder is left to the engine's own first start."""
+        if fresh:
+            self.home.parent.mkdir(exist_ok=True)
+        else:
+            prepare(self.home)
+        arguments = [*HATCHWAY, "engine", "start", "--port", str(port)]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                arguments,
+                env=self.environ,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=preexec,
+            )
+
+    def wait_ready(self) -> None:
+        """Until it answers; a test fails where it does not."""
+        until = time.monotonic() + START_SECONDS
+        while time.monotonic() < until and self.process.poll() is None:
+            if self._ready():
+                return
+            time.sleep(0.02)
+        self.kill()
+        raise AssertionError(self.log())
+
+    def _ready(self) -> bool:
+        try:
+            status = self.operator({"op": "status"})[-1]
+            self.url, self.port = status["url"].rstrip("/"), int(status["url"].rstrip("/").rpartition(":")[2])
+            return status["pid"] == self.process.pid and httpx.get(f"{self.url}/readyz").status_code == 200
+        except (OSError, httpx.TransportError, KeyError, IndexError):
+            return False
+
+    def operator(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """One request over the operator socket, and every line of its answer."""
+        with self.operator_connection() as peer:
+            peer.sendall(json.dumps(request).encode() + b"\n")
+            peer.settimeout(60)
+            return [json.loads(line) for line in peer.makefile("rb")]
+
+    def operator_connection(self) -> socket.socket:
+        """An open connection to the operator socket. A long path goes through its open folder, as unix(7) wants."""
+        folder = os.open(self.home, os.O_RDONLY)
+        peer = socket.socket(socket.AF_UNIX)
+        try:
+            peer.connect(f"/proc/self/fd/{folder}/operator.sock")
+        except OSError:
+            peer.close()
+            raise
+        finally:
+            os.close(folder)
+        return peer
+
+    def command(self, *arguments: str, code: int = 0) -> str:
+        """What a command prints on this folder; its exit code must be `code`."""
+        done = subprocess.run(
+            [*HATCHWAY, *arguments], env=self.environ, cwd=ROOT, text=True, capture_output=True, timeout=60, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def kill(self) -> None:
+        """kill -9: nothing of it runs on."""
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self, seconds: float = 20) -> float:
+        """SIGTERM; returns the seconds until it had ended, which must be by itself and with exit code 0."""
+        before = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(seconds) == 0, self.log()
+        return time.monotonic() - before
+
+    def close(self) -> None:
+        """The end of the test: whatever still runs does not."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    def log(self) -> str:
+        """Everything it has written to standard output and standard error."""
+        return self.log_path.read_text(errors="replace")
+
+    def memory(self) -> int:
+        """Bytes it holds resident now."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+    def open_files(self) -> int:
+        """Descriptors it holds open now."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+@contextmanager
+def running_engine(home: Path, port: int = 0, /, **environ: str) -> Iterator[EngineProcess]:
+    """A ready engine process on `home`, gone at the end. A port that is wanted again later is a `free_port`."""
+    engine = EngineProcess(home, **environ)
+    try:
+        yield engine.start(port)
+    finally:
+        engine.close()
+
+
+class TlsEngine(EngineProcess):
+    """An engine with a self-made certificate, ready once its operator socket tells the address."""
+
+    def _ready(self) -> bool:
+        try:
+            self.url = self.operator({"op": "status"})[-1]["url"].rstrip("/")
+        except (OSError, KeyError, IndexError):
+            return False
+        return True
+
+
+@contextmanager
+def tls_engine(home: Path) -> Iterator[EngineProcess]:
+    """One with a self-made certificate, gone at the end."""
+    engine = TlsEngine(home, HATCHWAY_TLS="auto")
+    try:
+        yield engine.start()
+    finally:
+        engine.close()
+
+
+def wait_answering(engine: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Until an engine that a test has started itself is ready; its log tells why it is not."""
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and engine.poll() is None:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"{url.rstrip('/')}/readyz").status_code == 200:
+                return
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
+
+
+def sign_in(client: httpx.Client, private: PrivateKey | None = None, **more: Any) -> dict[str, Any]:
+    """A session by key over HTTP; `client` has the engine's url as its base."""
+    nonce = client.get("/api/auth/challenge/").json()["nonce"]
+    answer = client.post("/api/auth/verify/", json=signed(nonce, private or key()) | more)
+    assert answer.status_code == 200, answer.text
+    session: dict[str, Any] = answer.json()
+    return session
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that a token travels in."""
+    return {"authorization": f"Bearer {token}"}
+
+
+def inspect(client: httpx.Client, token: str) -> int:
+    """The status of the token: 200, or 401."""
+    return client.get("/api/auth/inspect/", headers=bearer(token)).status_code

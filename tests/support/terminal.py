@@ -1,0 +1,94 @@
+"""A real terminal for a real command: a pty that the test types into and reads from."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import termios
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from tests.support.fakes import ROOT
+
+CALL = [sys.executable, "-c", "from hatchway.api.cli import main; main()"]
+
+
+class Screen:
+    """One command on a pty. `text` is all that it has shown."""
+
+    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+        self.process, self._master = process, master
+        self.shown = b""
+
+    @property
+    def text(self) -> str:
+        """What was shown, with the terminal's line ends as one character."""
+        return self.shown.decode(errors="replace").replace("\r\n", "\n")
+
+    def type(self, keys: bytes) -> None:
+        """Press keys."""
+        os.write(self._master, keys)
+
+    async def wait_for(self, words: str) -> None:
+        """Read until the words are on the screen."""
+        with trio.fail_after(60):
+            while words not in self.text:
+                assert await self._read(), f"ended without {words!r}: {self.text}"
+
+    async def wait_end(self) -> int:
+        """Read to the end; the exit code."""
+        with trio.fail_after(60):
+            while await self._read():
+                pass
+            return await trio.to_thread.run_sync(self.process.wait)
+
+    async def _read(self) -> bool:
+        await trio.lowlevel.wait_readable(self._master)
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            return False
+        self.shown += data
+        return bool(data)
+
+
+@asynccontextmanager
+async def terminal(
+    *arguments: str, home: Path, folder: Path = ROOT, program: Sequence[str] = CALL, **environment: str
+) -> AsyncIterator[Screen]:
+    """The command, or another program, in `folder`, on a terminal of its own, which is hung up at the end."""
+    master, slave = os.openpty()
+
+    def own_terminal() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    process = subprocess.Popen(
+        [*program, *arguments],
+        cwd=folder,
+        env={
+            **kept,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "HATCHWAY_HOME": str(home),
+            "TERM": "xterm",
+            **environment,
+        },
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=own_terminal,
+    )
+    os.close(slave)
+    try:
+        yield Screen(process, master)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        os.close(master)

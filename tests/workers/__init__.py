@@ -1,0 +1,1 @@
+"""Worker processes beside the engine, and what they keep of its responses."""
