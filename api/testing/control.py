@@ -176,7 +176,7 @@ class ControlApp:
 
     async def _sign_in(self, asked: NewSessions) -> Any:
         made = [await self._engine.sign_in(asked.lifetime, asked.key, renews=asked.renews) for _ in range(asked.count)]
-        return {"sessions": [session._asdict() for session in made]}
+        return {"sessions": made}
 
     async def _revoke(self, asked: OfKey) -> Any:
         return {"ended": await self._engine.revoke(asked.key)}

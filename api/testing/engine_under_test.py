@@ -64,7 +64,7 @@ class EngineUnderTest:
         self.host = f"{host}:{port}"
         self.url = f"http://{self.host}"
         self._settings = Settings(
-            port=port, image_folders=(str(home / "images"),), registries=("docker.io", "registry.test")
+            port=port, image_folders=(str(_images(home)),), registries=("docker.io", "registry.test")
         )
         self._faults, self._left = Faults(), math.inf
         self._again = trio.Event()
@@ -279,15 +279,20 @@ class EngineUnderTest:
         return faults.unavailable
 
 
+def _images(home: Path) -> Path:
+    """Beside the engine's folder, which no image is taken from."""
+    return home.parent / "images"
+
+
 def _prepare(home: Path, keys: Keys) -> None:
     """The folder as it is at a start: the engine's own key and the first of the test's, and nothing else."""
     shutil.rmtree(home / "log", ignore_errors=True)
     shutil.rmtree(home / "instances", ignore_errors=True)
     keys.forget_all_but(FIRST_KEY)
     (home / AUTHORIZED_KEYS).unlink(missing_ok=True)
-    for folder in ("instances", "images"):
-        files.make_private_dir(home / folder)
-    (home / "images" / "test.sif").touch()
+    for folder in (home / "instances", _images(home)):
+        files.make_private_dir(folder)
+    (_images(home) / "test.sif").touch()
     if not (home / PRIVATE_KEY).exists():
         files.write_private(home / PRIVATE_KEY, generate_key(2048).pem())
     own = files.read_private(home / PRIVATE_KEY)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import msgspec
 import trio
 
 from hatchway.engine.access.principal import IssuedSession, Principal
@@ -36,7 +37,7 @@ class AuthorizedKey(NamedTuple):
     file: Path
 
 
-class Session(NamedTuple):
+class Session(msgspec.Struct, frozen=True):
     """A session that is signed in. `expires_at` in epoch seconds by the engine's clock."""
 
     token: str

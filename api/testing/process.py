@@ -41,7 +41,7 @@ class EngineProcess:
         self.pid: int = told["pid"]
         self._http = httpx.Client(base_url=self.control_url, trust_env=False, timeout=PATIENCE)
 
-    def _tell(self, path: str, **fields: Any) -> Any:
+    def _tell(self, path: str, /, **fields: Any) -> Any:
         return _read(self._http.post(path, json=fields))
 
     def _ask(self, path: str) -> Any:
@@ -83,7 +83,8 @@ class EngineProcess:
 
     def key(self, permissions: list[str] | None = None, name: str | None = None) -> AuthorizedKey:
         """A new key, authorized."""
-        return msgspec.convert(self._tell("/keys", permissions=permissions, name=name), AuthorizedKey)
+        told = self._tell("/keys", permissions=permissions, name=name)
+        return AuthorizedKey(told["name"], told["identity"], Path(told["file"]))
 
     def unregister(self, key: str) -> None:
         """Take a key out of authorized_keys, by its name or identity: its sessions end."""

@@ -33,6 +33,7 @@ PACKAGES = (
     "api.workers",
     "api.host",
     "api.client",
+    "api.testing",
     "api.cli",
     "api",
 )

@@ -27,14 +27,16 @@ ask() { # the last argument is the path; the body is left in $answer
     *) return 1 ;;
   esac
 }
-pair() { curl -s --json "{\"code\": \"$1\"}" "$address/api/auth/pair/request/" | tail -n 1; }
+pair() {
+  curl -s -H "Accept: application/x-ndjson" --json "{\"code\": \"$1\"}" "$address/api/auth/pair/request/" | tail -n 1
+}
 
 tell() { curl -sf --json "${2:-{\}}" "$control_address$1"; }
 advance() { tell /clock/advance "{\"seconds\": $1}" > /dev/null; }
 pause() { advance "$1"; }
 now() { curl -sf "$control_address/clock" | jq '.now | floor'; }
 code() { tell /pairings "${1:-}" | jq -r .code; }
-same() { [[ "$1" == "$2" ]] || { echo "not the same: $1, $2"; exit 1; }; }
+same() { [[ "$1" == "$2" ]] || { echo "not the same: $1, $2" >&2; exit 1; }; }
 valid() { get /api/auth/inspect/ && same "$(jq .valid <<< "$answer")" true; }
 
 echo sign_in
