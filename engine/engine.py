@@ -73,7 +73,7 @@ class Engine:
         self.settings = load()
         self.started_at = clock.wall()
         self.keys_in = keys_folder(home, self.settings)
-        self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS)
+        self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS, loop_ticks())
         self.own_key = self._load_own_key()
         self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
         self.journal = FileJournal(home / "log", clock)
@@ -96,7 +96,7 @@ class Engine:
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store, platform or self._platform())
         self.certificate: str | None = None
-        """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
+        """SHA-256 fingerprint of the certificate that the server shows; None without TLS. The server sets it."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
 
@@ -113,17 +113,17 @@ class Engine:
         )
 
     def _pairings(self, store: Store) -> Pairings:
-        def make(elsewhere: RemoteCodes | None) -> Pairings:
+        def make(others: RemoteCodes | None) -> Pairings:
             start, end = self.sessions.start, self.sessions.end
-            return Pairings(self.runtime, store, lambda: self.settings, start, end, self.fleet, elsewhere)
+            return Pairings(self.runtime, store, lambda: self.settings, start, end, self.fleet, others)
 
         if self._membership is None:
             return make(None)
         return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
 
     def _instances(self, own: Store, platform: Platform) -> tuple[Instances, SharedInstances | None]:
-        def make(store: Store, elsewhere: RemoteInstances | None) -> Instances:
-            return Instances(self.runtime, store, platform, lambda: self.settings, self.home, elsewhere)
+        def make(store: Store, others: RemoteInstances | None) -> Instances:
+            return Instances(self.runtime, store, platform, lambda: self.settings, self.home, others)
 
         if self._membership is None:
             return make(own, None), None
@@ -200,7 +200,7 @@ class Engine:
         `also` takes up what others have of the settings; if it refuses, everything stays as it was.
         """
         self.journal.reopen()
-        # Everything is read before anything is taken up: what can't be read leaves all as it was.
+        # Everything is read before anything is taken up, so that a file that can't be read changes nothing.
         settings, waiting = reload(self.settings, self._load())
         own_key, token_keys, license_ = (
             self._load_own_key(),
@@ -272,7 +272,6 @@ async def open_engine(
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership, platform)
         stack.callback(engine.journal.close)
         stack.callback(engine.records.tell_surplus)
-        engine.keys.ticks = loop_ticks()
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:
@@ -287,7 +286,7 @@ async def open_engine(
 async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Clock, own: Store) -> Membership | None:
     if not is_redis(settings.store):
         return None
-    from hatchway.engine.fleet.membership import open_membership  # most engines are of none
+    from hatchway.engine.fleet.membership import open_membership  # most engines are of no fleet, and load none of it
 
     return await stack.enter_async_context(open_membership(home, settings, clock, own))
 

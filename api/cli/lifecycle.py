@@ -33,7 +33,7 @@ Examples:
 @click.option("--tls", type=click.Choice(["off", "auto"]), help="auto: make a self-signed certificate.")
 @click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="The certificate's key, PEM.")
-@click.option("--workers", type=click.IntRange(1, 256), help="Door processes that share the port. Default 1: none.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Worker processes that share the port. Default 1: none.")
 @click.option("--insecure-http", is_flag=True, default=None, help="Plain HTTP on an address others reach.")
 def start(**flags: Any) -> None:
     """Run the engine, until Ctrl-C or `hatchway engine stop`."""

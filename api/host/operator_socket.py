@@ -1,4 +1,4 @@
-"""The host-only door: the operator's commands speak to the running engine over a Unix socket in its folder."""
+"""The operator's socket: commands of this host speak to the running engine over a Unix socket in its folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Status = Callable[[], dict[str, Any]]
 
 
 class OperatorSocket:
-    """Serves the operator's requests; `status` adds what the doors know, `stop` ends the engine."""
+    """Serves the operator's requests. `status` gives the server's part of `engine status`, `stop` ends the engine."""
 
     def __init__(
         self,

@@ -155,5 +155,5 @@ class InternalError(Refusal):
 
 def _fault(invocation: Invocation) -> Response:
     request_id = invocation.request_id
-    log.exception("door_failed", path=invocation.request.path, request_id=request_id)
+    log.exception("endpoint_failed", path=invocation.request.path, request_id=request_id)
     return problem_response(InternalError(f"something went wrong in the engine; its log has it under {request_id}"))

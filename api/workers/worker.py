@@ -28,7 +28,7 @@ from hatchway.engine.journal.logs import set_up_logs, use_log_settings
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.sessions.versions import VersionCounters
 from hatchway.engine.settings.settings import keys_folder
-from hatchway.engine.settings.sources import from_plain
+from hatchway.engine.settings.sources import decode_settings
 
 log = structlog.get_logger(__name__)
 
@@ -78,8 +78,7 @@ class Worker:
     def _configure(self, told: Configure) -> None:
         home = Path(os.fsdecode(told.home))
         if self._client is None:
-            keys = AuthorizedKeys(keys_folder(home, from_plain(told.settings)) / "authorized_keys")
-            keys.ticks = loop_ticks()
+            keys = AuthorizedKeys(keys_folder(home, decode_settings(told.settings)) / "authorized_keys", loop_ticks())
             self._client = EngineClient(self._validity, keys, self._channel.post)
             self._client.configure(told)
             settings = self._client.settings
@@ -101,12 +100,12 @@ class Worker:
             if self._tls is not None:
                 self._tls.reload(self._client.settings)
         except Refusal as refused:
-            log.warning("door_reload_refused", why=refused.detail)
+            log.warning("worker_reload_refused", why=refused.detail)
 
     async def _listen(self) -> None:
         await self._channel.read()
         # Nobody can answer for the engine's sessions now: not a moment is spent on ends.
-        log.error("door_without_engine")
+        log.error("worker_without_engine")
         os._exit(ENGINE_GONE)
 
     async def _serve(self, scope: trio.CancelScope, task_status: trio.TaskStatus[list[tuple[str, int]]]) -> None:

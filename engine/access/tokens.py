@@ -23,7 +23,8 @@ LONGEST_TOKEN = 8192
 """Characters; a longer one is refused unread."""
 
 CACHED = 16_384
-"""Verified tokens kept by their exact text. Nothing else is: state, key and expiry are looked at on every call."""
+"""Tokens whose signature was verified, remembered by their exact text. State, key and expiry are looked at each
+time."""
 
 _to_json = msgspec.json.Encoder().encode
 
@@ -42,7 +43,10 @@ class Payload(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tokens:
-    """Signs with one key and verifies with it and the one before it, each found by its `kid`."""
+    """Signs tokens with one key; verifies them with that and the key before it, each found by its `kid`.
+
+    `engine` is the `iss` and `aud` of all of them.
+    """
 
     def __init__(self, clock: Clock, engine: str, key: Ed25519PrivateKey, old: Ed25519PublicKey | None = None) -> None:
         self._clock, self._engine = clock, engine

@@ -1,4 +1,4 @@
-"""Counts failures by address for the whole fleet, in its store."""
+"""Limits on failures by address for the whole fleet, counted in its store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FleetLimit:
         self._shut: dict[str, float] = {}
 
     def shut(self, address: str) -> TooManyRequests | None:
-        """What the store told of this source, until the wait that it named is over."""
+        """The store's last refusal of this source, for as long as the wait that it named lasts; None after."""
         wait = self._shut.get(source_of(address), 0.0) - self._clock.elapsed()
         return too_many(self._what, math.ceil(wait)) if wait > 0 else None
 
@@ -36,7 +36,7 @@ class FleetLimit:
             raise too_many(self._what, math.ceil(wait / 1000))
 
     async def give_back(self, address: str) -> None:
-        """The try counted last was none. Raises StoreUnavailable."""
+        """The failure counted last was none: it counts no longer. Raises StoreUnavailable."""
         await self._link.script(UNCOUNT, [self._key(address)], [])
 
     def _key(self, address: str) -> str:

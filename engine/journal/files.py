@@ -1,4 +1,4 @@
-"""The journal's files as they lie in `log/`: one that is written, older ones named by their first record's number."""
+"""The journal's files in `log/`: one that is written, and full ones, each named by its first record's number."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def read_after(folder: Path, seq: int) -> Iterator[list[RecordLine]]:
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            continue  # grown too old meanwhile
+            continue  # the file was removed meanwhile, as too old
         with file:
             file.seek(_offset_after(path, seq))
             rest = b""

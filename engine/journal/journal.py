@@ -45,7 +45,7 @@ MOST_FILES = 1000
 """However small they are."""
 
 RECENT = 4096
-"""Records that a follower may fall behind before it is dropped."""
+"""Records that a subscriber may fall behind before it is dropped."""
 
 
 class FileJournal:
@@ -57,7 +57,7 @@ class FileJournal:
         self._folder, self._clock = folder, clock
         self._encode = msgspec.json.Encoder().encode
         self._recent: list[RecordLine] = []
-        self.followers = Subscribers(self)
+        self.subscribers = Subscribers(self)
         self.last_seq = last_seq(folder)
         """The number of the last record; the next engine goes on from it."""
         self.lost = 0
@@ -84,7 +84,7 @@ class FileJournal:
         if len(self._recent) > 2 * RECENT:
             del self._recent[:RECENT]
         self.last_seq = line.seq
-        self.followers.news()
+        self.subscribers.news()
 
     def reopen(self) -> None:
         """Go on in a file of the same name: somebody may have moved the old one away (SIGHUP)."""
@@ -190,9 +190,9 @@ class FileJournal:
             return 0
 
     async def run(self) -> None:
-        """Tell the followers, and make room beside the event loop, for ever."""
+        """Wake the subscribers, and prune full files in a thread, for ever."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.followers.run)
+            nursery.start_soon(self.subscribers.run)
             nursery.start_soon(self._keep_room)
 
     async def _keep_room(self) -> None:
@@ -205,9 +205,9 @@ class FileJournal:
         finally:
             self._crowded = None
 
-    def follow(self, after: int, look: Callable[[], bool] | None = None) -> Subscriber:
-        """Read on from record number `after`. Use as a context manager; `look` as `Subscriber` has it."""
-        return Subscriber(self, self.followers, after, look)
+    def subscribe(self, after: int, look: Callable[[], bool] | None = None) -> Subscriber:
+        """A subscriber that reads on behind record number `after`; `look` is the subscriber's."""
+        return Subscriber(self, self.subscribers, after, look)
 
     def remembers(self, after: int) -> bool:
         """Whether every record after number `after` is still in memory."""

@@ -20,7 +20,7 @@ _FOLDED = str.maketrans({"O": "0", "I": "1", "L": "1"})
 
 
 def new_code() -> str:
-    """A code nobody can guess: eight characters, 40 bits."""
+    """A random code: eight characters of `ALPHABET`, 40 bits."""
     return "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
 
 

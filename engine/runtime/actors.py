@@ -48,7 +48,7 @@ Rule = Callable[[Any, float], float]
 """A named delay: from an actor's facts and the time now, on the delay's clock, to the deadline."""
 
 Moved = Callable[[str, str, str, str | None], None]
-"""Takes chart, actor, the state it was in here, and the state it is in now, None for gone."""
+"""Callback for an actor that another engine has moved: chart, actor, the state it had here, its state now or None."""
 
 
 class Timing:
@@ -88,7 +88,7 @@ class RegisteredChart:
 
 
 class ActorLocks:
-    """A lock for each actor, by name: one event at a time, and those that come meanwhile are let in in order."""
+    """A lock for each actor, by name: it takes one event at a time, in the order in which they came."""
 
     __slots__ = ("_waiting",)
 
@@ -137,13 +137,13 @@ class ActorTable:
         self._timers, self._moved = timers, moved
 
     def put(self, name: str, actor: Actor) -> None:
-        """That is the actor of this name from now on."""
+        """Have `actor` stand for this name from now on, in place of what did."""
         if self.index is not None and name not in self.actors:
             self.index.add(name, actor.facts)
         self.actors[name] = actor
 
     def drop(self, name: str) -> Actor | None:
-        """There is none of this name any more; the one that was there."""
+        """Remove the actor of this name. Returns it, None where there was none."""
         actor = self.actors.pop(name, None)
         if actor is not None and self.index is not None:
             self.index.remove(name, actor.facts)
@@ -168,7 +168,7 @@ class ActorTable:
     async def restore(self) -> list[Actor]:
         """Take up every actor that the store holds, its delay armed again."""
         found = await self.store.live(self.chart.name)
-        found.sort(key=itemgetter(0))  # an index of names grows at its end
+        found.sort(key=itemgetter(0))  # the index of names is quickest when names come in order
         for name, stored in found:
             actor = Actor(self.chart.name, name, stored.state, stored.version, stored.deadline, stored.facts)
             self.put(name, actor)
@@ -181,9 +181,10 @@ class ActorTable:
     # What other engines did
 
     async def absorb(self, versions: Mapping[str, int]) -> None:
-        """Other engines moved these actors to these versions, 0 for gone: what the store says is believed.
+        """Take up what other engines did to these actors; `versions` are those that they moved them to, 0 for gone.
 
-        Each is read under its lock, so that no step of ours is undone. Raises StoreUnavailable.
+        An actor that has another version here is read from the store, under its lock, so that no step of this engine's
+        is undone. Raises StoreUnavailable.
         """
         held = []
         try:

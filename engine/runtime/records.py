@@ -57,16 +57,17 @@ AT_ONCE, A_SECOND = 1000, 10.0
 """Refusals from outside that may have records of their own: so many at once, and so many a second after that."""
 
 TOLD = 1.0
-"""Seconds of surplus that one record tells of."""
+"""Seconds between two records of the surplus of one address."""
 
 SOURCES = 10
-"""Addresses whose surplus of a second is told one by one; the others' is told together."""
+"""Addresses whose surplus of a second has a record each; that of all others shares one."""
 
 
 class Records:
-    """Numbers the records and hands each to every sink, in order. A sink is plain and quick, and must not raise.
+    """Numbers the records and hands each to every sink, in order. A sink is a function that is quick and never raises.
 
-    However many refusals strangers cause, few records come of them: `run` tells the surplus in sums.
+    However many refusals strangers cause, they make few records: past a rate they are counted as surplus, and `run`
+    publishes the counts.
     """
 
     def __init__(self, clock: Clock, *sinks: Sink, last_seq: int = 0) -> None:
@@ -108,7 +109,7 @@ class Records:
         self._publish(Record(now, seq, "refusal", chart, actor, event, source, None, (), *origin, cause))
 
     def surplus(self, chart: str, event: str, origin: Origin) -> None:
-        """A refusal past a limit: it is counted, and one record a second tells how many there were of an address."""
+        """Count a refusal past a limit. One record a second says how many there were from an address."""
         key = (chart, event, origin.address)
         if key not in self._surplus and len(self._surplus) >= SOURCES:
             key = (chart, event, None)
@@ -116,7 +117,7 @@ class Records:
         self._has_surplus.set()
 
     def tell_surplus(self) -> None:
-        """Publish what was counted since the last time."""
+        """Publish the surplus that was counted since the last time."""
         told, self._surplus = self._surplus, {}
         self._has_surplus = trio.Event()
         for (chart, event, address), count in told.items():
@@ -125,7 +126,7 @@ class Records:
             self._publish(Record(now, seq, "refusal", chart, "-", event, None, None, (), *origin, SURPLUS, count=count))
 
     async def run(self) -> None:
-        """Tell the surplus of each second, for ever."""
+        """Publish the surplus of each second, for ever."""
         while True:
             await self._has_surplus.wait()
             await trio.sleep(TOLD)

@@ -35,7 +35,7 @@ class Proof(NamedTuple):
 class KeySignIn:
     """Issues challenges and starts a session for a key that signed one. One for each engine.
 
-    `mirror` is the fleet's memory of keys and failures; None for an engine of no fleet.
+    `fleet` is the engine's view of its fleet, None for an engine of none.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class KeySignIn:
         challenges: Challenges,
         settings: Callable[[], Settings],
         own_key: Callable[[], PublicKey],
-        mirror: Shared | None = None,
+        fleet: Shared | None = None,
     ) -> None:
         self._sessions, self._records, self._keys, self._challenges = sessions, records, keys, challenges
-        self._own_key, self._mirror = own_key, mirror
-        self._failures = limit_of(mirror, clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
+        self._own_key, self._fleet = own_key, fleet
+        self._failures = limit_of(fleet, clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
         self._tried, self._search = Tried(), Search(keys)
 
     def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
@@ -116,8 +116,8 @@ class KeySignIn:
 
     async def _hear_of_keys(self) -> None:
         """Wait until this engine knows the keys that its fleet took out before now. Raises StoreUnavailable."""
-        if self._mirror is not None:
-            await self._mirror.wait_fresh()
+        if self._fleet is not None:
+            await self._fleet.wait_fresh()
 
     async def admit(self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin) -> IssuedSession:
         """Start a session as `verify` does, for the key whose signature a worker process has checked.

@@ -267,7 +267,7 @@ class Stale:
 async def test_who_may_have_missed_a_key_s_end_signs_nobody_in(browser: Browser, engine: Engine) -> None:
     """In a fleet, by key: the signature is not looked at, and the challenge is good once the engine knows again."""
     nonce = (await browser.get("/api/auth/challenge/")).json()["nonce"]
-    with patch.object(engine.key_sign_in, "_mirror", Stale()):
+    with patch.object(engine.key_sign_in, "_fleet", Stale()):
         refused = await browser.post("/api/auth/verify/", signed(nonce, key()))
         wrong = await browser.post("/api/auth/verify/", {"nonce": nonce, "signature": "wrong"})
         with pytest.raises(StoreUnavailable):
