@@ -16,7 +16,6 @@ import structlog
 import trio
 
 from hatchway.api.host.added_addresses import AddedAddresses
-from hatchway.api.host.memory import settle
 from hatchway.api.host.operator_socket import OperatorSocket
 from hatchway.api.host.systemd import Notifier
 from hatchway.api.http.app import make_app
@@ -26,6 +25,7 @@ from hatchway.api.server.server import ServerLimits, limits_of, open_sockets, se
 from hatchway.api.server.tls import Tls, keep_in_time, wanted
 from hatchway.api.server.unix_sockets import bind_private
 from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.memory import settle
 from hatchway.engine.base.version import installed_version
 from hatchway.engine.base.words import printable
 from hatchway.engine.engine import Engine, open_engine

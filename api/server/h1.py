@@ -82,6 +82,9 @@ class H1:
             await self.stream.leave()
             self.stream = None
 
+    def let_go(self) -> None:
+        """The connection is over. Nothing here holds itself."""
+
     @property
     def full(self) -> bool:
         """Whether to stop reading while paused."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from hatchway.engine.access.limits import SOURCES, WINDOW, source_of, too_many
 from hatchway.engine.base.clock import Clock, SystemClock
-from hatchway.engine.base.errors import TooManyRequests
 from hatchway.engine.store.redis import PREFIX
 from hatchway.engine.store.redis_link import RedisLink
 from hatchway.engine.store.scripts import COUNT, UNCOUNT
@@ -21,10 +20,11 @@ class FleetLimit:
         self._clock = clock or SystemClock()
         self._shut: dict[str, float] = {}
 
-    def shut(self, address: str) -> TooManyRequests | None:
-        """The store's last refusal of this source, for as long as the wait that it named lasts; None after."""
+    def check(self, address: str) -> None:
+        """Raises TooManyRequests until the wait is over that the store named for this source."""
         wait = self._shut.get(source_of(address), 0.0) - self._clock.elapsed()
-        return too_many(self._what, math.ceil(wait)) if wait > 0 else None
+        if wait > 0:
+            raise too_many(self._what, math.ceil(wait))
 
     async def take(self, address: str) -> None:
         """Count a failure. Raises TooManyRequests with the seconds to wait, StoreUnavailable."""

@@ -97,17 +97,19 @@ class KeySignIn:
             raise
 
     def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
-        shut = self._failures.shut(origin.address or "")
-        if shut is not None and self._tried.has(origin.address or "", challenge.digest, answer):
-            self._records.surplus("session", "start", origin)
-            raise shut
+        address = origin.address or ""
+        if self._tried.has(address, challenge.digest, answer):
+            try:
+                self._failures.check(address)
+            except TooManyRequests:
+                self._records.surplus("session", "start", origin)
+                raise
 
     async def _count_failure(self, cause: str, origin: Origin) -> None:
         """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
         address = origin.address or ""
         try:
-            if shut := self._failures.shut(address):
-                raise shut
+            self._failures.check(address)
             await self._failures.take(address)
         except TooManyRequests:
             self._records.surplus("session", "start", origin)

@@ -111,17 +111,17 @@ async def test_an_engine_remembers_who_is_to_wait(link: RedisLink, monkeypatch: 
     """Once the store has told it, a source is refused without asking again, until its wait is over; no other is."""
     clock = Hands()
     limit = FleetLimit(link, lambda: 1, "tries", clock)
-    assert limit.shut("192.0.2.1") is None
+    limit.check("192.0.2.1")
     await limit.take("192.0.2.1")
-    assert limit.shut("192.0.2.1") is None, "the store has not said so yet"
+    limit.check("192.0.2.1")  # the store has not said so yet
     assert await taken(limit) > 0
     monkeypatch.setattr(link, "script", None)
-    refused = limit.shut("192.0.2.1")
-    assert refused is not None
-    assert 0 < (refused.retry_after or 0) <= 60
-    assert limit.shut("192.0.2.2") is None
+    with pytest.raises(TooManyRequests) as refused:
+        limit.check("192.0.2.1")
+    assert 0 < (refused.value.retry_after or 0) <= 60
+    limit.check("192.0.2.2")
     clock.now += 61
-    assert limit.shut("192.0.2.1") is None
+    limit.check("192.0.2.1")
 
 
 @pytest.mark.parametrize(("left", "told"), [(60_000, 60), (59_001, 60), (1, 1)])
