@@ -24,7 +24,7 @@ def test_engine(port: int, control_port: int) -> None:
     It is in memory, on loopback, and its clock stands still until it is told. It prints one line of JSON (address,
     control_address, key_file, pid), then serves until Ctrl-C. No engine's folder is opened.
     """
-    from hatchway.api.host.memory import loading
+    from hatchway.engine.base.memory import loading
 
     with loading():
         from hatchway.api.testing.serve import run_test_engine
