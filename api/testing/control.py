@@ -26,7 +26,7 @@ from hatchway.api.http.problems import MisdirectedRequest, UnsupportedMediaType,
 from hatchway.api.http.request import Response, json_response
 from hatchway.api.testing.engine_under_test import FIRST_KEY, EngineUnderTest
 from hatchway.api.testing.faults import Faults, Seconds
-from hatchway.api.testing.simulated_platform import ExitCode, Script
+from hatchway.api.testing.simulated_platform import ExitCode, InstanceScript
 from hatchway.engine.base.errors import InvalidRequest, NotFound, Refusal
 
 LONGEST_BODY = 65_536
@@ -84,7 +84,7 @@ class OfKey(msgspec.Struct, forbid_unknown_fields=True):
     key: str | None = None
 
 
-class NamedScript(Script, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NamedScript(InstanceScript, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What becomes of instances of a name, or of all others."""
 
     name: str | None = None
@@ -182,8 +182,8 @@ class ControlApp:
         return {"ended": await self._engine.revoke(asked.key)}
 
     async def _script(self, asked: NamedScript) -> Any:
-        known = {name: getattr(asked, name) for name in Script.__struct_fields__}
-        self._engine.set_script(asked.name, Script(**known))
+        known = {name: getattr(asked, name) for name in InstanceScript.__struct_fields__}
+        self._engine.set_script(asked.name, InstanceScript(**known))
         return {}
 
     async def _end(self, asked: EndOfInstance) -> Any:

@@ -27,7 +27,7 @@ from hatchway.api.testing.faults import BreakingListener, Faults, FaultSwitch, c
 from hatchway.api.testing.held_clock import HeldClock, HeldTime
 from hatchway.api.testing.memory import InterruptibleStore
 from hatchway.api.testing.people import Answer, AuthorizedKey, Keys, People, Session, granted, lasting
-from hatchway.api.testing.simulated_platform import Script, SimulatedPlatform
+from hatchway.api.testing.simulated_platform import InstanceScript, SimulatedPlatform
 from hatchway.api.testing.watchers import Watchers
 from hatchway.engine.base import files
 from hatchway.engine.base.errors import StoreUnavailable
@@ -175,26 +175,21 @@ class EngineUnderTest:
     def set_faults(self, faults: Faults) -> None:
         """From now on that is wrong, and nothing else."""
         self._faults, self._left = faults, math.inf if faults.times is None else faults.times
-        self._store.away = faults.store_away
-        self._clock.skew = faults.clock_off
+        self._store.set_away(faults.store_away)
+        self._clock.set_off(faults.clock_off)
         self.engine.runtime.timers.look_anew()
         self.time.moved()
         for listener in self._listeners:
-            listener.away = faults.away
-            if faults.away:
-                listener.end_all()
+            listener.set_away(faults.away)
 
     def script(self, name: str | None = None, **script: Any) -> None:
-        """What becomes of instances that start from now on: of that name, or of all others; as `Script` has it.
+        """What becomes of instances that start from now on: of that name, or of all others; as `InstanceScript` has it.
         Raises ValueError for what is no part of one."""
-        self.set_script(name, msgspec.convert(script, Script))
+        self.set_script(name, msgspec.convert(script, InstanceScript))
 
-    def set_script(self, name: str | None, script: Script) -> None:
+    def set_script(self, name: str | None, script: InstanceScript) -> None:
         """The same, of a whole script."""
-        if name is None:
-            self.platform.script = script
-        else:
-            self.platform.scripts[name] = script
+        self.platform.set_script(name, script)
 
     def end_instance(self, name: str, exit_code: int = 0) -> None:
         """An instance ends by itself, now. Raises InstanceNotFound."""
@@ -273,7 +268,7 @@ class EngineUnderTest:
             return False
         self._left -= 1
         if faults.drop_after is not None and (connection := connection_of(self._listeners, scope["client"])):
-            connection.room = faults.drop_after
+            connection.end_after(faults.drop_after)
         if faults.slow:
             await trio.sleep(faults.slow)
         return faults.unavailable

@@ -56,17 +56,21 @@ class FaultSwitch:
 
 
 class BreakingSocket(socket.socket):
-    """A connection that ends once it has sent as much as `room` says; None is without end."""
+    """A connection that can be told to end once it has sent so much."""
 
-    room: int | None = None
+    _room: int | None = None
+
+    def end_after(self, count: int) -> None:
+        """It ends after so many bytes more."""
+        self._room = count
 
     def send(self, data: Any, flags: int = 0) -> int:
         """As `socket.send`, as far as there is room. Raises BrokenPipeError past it."""
-        if self.room is None:
+        if self._room is None:
             return super().send(data, flags)
-        sent = super().send(data[: self.room], flags) if self.room else 0
-        self.room -= sent
-        if self.room == 0:
+        sent = super().send(data[: self._room], flags) if self._room else 0
+        self._room -= sent
+        if self._room == 0:
             self.end()
         if not sent:
             raise BrokenPipeError
@@ -81,7 +85,7 @@ class BreakingSocket(socket.socket):
 class BreakingListener(socket.socket):
     """Listens, hands out connections that can break, and knows them by their clients' addresses."""
 
-    away = False
+    _away = False
 
     def __init__(self, listening: socket.socket) -> None:
         """Takes over what another socket listens on."""
@@ -89,9 +93,9 @@ class BreakingListener(socket.socket):
         self.connections: WeakValueDictionary[Any, BreakingSocket] = WeakValueDictionary()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection. Raises BlockingIOError where there is none; while `away` every one is reset."""
+        """The next connection. Raises BlockingIOError where there is none; while it is away every one is reset."""
         accepted, address = super().accept()
-        if self.away:
+        if self._away:
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             accepted.close()
             raise BlockingIOError
@@ -99,9 +103,10 @@ class BreakingListener(socket.socket):
         self.connections[address[:2]] = breaking
         return breaking, address
 
-    def end_all(self) -> None:
-        """Every connection ends."""
-        for connection in list(self.connections.values()):
+    def set_away(self, away: bool) -> None:
+        """Whether nobody is answered from now on: then every connection that there is ends."""
+        self._away = away
+        for connection in list(self.connections.values()) if away else ():
             if connection.fileno() >= 0:
                 connection.end()
 

@@ -22,6 +22,10 @@ class HeldClock(TrioClock):
     def __init__(self) -> None:
         super().__init__(float(int(time.time())), tick=math.inf)
 
+    def set_off(self, seconds: float) -> None:
+        """Its wall time is wrong by so much from now on."""
+        self.skew = seconds
+
 
 class HeldTime:
     """Moves the time of a run of trio whose clock is a `MockClock`. Everything that waits in that run is moved by it,

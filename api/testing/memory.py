@@ -10,15 +10,19 @@ from hatchway.engine.store.protocol import Change
 
 
 class InterruptibleStore(MemoryStore):
-    """A memory that can't be written while it is `away`."""
+    """A memory that can't be written while it is away."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._identity = TEST_ISSUER
-        self.away = False
+        self._away = False
+
+    def set_away(self, away: bool) -> None:
+        """Whether it can't be written from now on."""
+        self._away = away
 
     def check(self) -> None:
-        if self.away:
+        if self._away:
             raise StoreUnavailable("the store is away, as the test said", retry_after=1)
 
     async def commit(self, change: Change) -> None:

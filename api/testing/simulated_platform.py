@@ -16,7 +16,7 @@ from hatchway.engine.instances.request import InstanceRequest
 ExitCode = Annotated[int, msgspec.Meta(ge=0, le=255)]
 
 
-class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InstanceScript(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of an instance: it waits `queues` seconds in a queue, if that is given; the start takes `takes`
     seconds and fails with the message `fails`, if there is one; it ends by itself after `runs` seconds, or when it is
     told to; with `exit_code`, of the command or of the failed start. Seconds are by the engine's clock."""
@@ -29,28 +29,38 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Run:
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: InstanceScript) -> None:
         self.script, self.code = script, script.exit_code
         self.over = trio.Event()
 
+    def end(self, code: int) -> None:
+        self.code = code
+        self.over.set()
+
 
 class SimulatedPlatform:
-    """The platform of an engine under test. `scripts` are by instance name; `script` is that of all others."""
+    """The platform of an engine under test."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is for the instances' logs."""
         self._folder = folder
-        self.script = Script()
-        self.scripts: dict[str, Script] = {}
+        self._script = InstanceScript()
+        self._scripts: dict[str, InstanceScript] = {}
         self.running: dict[str, _Run] = {}
         self._jobs = 0
+
+    def set_script(self, name: str | None, script: InstanceScript) -> None:
+        """What becomes of instances of that name from now on, or of all others."""
+        if name is None:
+            self._script = script
+        else:
+            self._scripts[name] = script
 
     def end(self, name: str, exit_code: int = 0) -> None:
         """An instance ends by itself, now. Raises InstanceNotFound."""
         if name not in self.running:
             raise InstanceNotFound(f"no instance named {name} runs here")
-        self.running[name].code = exit_code
-        self.running[name].over.set()
+        self.running[name].end(exit_code)
 
     async def run(self) -> None:
         """Nothing goes on beside the instances."""
@@ -60,7 +70,7 @@ class SimulatedPlatform:
 
     async def start(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         name = request.identity
-        script = self.scripts.get(name, self.script)
+        script = self._scripts.get(name, self._script)
         if script.queues is not None:
             self._jobs += 1
             await report.queued(str(self._jobs))
