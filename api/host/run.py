@@ -53,7 +53,7 @@ class EngineServer:
         self.gateway = self.app.gateway
         self._limits_of, self._limits = engine.settings, limits_of(engine.settings)
         self.tls = Tls(engine.home, engine.settings, engine.clock.wall) if wanted(engine.settings) else None
-        engine.certificate = self.tls.fingerprint if self.tls else None
+        engine.use_certificate(self.tls.fingerprint if self.tls else None)
         self.systemd = Notifier()
         self.workers = self._pool(engine.settings.workers) if engine.settings.workers > 1 else None
         self.addresses = AddedAddresses(engine.clock, self._take_addresses)
@@ -72,7 +72,8 @@ class EngineServer:
         settings, opened = self.engine.settings, []
         if settings.listen != "unix":
             opened = await open_sockets(settings.host, settings.port, both_loopbacks=True)
-            self.listening = self.gateway.bound = bound_ports(opened)
+            self.listening = bound_ports(opened)
+            self.gateway.use_bound(self.listening)
         if self.socket is not None:
             self.socket.unlink(missing_ok=True)
             opened.append(bind_private(self.socket, BACKLOG))
@@ -85,7 +86,7 @@ class EngineServer:
                 self.socket.unlink(missing_ok=True)
 
     async def _take_addresses(self, added: tuple[str, ...]) -> None:
-        self.gateway.added = added
+        self.gateway.use_added(added)
         if self.workers is not None:
             await self.workers.configure()
 
@@ -175,7 +176,7 @@ class EngineServer:
     def _take_certificate(self, settings: Settings) -> None:
         if self.tls is not None:
             self.tls.reload(settings)
-            self.engine.certificate = self.tls.fingerprint
+            self.engine.use_certificate(self.tls.fingerprint)
 
     async def renew_certificate(self) -> None:
         """The certificate anew, and nothing else of the settings."""

@@ -69,7 +69,7 @@ class WorkerPool:
         task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """As `server.serve`, by worker processes. Raises EngineUnavailable where one does not come up at first."""
-        self._gateway.bound = bound_ports(sockets) or self._gateway.bound
+        self._gateway.use_bound(bound_ports(sockets) or self._gateway.bound)
         room_for(self._count * self._engine.settings.max_connections)  # what they hold may all be held here too
         try:
             async with trio.open_nursery() as nursery:

@@ -26,7 +26,7 @@ from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.memory import settle
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.journal.logs import set_up_logs, use_log_settings
-from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
 from hatchway.engine.sessions.versions import VersionCounters
 from hatchway.engine.settings.settings import keys_folder
 from hatchway.engine.settings.sources import decode_settings
@@ -80,7 +80,8 @@ class Worker:
     def _configure(self, told: Configure) -> None:
         home = Path(os.fsdecode(told.home))
         if self._client is None:
-            keys = AuthorizedKeys(keys_folder(home, decode_settings(told.settings)) / "authorized_keys", loop_ticks())
+            keys_in = keys_folder(home, decode_settings(told.settings))
+            keys = AuthorizedKeys(keys_in / AUTHORIZED_KEYS, loop_ticks())
             self._client = EngineClient(self._validity, keys, self._channel.post)
             self._client.configure(told)
             settings = self._client.settings
@@ -93,7 +94,8 @@ class Worker:
             self._reload()
             self._channel.post(Configured())
         self.limits = limits_of(self._client.settings)
-        self._app.gateway.bound, self._app.gateway.added = told.bound, told.added
+        self._app.gateway.use_bound(told.bound)
+        self._app.gateway.use_added(told.added)
 
     def _reload(self) -> None:
         assert self._client is not None
@@ -152,4 +154,5 @@ def main() -> None:
     channel, validity, *sockets = map(int, sys.argv[1:])
     listeners = [socket.socket(fileno=fd) for fd in sockets]
     os.umask(0o077)
-    trio.run(Worker(socket.socket(fileno=channel), VersionCounters(validity), listeners).run)
+    with socket.socket(fileno=channel) as sock:
+        trio.run(Worker(sock, VersionCounters(validity), listeners).run)

@@ -51,7 +51,7 @@ class Asked:
         bound = (("127.0.0.1", 7420),)
         self.client.configure(Configure(bytes(self.home), encode_settings(Settings()), bound, own, b"k" * 32))
         self.gateway = make_app(self.client, self.home).gateway
-        self.gateway.bound = bound
+        self.gateway.use_bound(bound)
 
     async def inspect(self, token: str, until: float = 2000.0) -> bool:
         """Inspect; whether the engine was asked."""
