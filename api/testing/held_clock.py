@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.clock import SystemClock, TrioClock
 
 LONGEST_ADVANCE = 366 * 86_400.0
 """Seconds that one advance may go."""
@@ -20,7 +19,7 @@ class HeldClock(TrioClock):
     """The clock of an engine under test: the host's time when it was made, and from there on trio's alone."""
 
     def __init__(self) -> None:
-        super().__init__(float(int(time.time())), tick=math.inf)
+        super().__init__(float(int(SystemClock().wall())), tick=math.inf)
 
     def set_off(self, seconds: float) -> None:
         """Its wall time is wrong by so much from now on."""
