@@ -1,4 +1,4 @@
-"""The one table of endpoints. Each is a route of Quart's; a column says which are answered before Quart."""
+"""The one table of endpoints. Each is a route of Quart's; the column `plain` says which are answered before Quart."""
 
 from __future__ import annotations
 

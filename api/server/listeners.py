@@ -13,7 +13,7 @@ import trio
 from hatchway.api.server.binding import listen, other_loopback, places
 from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
-from hatchway.api.server.lobby import Lobby
+from hatchway.api.server.silent import SilentConnections
 from hatchway.api.server.sockets import Socket
 from hatchway.api.server.unix_sockets import may_operate
 from hatchway.engine.base.errors import EngineUnavailable
@@ -123,13 +123,19 @@ class Refusals:
 
 
 class Acceptor:
-    """Takes connections into the lobby, at most `at_once` in a tick; whoever comes when all places are taken is told so
-    in `nursery`."""
+    """Accepts connections, at most `at_once` in a tick; whoever comes when all places are taken is told so in
+    `nursery`."""
 
     def __init__(
-        self, context: Context, lobby: Lobby, tls: TlsContext | None, nursery: trio.Nursery, *, at_once: int
+        self,
+        context: Context,
+        silent: SilentConnections,
+        tls: TlsContext | None,
+        nursery: trio.Nursery,
+        *,
+        at_once: int,
     ) -> None:
-        self._context, self._lobby, self._tls, self._nursery = context, lobby, tls, nursery
+        self._context, self._silent, self._tls, self._nursery = context, silent, tls, nursery
         self._at_once = at_once
         self._refusals = Refusals(context)
 
@@ -151,7 +157,7 @@ class Acceptor:
                 try:
                     _prepare(sock, limits().write_seconds)
                     if places.make_room(places.share(sock), room_for(limits().max_connections)):
-                        self._lobby.take(sock)
+                        self._silent.take(sock)
                     else:
                         tls = self._tls() if self._tls is not None and sock.family != socket.AF_UNIX else None
                         self._nursery.start_soon(self._refusals.tell, sock, tls)

@@ -14,7 +14,7 @@ from hatchway.api.server.context import Context, ServerLimits
 from hatchway.api.server.deadlines import sweep
 from hatchway.api.server.lane import Lane
 from hatchway.api.server.listeners import ACCEPTED_AT_ONCE, Acceptor, TlsContext, bound, open_sockets
-from hatchway.api.server.lobby import Lobby
+from hatchway.api.server.silent import SilentConnections
 from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.settings.settings import Settings
 
@@ -66,9 +66,9 @@ async def serve(
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sweep, context.queues, context.refresh)
-            lobby = Lobby(context, partial(_begin, app, context, tls, nursery))
-            nursery.start_soon(lobby.run)
-            acceptor = Acceptor(context, lobby, tls, nursery, at_once=1 if shared else ACCEPTED_AT_ONCE)
+            silent = SilentConnections(context, partial(_begin, app, context, tls, nursery))
+            nursery.start_soon(silent.run)
+            acceptor = Acceptor(context, silent, tls, nursery, at_once=1 if shared else ACCEPTED_AT_ONCE)
             try:
                 await acceptor.run(sockets, shutdown, lambda: task_status.started([bound(sock) for sock in sockets]))
                 _close(sockets)

@@ -1,4 +1,4 @@
-"""What endpoints ask for beside a body, and what they answer with beside one JSON object: columns of the table."""
+"""Columns of the table: parameters that endpoints take, and responses other than one JSON object."""
 
 from __future__ import annotations
 

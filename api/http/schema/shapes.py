@@ -1,4 +1,4 @@
-"""What endpoints ask for and answer with, as the description of the API tells it (`/openapi.json`)."""
+"""Shapes of what endpoints take and return, for the description of the API (`/openapi.json`) alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JSON, TEXT, HTML = "application/json", "text/plain", "text/html"
 
 
 class Media(NamedTuple):
-    """A body that is not one JSON value: its media type, its own words, and what an item of a stream may be."""
+    """A body that is not one JSON value: its media type, a description, and the types of a stream's items."""
 
     type: str
     about: str
@@ -25,7 +25,7 @@ class Media(NamedTuple):
 
 
 class Param(NamedTuple):
-    """A parameter of the query, a header, or what is known of a part of the path."""
+    """A parameter in the query, a header or the path."""
 
     name: str
     place: Literal["query", "header", "path"]
@@ -34,7 +34,7 @@ class Param(NamedTuple):
 
 
 def told(**schema: Any) -> Meta:
-    """What the description says of a field that the endpoint itself checks, in its own words."""
+    """The schema of a field that the endpoint checks itself, so that its refusal can say more than msgspec's."""
     return Meta(extra_json_schema=schema)
 
 
