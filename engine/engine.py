@@ -28,6 +28,7 @@ from hatchway.engine.journal.heads import remember_keys
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.journal.logs import log_record
 from hatchway.engine.journal.metrics import Metrics
+from hatchway.engine.journal.overview import Overview
 from hatchway.engine.journal.replay import charts_digest
 from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
 from hatchway.engine.keys.keys import PublicKey
@@ -83,6 +84,7 @@ class Engine:
         self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
         self.journal = FileJournal(home / "log", clock, identity, self.tokens.sign)
         self.metrics = metrics = Metrics()
+        self.overview, self.overview_lock = Overview(home / "log"), trio.Lock()
         self.records = Records(clock, self.journal, log_record, metrics.take, last_seq=self.journal.last_seq)
         self.runtime = Runtime(
             clock,

@@ -79,7 +79,9 @@ class Generated:
 
     def _one(self) -> None:
         dice = self.dice.random()
-        if dice < 0.45 or not self._live:
+        if len(self._live) > 500:
+            self._session(renewed=False)
+        elif dice < 0.45 or not self._live:
             self._sign_in()
         elif dice < 0.60:
             self._pair()
