@@ -33,6 +33,7 @@ PACKAGES = (
     "api.workers",
     "api.host",
     "api.client",
+    "api.testing",
     "api.cli",
     "api",
 )
@@ -64,6 +65,7 @@ CLOCKS = {
     "engine/instances/slurm/node.py": "it is a program of its own, on the standard library alone",
     "api/http/gateway.py": "it measures how long a response took",
     "api/host/systemd.py": "systemd wants the kernel's monotonic clock",
+    "api/testing/held_clock.py": "a held clock begins at the time of the host",
     "api/cli/": "a command runs on its user's host, and loads no trio to know the time",
     "api/client/": "a client runs on its user's host, and loads no trio to know the time",
 }
