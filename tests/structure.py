@@ -68,6 +68,8 @@ SET_FROM_OUTSIDE = {
         "api/server/h2.py self.connection.local_settings",
         "api/server/tls.py context.minimum_version",
         "api/workers/pool.py keeping.cancel_scope.deadline",
+        "api/testing/held_clock.py self._clock.autojump_threshold",
+        "api/testing/held_clock.py self._clock.rate",
         "engine/fleet/fleet.py scope.shield",
         "engine/instances/processes.py popen.returncode",
         "engine/instances/slurm/node.py popen.returncode",

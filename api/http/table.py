@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hatchway.api.http.endpoint import Endpoint, NoFields
-from hatchway.api.http.endpoints import auth, charts, console, events, health, metrics, platform, sessions
+from hatchway.api.http.endpoints import auth, charts, console, events, health, history, metrics, platform, sessions
 from hatchway.api.http.schema import asks, shapes
 from hatchway.api.http.schema.openapi import describing
 from hatchway.engine.instances.request import InstanceFields
@@ -27,6 +27,8 @@ _DESCRIBED: tuple[Endpoint, ...] = (
     Endpoint("DELETE", INSTANCE + "{identity}/",          platform.stop_instance,  "Stop an instance", "RUNTIME", module="runtime", event="instance.stop", asks=(asks.INSTANCE_NAME,), answers={200: shapes.InstanceShape}, refusals=("instance_not_found", "runtime_unavailable", "host_unavailable", "store_unavailable")),
     Endpoint("GET",    INSTANCE + "{identity}/log/",      platform.read_log,       "Read or follow an instance's log", "RUNTIME:READ", module="runtime", asks=(asks.INSTANCE_NAME, *asks.LOG_QUERY), answers=asks.LOG, refusals=("instance_not_found", "invalid_request", "too_many_requests", "host_unavailable", "store_unavailable")),
     Endpoint("GET",    "/api/events/",                    events.events,           "Follow every transition", "MASTER", held=True, asks=asks.LAST_EVENT_ID, answers=asks.EVENTS, refusals=("invalid_request",)),
+    Endpoint("GET",    "/api/events/history/",            history.history,         "Read what happened, in pages", "MASTER", held=True, asks=asks.HISTORY_QUERY, answers={200: shapes.HistoryShape}, refusals=("invalid_request",)),
+    Endpoint("GET",    "/api/events/overview/",           history.overview,        "Plot what happened over time", "MASTER", held=True, asks=asks.OVERVIEW_QUERY, answers={200: shapes.OverviewShape}, refusals=("invalid_request",)),
     Endpoint("GET",    "/api/charts/{name}/",             charts.chart,            "A chart with its layout", "session", asks=(asks.CHART_NAME,), answers={200: shapes.ChartShape}, refusals=("not_found",)),
     Endpoint("GET",    "/metrics",                        metrics.metrics,         "Measurements, for Prometheus", answers=asks.METRICS, refusals=("invalid_token", "permission_denied")),
     Endpoint("GET",    "/",                               console.page,            "The browser console", answers=asks.PAGE),

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from hatchway.engine.runtime.records import Record
 from hatchway.statecharts.pairing import DECISION_WINDOW
 
 MOST_ROWS = 200
@@ -282,6 +283,25 @@ class GapShape(Shape):
 
     after: int
     until: int
+
+
+class HistoryShape(Shape, omit_defaults=True):
+    """A page of records, oldest first. `next` goes on behind it, and is null at the end; a page may have none and yet a
+    `next`: so much was looked through. `states` tells how many actors were in which state before the first of them."""
+
+    records: list[Record]
+    next: int | None
+    states: dict[str, dict[str, int]] | msgspec.UnsetType = msgspec.UNSET
+
+
+class OverviewShape(Shape):
+    """What happened in each stretch of `step` seconds from `since` on; `sessions` were alive at its end."""
+
+    since: float
+    step: int
+    sign_ins: list[int]
+    refusals: list[int]
+    sessions: list[int]
 
 
 class ProblemShape(Shape, omit_defaults=True):
