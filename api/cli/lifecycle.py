@@ -37,7 +37,7 @@ Examples:
 @click.option("--insecure-http", is_flag=True, default=None, help="Plain HTTP on an address others reach.")
 def start(**flags: Any) -> None:
     """Run the engine, until Ctrl-C or `hatchway engine stop`."""
-    from hatchway.api.host.memory import loading
+    from hatchway.engine.base.memory import loading
 
     with loading():
         from hatchway.engine.settings.settings import Settings, check_listening, home_folder

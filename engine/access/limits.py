@@ -46,8 +46,8 @@ class Limit(Protocol):
     async def give_back(self, address: str) -> None:
         """The failure counted last was none: it counts no longer."""
 
-    def shut(self, address: str) -> TooManyRequests | None:
-        """What `take` would raise now, as far as this engine knows without asking anybody."""
+    def check(self, address: str) -> None:
+        """Raises what `take` would raise now, as far as this engine knows without asking anybody."""
 
 
 class Shared(Protocol):
@@ -101,14 +101,6 @@ class FailureLimit:
             self._failures[source] = (since, count - 1)
         else:
             self._failures.pop(source, None)
-
-    def shut(self, address: str) -> TooManyRequests | None:
-        """The refusal that `check` would raise now, or None."""
-        try:
-            self.check(address)
-        except TooManyRequests as refused:
-            return refused
-        return None
 
     async def take(self, address: str) -> None:
         """`check` and `count`, with nothing between them."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import structlog
 import trio
+from msgspec import UNSET
 
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import StoreUnavailable
@@ -229,6 +230,7 @@ class Runtime:
             step.effects,
             sent.origin,
             sent.data.get("cause"),
+            *table.chart.seen(step.source, step.target, sent.data),
         )
         return await self._run_effects(table, actor, step, sent.data)
 
@@ -242,7 +244,8 @@ class Runtime:
             raise self._refused(table, actor.id, sent, refused.cause, actor.state) from None
 
     def _refused(self, table: ActorTable, actor: str, sent: Sent, cause: str, state: str | None) -> EventRefused:
-        self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state)
+        seen = (UNSET, None) if state is None else table.chart.seen(state, state, sent.data)
+        self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state, *seen)
         return EventRefused(table.chart.name, state or NONE, sent.event, cause)
 
     async def _run_effects(self, table: ActorTable, actor: Actor, step: Step, data: Data) -> object:

@@ -13,7 +13,7 @@ from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.keys import PublicKey
-from hatchway.engine.runtime.records import Origin, Records
+from hatchway.engine.runtime.records import UNPROVEN, Origin, Records
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.settings import Settings
 from hatchway.engine.store.protocol import AlreadyUsed, Once
@@ -99,22 +99,24 @@ class KeySignIn:
             raise
 
     def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
-        shut = self._failures.shut(origin.address or "")
-        if shut is not None and self._tried.has(origin.address or "", challenge.digest, answer):
-            self._records.surplus("session", "start", origin)
-            raise shut
+        address = origin.address or ""
+        if self._tried.has(address, challenge.digest, answer):
+            try:
+                self._failures.check(address)
+            except TooManyRequests:
+                self._records.surplus("session", "start", origin)
+                raise
 
     async def _count_failure(self, cause: str, origin: Origin) -> None:
         """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
         address = origin.address or ""
         try:
-            if shut := self._failures.shut(address):
-                raise shut
+            self._failures.check(address)
             await self._failures.take(address)
         except TooManyRequests:
             self._records.surplus("session", "start", origin)
             raise
-        self._records.refusal("session", "-", "start", cause, origin)
+        self._records.refusal("session", "-", "start", cause, origin, saw=UNPROVEN)
 
     async def _hear_of_keys(self) -> None:
         """Wait until this engine knows the keys that its fleet took out before now. Raises StoreUnavailable."""
