@@ -163,7 +163,7 @@ async def engine(home: Path, clock: TrioClock) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 async def browser(engine: Engine) -> fakes.Browser:
-    """Somebody at that engine's doors, without a token."""
+    """A client of that engine, without a token."""
     from hatchway.api.http.app import make_app
 
     return fakes.Browser(make_app(engine))
