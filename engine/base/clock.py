@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -19,13 +20,13 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The host's clocks. `CLOCK_BOOTTIME` goes on while the host sleeps; trio's own clock does not (trio#1586)."""
+    """The host's clocks. `CLOCK_BOOTTIME` goes on while the host sleeps; trio's own clock does not (trio#1586).
 
-    def elapsed(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    They are read a dozen times a sign-in, so no function of ours stands before the host's.
+    """
 
-    def wall(self) -> float:
-        return time.time()
+    elapsed = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
+    wall = staticmethod(time.time)
 
 
 class TrioClock:
