@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
+from msgspec import UNSET
 
 from hatchway.engine.access.challenges import Challenges
 from hatchway.engine.access.license import License, load_license
@@ -22,15 +23,19 @@ from hatchway.engine.fleet.key_watch import KeyWatch
 from hatchway.engine.instances.apptainer.apptainer import Apptainer
 from hatchway.engine.instances.instances import Instances, is_live
 from hatchway.engine.instances.protocol import Platform
+from hatchway.engine.journal.heads import KEYS as HEAD_KEYS
+from hatchway.engine.journal.heads import remember_keys
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.journal.logs import log_record
 from hatchway.engine.journal.metrics import Metrics
+from hatchway.engine.journal.overview import Overview
+from hatchway.engine.journal.replay import charts_digest
 from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
 from hatchway.engine.keys.keys import PublicKey
 from hatchway.engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
 from hatchway.engine.pairings.pairings import Pairings
 from hatchway.engine.runtime import Runtime
-from hatchway.engine.runtime.records import Records
+from hatchway.engine.runtime.records import Records, Saw
 from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.redis_address import is_redis
@@ -61,8 +66,10 @@ class Engine:
         codes: Store,
         identity: str,
         membership: Membership | None = None,
+        platform: Platform | None = None,
     ) -> None:
-        """`store` is the engine's own, and its fleet's where it is a member of one."""
+        """`store` is the engine's own, and its fleet's where it is a member of one. `platform` stands in for the one
+        that the settings name."""
         self.home, self.clock, self.identity = home, clock, identity
         self.fleet = fleet = membership.fleet if membership else None
         self.store = fleet.store if fleet else store
@@ -74,8 +81,10 @@ class Engine:
         self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS, loop_ticks())
         self.own_key = self._load_own_key()
         self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
-        self.journal = FileJournal(home / "log", clock)
+        self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
+        self.journal = FileJournal(home / "log", clock, identity, self.tokens.sign)
         self.metrics = metrics = Metrics()
+        self.overview, self.overview_lock = Overview(home / "log"), trio.Lock()
         self.records = Records(clock, self.journal, log_record, metrics.take, last_seq=self.journal.last_seq)
         self.runtime = Runtime(
             clock,
@@ -85,18 +94,28 @@ class Engine:
         )
         metrics.watch(self.runtime, self.store, self.journal, self.started_at)
         self.license = self._load_license()
-        self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
         self.key_watch = KeyWatch(
             home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
         )
+        self.key_watch.on_token_keys.append(self._remember_keys)
+        self._remember_keys()
         self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
-        self.instances, self._shared_instances = self._instances(store)
+        self.instances, self._shared_instances = self._instances(store, platform or self._platform())
         self.certificate: str | None = None
-        """SHA-256 fingerprint of the certificate that the server shows; None without TLS. The server sets it."""
+        """SHA-256 fingerprint of the certificate that the server shows; None without TLS."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
+
+    @property
+    def runs(self) -> Saw:
+        """What its records are to be judged by."""
+        return Saw(charts=charts_digest(), shared=True if self.fleet is not None else UNSET)
+
+    def _remember_keys(self) -> None:
+        """What was signed by a key that is rotated since can be verified later."""
+        remember_keys(self.home / HEAD_KEYS, self.tokens.jwks())
 
     def _key_sign_in(self) -> KeySignIn:
         return KeySignIn(
@@ -119,9 +138,9 @@ class Engine:
             return make(None)
         return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
 
-    def _instances(self, own: Store) -> tuple[Instances, SharedInstances | None]:
+    def _instances(self, own: Store, platform: Platform) -> tuple[Instances, SharedInstances | None]:
         def make(store: Store, others: RemoteInstances | None) -> Instances:
-            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home, others)
+            return Instances(self.runtime, store, platform, lambda: self.settings, self.home, others)
 
         if self._membership is None:
             return make(own, None), None
@@ -158,6 +177,10 @@ class Engine:
     def _load_license(self) -> License:
         return load_license(self.home / "license.jwt", self.settings.vendor_key, self.clock)
 
+    def use_certificate(self, fingerprint: str | None) -> None:
+        """Take up the SHA-256 fingerprint of the certificate that the server shows from now on; None without TLS."""
+        self.certificate = fingerprint
+
     async def start(self) -> None:
         """Take up the sessions that the store holds, and end those whose key is gone."""
         if self.fleet is not None:
@@ -166,17 +189,19 @@ class Engine:
         self.metrics.count(self.runtime)
         self.orphans_ended = await self.sessions.end_orphans()
 
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fire the delays, mind the instances and watch authorized_keys, for ever."""
+    async def run(self, *, watch: bool = True, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fire the delays and mind the instances, for ever; with `watch` also look for hand edits of authorized_keys,
+        and at how late the event loop wakes."""
         async with trio.open_nursery() as nursery:
             if self._membership is not None:
                 nursery.start_soon(self._membership.run, self.runtime, self.key_watch.follow)
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self.records.run)
             nursery.start_soon(self.journal.run)
-            nursery.start_soon(self.key_watch.run, self.sessions.end_orphans)
             nursery.start_soon(self._end_pairings)
-            nursery.start_soon(self.metrics.watch_loop)
+            if watch:
+                nursery.start_soon(self.key_watch.run, self.sessions.end_orphans)
+                nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
             if self._shared_instances is not None:
                 await nursery.start(self._shared_instances.run)
@@ -246,11 +271,13 @@ async def open_engine(
     run: bool = True,
     store: Store | None = None,
     codes: Store | None = None,
+    platform: Platform | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine on `home`, running until left; `load` reads its settings, at start and at every reload.
 
     `inline` keeps the store's writes in this thread, for tests in virtual time. Without `run` no delay fires. `store`
-    and `codes` stand in for the database and for the memory of pairing codes; who brings a store closes it.
+    and `codes` stand in for the database and for the memory of pairing codes, `platform` for what runs instances; who
+    brings a store closes it.
     Raises EngineUnavailable where another engine holds the folder, or the fleet's store can't be used; FileRefused
     where the folder isn't private.
     """
@@ -263,13 +290,13 @@ async def open_engine(
             stack.callback(database.close)
         membership = await _join(stack, home, load(), clock, store)
         identity = membership.identity if membership else await store.identity()
-        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership)
+        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership, platform)
         stack.callback(engine.journal.close)
         stack.callback(engine.records.tell_surplus)
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:
-                engine.records.notice("engine", engine.identity, "start")
+                engine.records.notice("engine", engine.identity, "start", saw=engine.runs)
                 await nursery.start(engine.run)
             try:
                 yield engine

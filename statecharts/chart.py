@@ -16,7 +16,8 @@ Guard = Callable[[Data], bool]
 
 
 class ChartFault(ValueError):
-    """A chart that can't be meant: an unknown state, a doubled row, a trap, a way out of a final state."""
+    """A chart that is wrong: an unknown state, two rows alike, a trap (a state without a way to a final one), or a row
+    that leaves a final state."""
 
 
 def always(data: Data) -> bool:
@@ -114,6 +115,11 @@ def _delays(chart: Chart) -> None:
         ways = [row for row in chart.rows if row.state == state and row.event == delay.event]
         if not ways or ways[-1].guard is not always:
             raise ChartFault(f"{chart.name}: '{delay.event}' must leave '{state}' whatever the guards say")
+
+
+def reachable(chart: Chart, state: str) -> set[str]:
+    """The states that may follow `state`, itself included."""
+    return _closure({state}, [(row.state, row.target) for row in chart.rows])
 
 
 def _ways(chart: Chart) -> None:

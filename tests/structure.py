@@ -41,6 +41,7 @@ MANY_PARAMETERS = {
     "engine/fleet/key_watch.py __init__": "injected by the engine, each used",
     "engine/instances/instances.py __init__": "injected by the engine, each used",
     "engine/pairings/pairings.py __init__": "injected by the engine, each used",
+    "engine/runtime/records.py notice": "the fields of a record, which are made nowhere else",
     "engine/runtime/records.py refusal": "the fields of a record, which are made nowhere else",
     "engine/runtime/records.py transition": "the fields of a record, which are made nowhere else",
     "engine/runtime/runtime.py create": "an actor's beginning: its chart, its names, its facts, who began it",
@@ -67,6 +68,8 @@ SET_FROM_OUTSIDE = {
         "api/server/h2.py self.connection.local_settings",
         "api/server/tls.py context.minimum_version",
         "api/workers/pool.py keeping.cancel_scope.deadline",
+        "api/testing/held_clock.py self._clock.autojump_threshold",
+        "api/testing/held_clock.py self._clock.rate",
         "engine/fleet/fleet.py scope.shield",
         "engine/instances/processes.py popen.returncode",
         "engine/instances/slurm/node.py popen.returncode",
@@ -105,15 +108,6 @@ SET_FROM_OUTSIDE = {
         "engine/pairings/pairings.py code.consumed_at",
         "engine/pairings/pairings.py code.wrong",
         "engine/pairings/pairings.py self._codes[actor.id].claim",
-    ),
-    "known only once the server listens, and changed by a reload": (
-        "api/host/run.py engine.certificate",
-        "api/host/run.py self.engine.certificate",
-        "api/host/run.py self.gateway.added",
-        "api/host/run.py self.gateway.bound",
-        "api/workers/pool.py self._gateway.bound",
-        "api/workers/worker.py self._app.gateway.added",
-        "api/workers/worker.py self._app.gateway.bound",
     ),
 }
 """Attributes that are not set by their object itself, by why. Nothing is injected so: that is done by constructors."""

@@ -9,16 +9,30 @@ from typing import Any
 
 import click
 
+from hatchway.api.cli.groups import LazyGroup
+from hatchway.api.cli.moments import while_of
+
+COMMANDS = {
+    "check": "hatchway.api.cli.events_check:check",
+    "head": "hatchway.api.cli.events_check:head",
+    "at": "hatchway.api.cli.events_past:at",
+    "of": "hatchway.api.cli.events_past:of",
+}
+
 LOOK = 0.2
 """Seconds between two looks at a file that is followed."""
 
 
-@click.command(
+@click.group(
+    cls=LazyGroup,
+    commands_at=COMMANDS,
+    invoke_without_command=True,
     epilog="""\b
 Examples:
   hatchway events --since 1h
+  hatchway events check
   hatchway events --follow --chart pairing
-  hatchway events --json | jq 'select(.kind == "refusal")'"""
+  hatchway events --json | jq 'select(.kind == "refusal")'""",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on as things happen, until Ctrl-C.")
 @click.option(
@@ -28,36 +42,39 @@ Examples:
 )
 @click.option("--since", help="Only the last while: 90s, 30m, 2h, 7d.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as they are, one JSON object a line.")
-def events(follow: bool, chart: str | None, since: str | None, as_json: bool) -> None:
-    """Show what happened: transitions and refusals."""
+@click.pass_context
+def events(context: click.Context, follow: bool, chart: str | None, since: str | None, as_json: bool) -> None:
+    """Show what happened: transitions and refusals. With a command, check it."""
+    if context.invoked_subcommand is not None:
+        if follow or chart or since or as_json:
+            raise click.UsageError(f"options go after the command: hatchway events {context.invoked_subcommand} ...")
+        return
     import msgspec
 
     from hatchway.api.cli.printing import print_json_text
-    from hatchway.engine.base.files import check_private_dir
-    from hatchway.engine.settings.settings import home_folder
 
-    folder = home_folder() / "log"
-    if folder.exists():
-        check_private_dir(folder)
-    earliest = 0.0 if since is None else time.time() - _seconds(since)
+    folder = journal_folder()
+    earliest = 0.0 if since is None else time.time() - while_of(since, "--since")
     decode = msgspec.json.Decoder().decode
-    tell: Callable[[dict[str, Any]], None] = _tell_person()
+    tell = people_printer()
     for data in _lines(folder, follow):
         record = decode(data)
         if record["time"] >= earliest and chart in (None, record["chart"]):
             if as_json:
                 print_json_text(data.decode())
             else:
-                tell(record)
+                tell(data)
 
 
-def _seconds(since: str) -> int:
-    """A while before now; days too, unlike the contract's durations."""
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-    number, unit = since[:-1], since[-1:]
-    if not (number.isascii() and number.isdigit() and unit in units and len(number) <= 9):
-        raise click.BadParameter(f"'{since}' is no while: write 90s, 30m, 2h or 7d", param_hint="--since")
-    return int(number) * units[unit]
+def journal_folder() -> Path:
+    """Where this host's journal lies. Raises FileRefused where others may read it."""
+    from hatchway.engine.base.files import check_private_dir
+    from hatchway.engine.settings.settings import home_folder
+
+    folder = home_folder() / "log"
+    if folder.exists():
+        check_private_dir(folder)
+    return folder
 
 
 def _lines(folder: Path, follow: bool) -> Iterator[bytes]:
@@ -74,12 +91,15 @@ def _lines(folder: Path, follow: bool) -> Iterator[bytes]:
         time.sleep(LOOK)
 
 
-def _tell_person() -> Callable[[dict[str, Any]], None]:
-    """Prints a record in one line; a new day gets a line of its own."""
+def people_printer() -> Callable[[bytes], None]:
+    """Prints a record's JSON in one line for people; a new day gets a line of its own."""
+    import msgspec
+
     day = ""
 
-    def tell(record: dict[str, Any]) -> None:
+    def tell(data: bytes) -> None:
         nonlocal day
+        record = msgspec.json.decode(data)
         local = time.localtime(record["time"])
         if (today := time.strftime("%A, %d %B %Y", local)) != day:
             day = today

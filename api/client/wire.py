@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hatchway.engine.base.issuer import TEST_ISSUER
 from hatchway.engine.base.words import printable
 
 NONCE_PREFIX = "hatchway-auth-v1."
@@ -242,6 +243,15 @@ def token_facts(token: str) -> tuple[str | None, int | None]:
         return str(payload["sid"]), int(payload["exp"]) - int(payload["iat"])
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None, None
+
+
+def is_of_a_test(token: str) -> bool:
+    """Whether a token says that a test engine issued it."""
+    try:
+        payload = msgspec.json.decode(urlsafe_b64decode(token.split(".")[1] + "=="))
+        return bool(payload["iss"] == TEST_ISSUER)
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return False
 
 
 class LineReader:

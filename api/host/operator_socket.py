@@ -16,6 +16,7 @@ from hatchway.api.server.unix_sockets import listen_private, may_operate
 from hatchway.engine.base.errors import InvalidRequest, PairingExpired, Refusal
 from hatchway.engine.base.permissions import FIVE, parse_permissions
 from hatchway.engine.engine import Engine
+from hatchway.engine.pairings.codes import LAST_EVENTS
 from hatchway.engine.pairings.pairings import Issued
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.settings import kinds
@@ -25,11 +26,11 @@ log = structlog.get_logger(__name__)
 LONGEST_LINE = 65_536
 
 SILENCE = 20.0
-"""Seconds without a line after which whoever holds an address is taken to be gone: a network that was lost, or a
-machine that sleeps, ends no connection that the engine could see. The other end sends `beat` more often."""
+"""Seconds without a line after which a client that holds an address counts as gone: of a lost network, or a machine
+that sleeps, the engine sees no end of the connection. Such a client sends `beat` more often."""
 
 LONGEST_ADDED = 8760 * 3600
-"""Seconds that an address may be added for."""
+"""Seconds for which an address may be added at most."""
 
 OPERATOR = Origin("operator")
 
@@ -54,6 +55,7 @@ class OperatorSocket:
             "stop": self._take_stop,
             "reload": self._take_reload,
             "keys_changed": self._take_keys,
+            "head": self._tell_head,
             "address_add": self._add_address,
             "address_list": self._list_addresses,
             "address_remove": self._remove_address,
@@ -61,7 +63,8 @@ class OperatorSocket:
         }
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen until cancelled; the path goes with the engine, whose lock says that it is ours."""
+        """Listen until cancelled. The path is removed at the end, and before the start where an engine left it: the
+        lock of the folder says that no other engine uses it."""
         path = self._engine.home / "operator.sock"
         path.unlink(missing_ok=True)
         listener = listen_private(path)
@@ -77,11 +80,11 @@ class OperatorSocket:
             await self.talk(stream)
 
     async def talk(self, stream: trio.abc.Stream) -> None:
-        """One request of somebody who may operate. Whatever goes wrong here ends with it, and never the engine."""
+        """Answer one command. An error in here ends its connection, and never the engine."""
         try:
             await self._talk(Lines(stream))
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the command is gone
+            pass  # the command has ended
         except* Exception:
             log.exception("operator_request_failed")
 
@@ -107,6 +110,9 @@ class OperatorSocket:
     async def _tell_status(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._engine.status() | self._status()
 
+    async def _tell_head(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"head": self._engine.journal.seal("asked")}
+
     async def _take_stop(self, request: dict[str, Any]) -> dict[str, Any]:
         self._stop()
         return {}
@@ -126,7 +132,7 @@ class OperatorSocket:
         return {"sessions_ended": ended}
 
     async def _hold_address(self, lines: Lines, request: dict[str, Any]) -> None:
-        """The address counts until this conversation ends, which goes on with any further requests."""
+        """Have the address count until the connection ends. Further requests may come over it."""
         address = _address(request)
         lines.silence = SILENCE
         async with self._addresses.held(address):
@@ -156,7 +162,7 @@ class OperatorSocket:
         return {"address": address}
 
     async def _take_beat(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Whoever holds an address is still there, and so is the engine."""
+        """Answer a `beat`: both ends are still there."""
         return {"event": "beat"}
 
     async def _pair(self, lines: Lines, request: dict[str, Any]) -> None:
@@ -177,7 +183,7 @@ class OperatorSocket:
                 await _tell(lines, receive)
                 nursery.cancel_scope.cancel()
         finally:
-            # Ctrl-C, a lost terminal, kill -9: whatever ended the command takes the code back.
+            # Whatever ended the command (Ctrl-C, a lost terminal, kill -9) voids the code.
             with trio.CancelScope(shield=True):
                 await self._engine.pairings.withdraw(issued.id, OPERATOR)
 
@@ -198,7 +204,7 @@ class OperatorSocket:
             if answer.get("op") == "beat":
                 await lines.write({"event": "beat"})
                 continue
-            with suppress(PairingExpired):  # the terminal has been told how it ended
+            with suppress(PairingExpired):  # the terminal has been told already how the code ended
                 await self._engine.pairings.answer(issued.id, answer.get("answer") == "y", OPERATOR)
         scope.cancel()
 
@@ -215,13 +221,10 @@ def _first(refusals: BaseExceptionGroup[Refusal]) -> Refusal:
     return first
 
 
-FINAL = frozenset({"approved", "rejected", "expired", "withdrawn", "left", "failed"})
-
-
 async def _tell(lines: Lines, receive: trio.MemoryReceiveChannel[dict[str, Any]]) -> None:
     async for event in receive:
         await lines.write(event)
-        if event["event"] in FINAL:
+        if event["event"] in LAST_EVENTS:
             return
 
 
@@ -248,7 +251,8 @@ def _permissions(given: object) -> tuple[str, ...]:
 
 
 class Lines:
-    """JSON objects, one a line, both ways. After `silence` seconds without one the other end is taken to be gone."""
+    """JSON objects over a stream, one a line, both ways. After `silence` seconds without one the other end counts as
+    gone."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream, self._rest = stream, b""
@@ -278,5 +282,5 @@ class Lines:
             self._rest += more
 
     async def write(self, value: dict[str, Any]) -> None:
-        """One object, as one line. Raises trio.BrokenResourceError where the command is gone."""
+        """Send an object as a line. Raises trio.BrokenResourceError where the command has ended."""
         await self._stream.send_all(msgspec.json.encode(value) + b"\n")

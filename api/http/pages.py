@@ -22,13 +22,13 @@ class Page(NamedTuple):
     after: str
 
     def take(self, rows: Iterable[T]) -> tuple[list[T], bool]:
-        """The page's of the rows behind `after`, and whether there are more."""
+        """The page's rows, of those that come behind `after`, and whether there are more."""
         found = list(islice(rows, self.limit + 1))
         return found[: self.limit], len(found) > self.limit
 
 
 def read_page(query: bytes) -> Page:
-    """What a query asks for. Raises InvalidRequest."""
+    """The page that a query asks for. Raises InvalidRequest."""
     values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
     limit, after = values.pop("limit", str(MOST_ROWS)), values.pop("after", "")
     errors = {name[:64]: "is unknown" for name in values}

@@ -56,7 +56,7 @@ class Tokens:
     def use(self, key: Ed25519PrivateKey, old: Ed25519PublicKey | None = None) -> None:
         """Take up a rotated key; tokens of a key that is neither are refused from now on."""
         self._key, kid = key, key_id(key.public_key())
-        self._header = encoded(_to_json({"alg": "EdDSA", "typ": TYPE, "kid": kid}))
+        self._header = _header(TYPE, kid)
         self._keys = {kid: key.public_key()}
         if old is not None:
             self._keys[key_id(old)] = old
@@ -75,6 +75,11 @@ class Tokens:
         name = encode(secrets.token_bytes(12))
         said = Payload(self._engine, self._engine, subject, session, name, now, expires_at, permissions)
         text = self._header + b"." + encoded(_to_json(said))
+        return (text + b"." + encoded(self._key.sign(text))).decode()
+
+    def sign(self, kind: str, payload: bytes) -> str:
+        """A JWT of another kind than a session's, under the same key: `kind` is its `typ`, `payload` is JSON."""
+        text = _header(kind, self.key_ids()[0]) + b"." + encoded(payload)
         return (text + b"." + encoded(self._key.sign(text))).decode()
 
     def read(self, token: str) -> Payload:
@@ -119,6 +124,10 @@ class Tokens:
             "issuer": self._engine,
             "keys": [{**_jwk(key), "kid": kid, "use": "sig", "alg": "EdDSA"} for kid, key in self._keys.items()],
         }
+
+
+def _header(kind: str, kid: str) -> bytes:
+    return encoded(_to_json({"alg": "EdDSA", "typ": kind, "kid": kid}))
 
 
 def _jwk(key: Ed25519PublicKey) -> dict[str, str]:

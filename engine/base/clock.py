@@ -8,9 +8,16 @@ from typing import Protocol
 
 import trio
 
+TICK = 2.0
+"""Seconds at most between two looks at a clock that may jump untold: a host that slept, or a wall clock that was set,
+shows only when it is looked at (trio's own clock stops with the host)."""
+
 
 class Clock(Protocol):
-    """Seconds of two kinds; `engine.runtime.timers` turns them into trio's sleeps."""
+    """Seconds of two kinds; `engine.runtime.timers` turns them into trio's sleeps. `tick`: `TICK`, or infinity for a
+    clock whose jumps are told (`Timers.look_anew`)."""
+
+    tick: float
 
     def elapsed(self) -> float:
         """Seconds that never jump and count suspended time."""
@@ -25,15 +32,35 @@ class SystemClock:
     They are read a dozen times a sign-in, so no function of ours stands before the host's.
     """
 
+    tick = TICK
+
     elapsed = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
     wall = staticmethod(time.time)
+
+    def pause(self, seconds: float) -> None:
+        """Stop this thread for so long: for waits too short to hand a thread's work to another."""
+        time.sleep(seconds)
+
+
+SYSTEM_CLOCK = SystemClock()
+"""For what is used outside of trio too, as the files of keys are by commands."""
+
+
+class BlockingClock(Protocol):
+    """The time of files, and a wait for whoever is writing one."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+
+    def pause(self, seconds: float) -> None:
+        """Stop this thread for so long."""
 
 
 class TrioClock:
     """Trio's own time, so that a mock clock moves windows and tokens together. `skew` moves the wall clock alone."""
 
-    def __init__(self, epoch: float = 1_800_000_000.0) -> None:
-        self.epoch = epoch
+    def __init__(self, epoch: float = 1_800_000_000.0, tick: float = TICK) -> None:
+        self.epoch, self.tick = epoch, tick
         self.skew = 0.0
 
     def elapsed(self) -> float:

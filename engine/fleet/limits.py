@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from hatchway.engine.access.limits import SOURCES, WINDOW, source_of, too_many
-from hatchway.engine.base.clock import Clock, SystemClock
+from hatchway.engine.base.clock import Clock
 from hatchway.engine.store.redis import PREFIX
 from hatchway.engine.store.redis_link import RedisLink
 from hatchway.engine.store.scripts import COUNT, UNCOUNT
@@ -15,9 +15,9 @@ from hatchway.engine.store.scripts import COUNT, UNCOUNT
 class FleetLimit:
     """At most `limit()` failures a minute from one source, wherever in the fleet. Successes never count."""
 
-    def __init__(self, link: RedisLink, limit: Callable[[], int], what: str, clock: Clock | None = None) -> None:
+    def __init__(self, link: RedisLink, limit: Callable[[], int], what: str, clock: Clock) -> None:
         self._link, self._limit, self._what = link, limit, what
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self._shut: dict[str, float] = {}
 
     def check(self, address: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 Bind = tuple[str, str, bool]
 """Source, destination, and whether it may be written."""
@@ -51,16 +51,22 @@ def differs(pid: int, binds: Iterable[Bind]) -> str:
 def _same(root: int, bind: Bind) -> bool:
     source, destination, writable = bind
     try:
-        wanted, bound = _open_source(source), _open_inside(root, destination)
+        wanted, _ = _look(lambda: _open_source(source))
+        bound, flags = _look(lambda: _open_inside(root, destination))
     except OSError:
         return False
+    # Apptainer only warns where it can't make a bind read-only, so that is checked too.
+    kept = writable or bool(flags & os.ST_RDONLY)
+    return kept and os.path.samestat(wanted, bound)
+
+
+def _look(opening: Callable[[], int]) -> tuple[os.stat_result, int]:
+    """What `opening` gives a descriptor of, and the flags of the mount that holds it. Raises OSError."""
+    fd = opening()
     try:
-        # Apptainer only warns where it can't make a bind read-only, so that is checked too.
-        kept = writable or bool(os.fstatvfs(bound).f_flag & os.ST_RDONLY)
-        return kept and os.path.samestat(os.fstat(wanted), os.fstat(bound))
+        return os.fstat(fd), os.fstatvfs(fd).f_flag
     finally:
-        os.close(wanted)
-        os.close(bound)
+        os.close(fd)
 
 
 def _open_source(path: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -10,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from hatchway.engine.base import files
+from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import KeyRefused
 from hatchway.engine.base.permissions import MASTER
 from hatchway.engine.keys import keys
@@ -97,7 +97,7 @@ def load_token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | N
         except FileExistsError:  # another engine that shares the folder was first
             key = keys.read_token_key(files.read_private(path))
     try:
-        fresh = time.time() - old.stat().st_mtime < OLD_KEY_KEPT
+        fresh = SystemClock().wall() - old.stat().st_mtime < OLD_KEY_KEPT
         return key, read_public_token_key(files.read_private(old)) if fresh else None
     except FileNotFoundError:
         return key, None

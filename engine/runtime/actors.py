@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 import trio
+from msgspec import UNSET, UnsetType
 
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.runtime.actor_index import ActorIndex
+from hatchway.engine.runtime.records import Saw
 from hatchway.engine.runtime.timers import Timers
 from hatchway.engine.store.protocol import Store, Stored
 from hatchway.statecharts.chart import NONE, Chart, ChartFault, Delay
@@ -85,6 +87,27 @@ class RegisteredChart:
         self.effects = tuple(tuple(effects[name] for name in row.effects) for row in chart.rows)
         """By the row's place in the chart."""
         self.timings = {state: Timing(delay, clock, rules) for state, delay in chart.delays.items()}
+        self._elapsed = frozenset(state for state, timing in self.timings.items() if timing.clock == "elapsed")
+
+    def seen(self, source: str, target: str, data: Data) -> tuple[Saw | UnsetType, float | None]:
+        """What an event was decided on in `source`, for its record, and the wall time where that decided.
+
+        The elapsed time is there also for a step into a state whose delay counts it: the deadline is told from it.
+        """
+        timing, proof, now, at = self.timings.get(source), data.get("proof", UNSET), UNSET, None
+        deadline = UNSET if timing is None or data["deadline"] is None else data["deadline"]
+        if timing is not None and timing.clock == "wall":
+            at, deadline = data["now"], _whole(deadline)
+        elif source in self._elapsed or target in self._elapsed:
+            now = data["now"]
+        if now is UNSET and deadline is UNSET and proof is UNSET:
+            return UNSET, at
+        return Saw(now, deadline, proof), at
+
+
+def _whole(seconds: float | UnsetType) -> float | UnsetType:
+    """Without the fraction where there is none: a deadline of a session, as its token tells it."""
+    return int(seconds) if isinstance(seconds, float) and seconds.is_integer() else seconds
 
 
 class ActorLocks:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import structlog
 import trio
+from msgspec import UNSET
 
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import StoreUnavailable
@@ -223,7 +224,15 @@ class Runtime:
         table.arm(actor)
         cause = sent.data.get("cause")
         self.records.transition(
-            chart.name, actor.id, sent.event, step.source, step.target, step.effects, sent.origin, cause
+            chart.name,
+            actor.id,
+            sent.event,
+            step.source,
+            step.target,
+            step.effects,
+            sent.origin,
+            cause,
+            *chart.seen(step.source, step.target, sent.data),
         )
         returned: object = None
         for effect in chart.effects[step.index]:
@@ -245,7 +254,8 @@ class Runtime:
             raise self._refused(table, actor.id, sent, refused.cause, actor.state) from None
 
     def _refused(self, table: ActorTable, actor: str, sent: Sent, cause: str, state: str | None) -> EventRefused:
-        self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state)
+        seen = (UNSET, None) if state is None else table.chart.seen(state, state, sent.data)
+        self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state, *seen)
         return EventRefused(table.chart.name, state or NONE, sent.event, cause)
 
     # Delays

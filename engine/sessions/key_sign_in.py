@@ -13,7 +13,7 @@ from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.keys import PublicKey
-from hatchway.engine.runtime.records import Origin, Records
+from hatchway.engine.runtime.records import UNPROVEN, Origin, Records
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.settings import Settings
 from hatchway.engine.store.protocol import AlreadyUsed, Once
@@ -114,7 +114,7 @@ class KeySignIn:
         except TooManyRequests:
             self._records.surplus("session", "start", origin)
             raise
-        self._records.refusal("session", "-", "start", cause, origin)
+        self._records.refusal("session", "-", "start", cause, origin, saw=UNPROVEN)
 
     async def _hear_of_keys(self) -> None:
         """Wait until this engine knows the keys that its fleet took out before now. Raises StoreUnavailable."""

@@ -81,7 +81,7 @@ class Sessions:
             facts = SessionFacts(sys.intern(identity), method, granted, lifetime, now, latest, address)
             # The time comes first: sessions of one moment stand together in the store, and are written together.
             name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
-            by = Origin(identity, origin.address, origin.request_id)
+            by = Origin(identity, *origin[1:])
             result = await self._runtime.create("session", name, "start", facts, origin=by, once=once, proof=proof)
             return _signed_in(result)
         finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import trio
 
-from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, StoreUnavailable
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.store.pending_changes import Batch, PendingChange
@@ -167,13 +167,13 @@ class SQLiteStore:
     def _write(self, changes: list[Change | None]) -> list[BaseException | None]:
         """One transaction for all these changes; returns the error of each. A change that can't be made is undone
         alone, a failed commit fails all."""
-        until = time.monotonic() + PATIENCE
+        until = SystemClock().elapsed() + PATIENCE
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 break
             except sqlite3.Error as error:
-                if time.monotonic() > until:
+                if SystemClock().elapsed() > until:
                     return self._fail(error, len(changes))
             time.sleep(PAUSE)
         return self._end(self._make(changes))

@@ -83,7 +83,7 @@ async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: St
 
 async def test_a_fleet_counts_as_one(link: RedisLink) -> None:
     """So many failures a minute from one source, at whichever engine; the one too many is told the seconds."""
-    here, there, other = (FleetLimit(link, lambda: 3, what) for what in ("tries", "tries", "codes"))
+    here, there, other = (FleetLimit(link, lambda: 3, what, SystemClock()) for what in ("tries", "tries", "codes"))
     assert [await taken(limit) for limit in (here, there, here)] == [0, 0, 0]
     with pytest.raises(TooManyRequests, match=r"too many tries from this address: wait [3-6][0-9] s") as refused:
         await there.take("192.0.2.1")
@@ -100,7 +100,7 @@ async def test_a_fleet_counts_as_one(link: RedisLink) -> None:
 async def test_a_fleet_forgets_after_its_minute(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the source may fail as often again."""
     monkeypatch.setattr(limits, "WINDOW", 0.5)
-    limit = FleetLimit(link, lambda: 1, "tries")
+    limit = FleetLimit(link, lambda: 1, "tries", SystemClock())
     assert await taken(limit) == 0
     with trio.fail_after(20):
         while await taken(limit):
@@ -134,7 +134,7 @@ async def test_a_wait_is_told_in_whole_seconds(
         return left
 
     monkeypatch.setattr(link, "script", script)
-    assert await taken(FleetLimit(link, lambda: 1, "tries")) == told
+    assert await taken(FleetLimit(link, lambda: 1, "tries", SystemClock())) == told
 
 
 def engine(link: RedisLink, clock: Hands | None = None) -> Lease:

@@ -24,6 +24,7 @@ from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import Algorithm, PrivateKey, generate_key, sign
 from hatchway.engine.runtime.records import Record
 from hatchway.engine.settings.settings import Settings
+from tests.support.checked_journal import check_journal
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +60,8 @@ def signed(nonce: str, private: PrivateKey, algorithm: Algorithm = "PS256") -> d
 
 class Hands:
     """A clock that a test sets: both of its times are `now`."""
+
+    tick = 2.0
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
@@ -135,6 +138,7 @@ async def virtual_engine(home: Path, clock: TrioClock | None = None, **settings:
         engine.watch = watch  # type: ignore[attr-defined]
         engine.keys.register(key().public, FIVE)
         yield engine
+    check_journal(home)
 
 
 def watch_of(engine: Engine) -> Watch:

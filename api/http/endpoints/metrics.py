@@ -17,6 +17,6 @@ async def metrics(invocation: Invocation) -> Response:
     here = invocation.request.from_this_host and not invocation.request.passed_on
     if not (here or invocation.engine.settings.metrics_open):
         require(invocation.engine.sessions.authenticate(bearer(invocation.request)), MASTER)
-    # Some 10 ms with the interpreter's lock taken and given: not in the way of sign-ins.
+    # It takes some 10 ms, so it runs in a thread: requests are answered meanwhile.
     text = await trio.to_thread.run_sync(invocation.engine.metrics.text)
     return Response(200, text, (_TEXT, NO_STORE))
