@@ -116,9 +116,10 @@ class Refusals:
             await outer.do_handshake()
             if outer.selected_alpn_protocol() == "h2":
                 return
+        always = b"".join(b"%b: %b\r\n" % header for header in self.context.headers)
         await outer.send_all(
-            b"HTTP/1.1 503 \r\nretry-after: %d\r\ncontent-length: 0\r\nconnection: close\r\ndate: %b\r\n\r\n"
-            % (RETRY_AFTER, self.context.date[1])
+            b"HTTP/1.1 503 \r\nretry-after: %d\r\ncontent-length: 0\r\nconnection: close\r\n%b\r\n"
+            % (RETRY_AFTER, always)
         )
         await outer.aclose()
 

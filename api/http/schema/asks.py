@@ -90,3 +90,22 @@ LAST_EVENT_ID = (
         "The last event that was seen: the stream goes on behind it. Without it, from now on.",
     ),
 )
+_MOMENT = {"type": "number", "minimum": 0, "maximum": 10**11}
+_TEXT = {"type": "string", "minLength": 1, "maxLength": 256}
+_SPAN = (
+    Param("since", "query", _MOMENT, "Only from then on: seconds since the epoch."),
+    Param("until", "query", _MOMENT, "Only up to then: seconds since the epoch."),
+)
+HISTORY_QUERY = (
+    Param("after", "query", {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}, "The `next` of the page before."),
+    Param("limit", "query", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 200}, "How many at most."),
+    *_SPAN,
+    *(Param(name, "query", _TEXT, f"Only records of this {name}.") for name in ("actor", "address", "chart", "event")),
+    Param("identity", "query", _TEXT, "Only records of this identity. A `+` in it is best sent as `%2B`."),
+    Param("kind", "query", {"enum": ["transition", "refusal", "notice"]}, "Only records of this kind."),
+    Param("states", "query", {"enum": ["true", "false"], "default": "false"}, "Whether to tell how things stood."),
+)
+OVERVIEW_QUERY = (
+    *_SPAN,
+    Param("points", "query", {"type": "integer", "minimum": 1, "maximum": 500, "default": 120}, "Stretches at most."),
+)
