@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import time
 from functools import partial
 from typing import Protocol
@@ -54,6 +55,22 @@ class BlockingClock(Protocol):
 
     def pause(self, seconds: float) -> None:
         """Stop this thread for so long."""
+
+
+def epoch_of(moment: tuple[int, int, int, int, int, int], *, utc: bool) -> int | None:
+    """The epoch second of a year, month, day, hour, minute and second: UTC's, or those of this host's zone without
+    daylight saving. None where there is no such time."""
+    year, month, day, hour, minute, second = moment
+    if not (year >= 1970 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]):
+        return None
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    if utc:
+        return calendar.timegm(moment)
+    try:
+        return int(time.mktime((*moment, 0, 0, 0)))
+    except (OverflowError, ValueError):
+        return None
 
 
 class TrioClock:
