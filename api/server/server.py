@@ -1,16 +1,16 @@
-"""Serves one ASGI app on listening sockets: accepts, keeps deadlines, and ends well."""
+"""Serves one ASGI app on listening sockets: accepts connections, keeps deadlines, and ends in order."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import trio
 
 from hatchway.api.server.apps import App
 from hatchway.api.server.connection import Connection
-from hatchway.api.server.context import Context, ServerLimits
+from hatchway.api.server.context import Context, Headers, ServerLimits
 from hatchway.api.server.deadlines import sweep
 from hatchway.api.server.lane import Lane
 from hatchway.api.server.listeners import ACCEPTED_AT_ONCE, Acceptor, TlsContext, bound, open_sockets
@@ -21,11 +21,11 @@ from hatchway.engine.settings.settings import Settings
 __all__ = ["Lane", "ServerLimits", "TlsContext", "limits_of", "open_sockets", "serve"]
 
 FAREWELL = 0.2
-"""Seconds a cancelled answer has to clean up, before its connection is cut off."""
+"""Seconds that a cancelled app has to clean up before its connection is cut off."""
 
 
 def limits_of(settings: Settings) -> ServerLimits:
-    """HTTP manners as the settings have them."""
+    """The limits by the settings."""
     limits = settings.limits
     return ServerLimits(
         header_bytes=limits.header_bytes,
@@ -46,6 +46,8 @@ async def serve(
     tls: TlsContext | None = None,
     lane: Lane | None = None,
     clock: Clock | None = None,
+    headers: Headers = (),
+    sleep_until: Callable[[float], Awaitable[None]] = trio.sleep_until,
     shared: bool = False,
     task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -56,16 +58,17 @@ async def serve(
     The app is asked for HTTP alone: it gets no lifespan. `lane` is asked first for each plain HTTP/1.1 request
     (`api.server.lane`); without one, h11 and the app have all. With `shared`, other processes accept on the same
     sockets: connections are taken one by one, by whoever has time. `task_status` gets the (host, port) of each socket.
-    Raises EngineUnavailable.
+    `headers` are those of every answer of the app beside the date; `sleep_until` is how the task sleeps that makes the
+    date and keeps the deadlines. Raises EngineUnavailable.
     """
     if tls is not None:
         from hatchway.api.server.pinned import check_hypercorn  # its HTTP/2 is spoken over TLS alone
 
         check_hypercorn()
-    context = Context(limits, lane, clock or SystemClock())
+    context = Context(limits, lane, clock or SystemClock(), headers)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(sweep, context.queues, context.refresh)
+            nursery.start_soon(sweep, context.queues, context.refresh, sleep_until)
             silent = SilentConnections(context, partial(_begin, app, context, tls, nursery))
             nursery.start_soon(silent.run)
             acceptor = Acceptor(context, silent, tls, nursery, at_once=1 if shared else ACCEPTED_AT_ONCE)
@@ -88,7 +91,7 @@ def _begin(app: App, context: Context, tls: TlsContext | None, nursery: trio.Nur
 
 
 async def _end(context: Context) -> None:
-    """Idle connections at once, the others when they are done, or late."""
+    """End idle connections at once, the others when their responses are sent, or when their time is over."""
     context.stop()
     with trio.move_on_after(context.limits().shutdown_seconds):
         await context.wait_empty()

@@ -12,15 +12,15 @@ import trio
 
 from hatchway.engine.base.clock import Clock
 
-TICK = 2.0
-"""Seconds at most between two looks at the clocks while anything is armed: a host that slept, or a wall clock that was
-set, shows only when it is looked at (trio's own clock stops with the host)."""
-
 AWAKE = {"elapsed": -inf, "wall": -inf}
 """When the task wakes next, by clock, while it is awake: no deadline is earlier, so `arm` need not wake it."""
 
 BATCH = 32
 """Timers fired together: enough for one group commit, few enough that a request waits a few milliseconds at most."""
+
+
+FEW_STALE = 1000
+"""Entries of the heaps that fire no more, and are not worth to be taken out."""
 
 
 class Timed(Protocol):
@@ -45,20 +45,26 @@ class Timers(Generic[T]):
         self._fire, self._observe_lateness = fire, observe_lateness
         self._heaps: dict[str, list[tuple[float, int, T]]] = {"elapsed": [], "wall": []}
         self._now: dict[str, Callable[[], float]] = {"elapsed": clock.elapsed, "wall": clock.wall}
+        self._tick = clock.tick
         self._number = 0
-        self._stale = 0
+        self._armed = self._stale = 0
+        """Entries of the heaps that are to fire, and those that are not any more."""
         self._wake = trio.Event()
         self._asleep_until = AWAKE
 
     def __len__(self) -> int:
-        return sum(map(len, self._heaps.values())) - self._stale
+        return self._armed
 
     def arm(self, item: T, deadline: float, clock: Literal["elapsed", "wall"] = "elapsed") -> None:
         """Fire `item` at `deadline` on `clock`; an earlier arming of it is forgotten."""
         if item.timer:
-            self.disarm(item)
+            self._stale += 1
+        else:
+            self._armed += 1
         self._number = item.timer = self._number + 1
         heapq.heappush(self._heaps[clock], (deadline, item.timer, item))
+        if self._stale > FEW_STALE:
+            self._tidy_up()
         if deadline < self._asleep_until[clock]:
             self._wake.set()
 
@@ -66,11 +72,19 @@ class Timers(Generic[T]):
         """`item` does not fire; nothing happens to one that is not armed."""
         if item.timer:
             item.timer = 0
+            self._armed -= 1
             self._stale += 1
-            if self._stale > 1000 and self._stale * 2 > sum(map(len, self._heaps.values())):
-                self._rebuild()
+            if self._stale > FEW_STALE:
+                self._tidy_up()
 
-    def _rebuild(self) -> None:
+    def look_anew(self) -> None:
+        """A clock was set: what is due by it now fires now, and not at the next look."""
+        self._wake.set()
+
+    def _tidy_up(self) -> None:
+        """Take the stale entries out, where they are most of all."""
+        if self._stale <= self._armed:
+            return
         for clock, heap in self._heaps.items():
             live = [entry for entry in heap if entry[2].timer == entry[1]]
             heapq.heapify(live)
@@ -85,6 +99,7 @@ class Timers(Generic[T]):
                 deadline, number, item = heapq.heappop(heap)
                 if item.timer == number:
                     item.timer = 0
+                    self._armed -= 1
                     self._observe_lateness(now - deadline)
                     due.append(item)
                 else:
@@ -93,7 +108,7 @@ class Timers(Generic[T]):
 
     def _pause(self) -> float:
         waits = [heap[0][0] - self._now[clock]() for clock, heap in self._heaps.items() if heap]
-        return min([TICK, *waits]) if waits else inf
+        return min([self._tick, *waits]) if waits else inf
 
     async def run(self) -> None:
         """Fire what is due, for ever. A failing `fire` ends the task: it must look after its own errors."""

@@ -30,6 +30,8 @@ SIGNED_IN = Saw(proof="signature")
 class SetClock:
     """A clock that the generator sets."""
 
+    tick = 2.0
+
     def __init__(self, now: float) -> None:
         self.now = now
 
