@@ -25,6 +25,9 @@ log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 65_536
 
+USES_AT_ONCE = 400
+"""Keys in an answer: a hundred bytes each, and a line must not be longer than LONGEST_LINE."""
+
 SILENCE = 20.0
 """Seconds without a line after which a client that holds an address counts as gone: of a lost network, or a machine
 that sleeps, the engine sees no end of the connection. Such a client sends `beat` more often."""
@@ -55,6 +58,7 @@ class OperatorSocket:
             "stop": self._take_stop,
             "reload": self._take_reload,
             "keys_changed": self._take_keys,
+            "key_uses": self._tell_key_uses,
             "head": self._tell_head,
             "address_add": self._add_address,
             "address_list": self._list_addresses,
@@ -125,11 +129,20 @@ class OperatorSocket:
         removed, added = _identities(request, "removed"), _identities(request, "added")
         await self._engine.key_watch.follow()
         ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
+        await self._engine.key_uses.forget(removed)
+        await self._engine.key_uses.register(added)
         for identity in sorted(removed):
             self._engine.records.notice("key", identity, "unregister", origin=OPERATOR)
         for identity in sorted(added):
             self._engine.records.notice("key", identity, "register", origin=OPERATOR)
         return {"sessions_ended": ended}
+
+    async def _tell_key_uses(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Registered and last used, of the keys whose identities come after `after`; `next` where there are more."""
+        uses = await self._engine.key_uses.all()
+        names = sorted(name for name in uses if name > str(request.get("after", "")))
+        told = {name: (uses[name].registered_at, uses[name].used_at) for name in names[:USES_AT_ONCE]}
+        return {"uses": told} | ({"next": names[USES_AT_ONCE - 1]} if len(names) > USES_AT_ONCE else {})
 
     async def _hold_address(self, lines: Lines, request: dict[str, Any]) -> None:
         """Have the address count until the connection ends. Further requests may come over it."""

@@ -87,6 +87,16 @@ class AuthorizedKeys:
         self._refresh()
         return tuple(LineFault(line.number, line.fault) for line in parse_file(self._data) if line.fault)
 
+    def granted(self) -> list[KeyGrant]:
+        """The lines that grant something, one for each key, as they are known: keys of weak kinds too."""
+        self._refresh()
+        return list(self._index.entries.values())
+
+    def identities(self) -> list[str]:
+        """Of the keys that have a line which grants something, those of weak kinds too."""
+        self._refresh()
+        return list(self._index.entries)
+
     def check(self) -> None:
         """Raises FileRefused where the file isn't private."""
         self._refresh()
