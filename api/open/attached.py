@@ -86,12 +86,12 @@ def attach(connection: SshConnection, command: str | None, flags: str, *, upgrad
     marked = ""
     while not marked.startswith(script.mark):  # start files may print whatever they like
         marked = lines.read()
-    _, said, *found = marked.split(" ", 2)
+    _, said, *path_words = marked.split(" ", 2)
+    path = path_words[0] if path_words else ""
     if said == "none":
         session.end()
         named = f"{command} is not there" if command else "there is no hatchway in PATH or in ~/.hatchway/runtime"
         raise NoCommand(f"{host}: {named}")
-    path = found[0]
     try:
         told = json.loads(lines.read())
     except (SshFault, ValueError):

@@ -55,10 +55,11 @@ class Tunnel:
         self.attached.ask("hold_address", address=self.near.address)
         self.status = self.attached.ask("status")
 
-    def forward(self) -> None:
+    def forward(self, *, may_start_anew: bool = True) -> None:
         """From the near end to the engine's console, by an address that the engine answers to while this lasts.
 
-        By the engine's Unix socket; by its port where the host forbids that. Raises SshFault.
+        By the engine's Unix socket; by its port where the host forbids that. An engine that has none, and was started
+        for this, is started anew with one. Raises SshFault.
         """
         assert self._connection is not None
         if any(self._leads(far, secure) for far, secure in self._ways()):
@@ -70,18 +71,15 @@ class Tunnel:
                 f"{host} forwards nothing, so that no browser reaches its engine: its sshd_config must allow it"
                 " (AllowTcpForwarding yes, or local)"
             )
-        if not self.attached.hello.started:
+        if not (self.attached.hello.started and may_start_anew):
             raise SshFault(
                 f"{host} forwards no Unix sockets (AllowStreamLocalForwarding), and its engine has no port: run there"
                 " `hatchway config set listen both`, stop the engine, and run this command again"
             )
-        self._start_anew()
-
-    def _start_anew(self) -> None:
-        """With a port: what was started just now has none, and the host forwards no Unix socket."""
+        # What was started just now has no port, and the host forwards no Unix socket.
         self._stop_and_wait()
         self.attach("--start --listen tcp")
-        self.forward()
+        self.forward(may_start_anew=False)
 
     def _ways(self) -> Iterator[tuple[str, bool]]:
         """Where the engine may be forwarded from, and whether it speaks TLS there."""

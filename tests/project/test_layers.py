@@ -33,6 +33,7 @@ PACKAGES = (
     "api.workers",
     "api.host",
     "api.client",
+    "api.open",
     "api.cli",
     "api",
 )

@@ -35,6 +35,7 @@ class SshHost:
         self.address = "127.0.0.1"
         self.settings: list[str] = []
         self.environ: dict[str, str] = {}
+        self.environ_of_client: dict[str, str] = {}
         self.client_settings: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
         keygen(self.folder / "host_key")
@@ -72,6 +73,7 @@ class SshHost:
                     f"ListenAddress {self.address}",
                     f"HostKey {self.folder}/host_key",
                     f"PidFile {self.folder}/sshd.pid",
+                    *self.settings,  # of two lines with one name the first counts
                     f"AuthorizedKeysFile {self.user_key}.pub",
                     "StrictModes no",
                     "UsePAM no",
@@ -79,7 +81,6 @@ class SshHost:
                     "PasswordAuthentication no",
                     "KbdInteractiveAuthentication no",
                     f"SetEnv {words}",
-                    *self.settings,
                 ]
             )
             + "\n"

@@ -11,8 +11,8 @@ FIND = r"""
 umask 077
 shell=${SHELL:-/bin/sh}
 case ${shell##*/} in
-  csh|tcsh) set -- "$shell" -c "if ( -r ~/.login ) source ~/.login >& /dev/null; echo $mark; env" ;;
-  *) set -- "$shell" -l -c "echo $mark; env" ;;
+  csh|tcsh) set -- "$shell" -c "if ( -r ~/.login ) source ~/.login >& /dev/null; echo; echo $mark; env" ;;
+  *) set -- "$shell" -l -c "echo; echo $mark; env" ;;
 esac
 limit=$(command -v timeout) && set -- "$limit" 10 "$@"
 told=$("$@" </dev/null 2>/dev/null | sed -n "/^$mark\$/,\$p")
@@ -37,8 +37,8 @@ fi
 """Sets `found`, with PATH and HATCHWAY_HOME as a login shell has them. Wants `mark`, `version`, `wanted`, `upgrade`."""
 
 ATTACH = r"""
-[ -n "$found" ] && [ -x "$found" ] || { printf '%s none\n' "$mark"; exit 0; }
-printf '%s found %s\n' "$mark" "$found"
+[ -n "$found" ] && [ -x "$found" ] || { printf '\n%s none\n' "$mark"; exit 0; }
+printf '\n%s found %s\n' "$mark" "$found"
 exec "$found" engine attach $flags
 """
 
