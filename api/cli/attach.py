@@ -17,13 +17,13 @@ import click
 @click.command(
     epilog="""\b
 Examples:
-  ssh HOST hatchway engine attach
-  ssh HOST hatchway engine attach --start        as `hatchway open HOST` does"""
+  hatchway engine attach                 the operator socket's lines on standard input and output
+  hatchway engine attach --start         as `hatchway open HOST` runs it by ssh"""
 )
 @click.option("--start", is_flag=True, help="Start an engine first where none runs; by a setting, or without a port.")
 @click.option("--listen", type=click.Choice(["tcp", "unix", "both"]), default="unix", help="What it listens on then.")
 def attach(start: bool, listen: str) -> None:
-    """Speak the operator socket's lines on standard input and output, as `hatchway open` does over ssh."""
+    """Speak with the engine by lines, for `hatchway open`."""
     from hatchway.api.client.operator import ATTACH_PROTOCOL, operator_line, runs
     from hatchway.engine.base.errors import Refusal
     from hatchway.engine.base.version import installed_version

@@ -72,9 +72,9 @@ def open_command(
     as_json: bool,
     **choices: Any,
 ) -> None:
-    """Open the console of the engine on HOST, by SSH: start it there, forward a port, sign a browser in.
+    """Open the console of an engine on a host behind SSH.
 
-    The tunnel stays open until Ctrl-C, and is dialled again where the network was lost.
+    It is started there if need be, a port is forwarded, and a browser signed in once you say yes. The tunnel stays open until Ctrl-C, and is dialled again where the network was lost.
     """
     from hatchway.api.cli.host import Here
     from hatchway.api.client.ssh.connection import Host
