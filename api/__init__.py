@@ -1,1 +1,1 @@
-"""The doors: HTTP, operator socket, console, command line, Python client."""
+"""How the engine is reached: HTTP, operator socket, console, command line, Python client."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
+from msgspec import UNSET
 
 from hatchway.engine.access.challenges import Challenges
 from hatchway.engine.access.license import License, load_license
@@ -22,15 +23,18 @@ from hatchway.engine.fleet.key_watch import KeyWatch
 from hatchway.engine.instances.apptainer.apptainer import Apptainer
 from hatchway.engine.instances.instances import Instances, is_live
 from hatchway.engine.instances.protocol import Platform
+from hatchway.engine.journal.heads import KEYS as HEAD_KEYS
+from hatchway.engine.journal.heads import remember_keys
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.journal.logs import log_record
 from hatchway.engine.journal.metrics import Metrics
+from hatchway.engine.journal.replay import charts_digest
 from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
 from hatchway.engine.keys.keys import PublicKey
 from hatchway.engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
 from hatchway.engine.pairings.pairings import Pairings
 from hatchway.engine.runtime import Runtime
-from hatchway.engine.runtime.records import Records
+from hatchway.engine.runtime.records import Records, Saw
 from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.redis_address import is_redis
@@ -71,10 +75,11 @@ class Engine:
         self.settings = load()
         self.started_at = clock.wall()
         self.keys_in = keys_folder(home, self.settings)
-        self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS)
+        self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS, loop_ticks())
         self.own_key = self._load_own_key()
         self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
-        self.journal = FileJournal(home / "log", clock)
+        self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
+        self.journal = FileJournal(home / "log", clock, identity, self.tokens.sign)
         self.metrics = metrics = Metrics()
         self.records = Records(clock, self.journal, log_record, metrics.take, last_seq=self.journal.last_seq)
         self.runtime = Runtime(
@@ -85,18 +90,28 @@ class Engine:
         )
         metrics.watch(self.runtime, self.store, self.journal, self.started_at)
         self.license = self._load_license()
-        self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
         self.key_watch = KeyWatch(
             home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
         )
+        self.key_watch.on_token_keys.append(self._remember_keys)
+        self._remember_keys()
         self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store)
         self.certificate: str | None = None
-        """Fingerprint of the certificate that the doors show, as they tell it; None without TLS."""
+        """SHA-256 fingerprint of the certificate that the server shows; None without TLS."""
         self.stopping = trio.Event()
         """Set when the engine is asked to stop: held answers end with a last item."""
+
+    @property
+    def runs(self) -> Saw:
+        """What its records are to be judged by."""
+        return Saw(charts=charts_digest(), shared=True if self.fleet is not None else UNSET)
+
+    def _remember_keys(self) -> None:
+        """What was signed by a key that is rotated since can be verified later."""
+        remember_keys(self.home / HEAD_KEYS, self.tokens.jwks())
 
     def _key_sign_in(self) -> KeySignIn:
         return KeySignIn(
@@ -111,17 +126,17 @@ class Engine:
         )
 
     def _pairings(self, store: Store) -> Pairings:
-        def make(elsewhere: RemoteCodes | None) -> Pairings:
+        def make(others: RemoteCodes | None) -> Pairings:
             start, end = self.sessions.start, self.sessions.end
-            return Pairings(self.runtime, store, lambda: self.settings, start, end, self.fleet, elsewhere)
+            return Pairings(self.runtime, store, lambda: self.settings, start, end, self.fleet, others)
 
         if self._membership is None:
             return make(None)
         return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
 
     def _instances(self, own: Store) -> tuple[Instances, SharedInstances | None]:
-        def make(store: Store, elsewhere: RemoteInstances | None) -> Instances:
-            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home, elsewhere)
+        def make(store: Store, others: RemoteInstances | None) -> Instances:
+            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home, others)
 
         if self._membership is None:
             return make(own, None), None
@@ -157,6 +172,10 @@ class Engine:
 
     def _load_license(self) -> License:
         return load_license(self.home / "license.jwt", self.settings.vendor_key, self.clock)
+
+    def use_certificate(self, fingerprint: str | None) -> None:
+        """Take up the SHA-256 fingerprint of the certificate that the server shows from now on; None without TLS."""
+        self.certificate = fingerprint
 
     async def start(self) -> None:
         """Take up the sessions that the store holds, and end those whose key is gone."""
@@ -196,7 +215,7 @@ class Engine:
         `also` takes up what others have of the settings; if it refuses, everything stays as it was.
         """
         self.journal.reopen()
-        # Everything is read before anything is taken up: what can't be read leaves all as it was.
+        # Everything is read before anything is taken up, so that a file that can't be read changes nothing.
         settings, waiting = reload(self.settings, self._load())
         own_key, token_keys, license_ = (
             self._load_own_key(),
@@ -266,11 +285,10 @@ async def open_engine(
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership)
         stack.callback(engine.journal.close)
         stack.callback(engine.records.tell_surplus)
-        engine.keys.ticks = loop_ticks()
         await engine.start()
         async with trio.open_nursery() as nursery:
             if run:
-                engine.records.notice("engine", engine.identity, "start")
+                engine.records.notice("engine", engine.identity, "start", saw=engine.runs)
                 await nursery.start(engine.run)
             try:
                 yield engine
@@ -281,7 +299,7 @@ async def open_engine(
 async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Clock, own: Store) -> Membership | None:
     if not is_redis(settings.store):
         return None
-    from hatchway.engine.fleet.membership import open_membership  # most engines are of none
+    from hatchway.engine.fleet.membership import open_membership  # most engines are of no fleet, and load none of it
 
     return await stack.enter_async_context(open_membership(home, settings, clock, own))
 

@@ -116,6 +116,11 @@ def _delays(chart: Chart) -> None:
             raise ChartFault(f"{chart.name}: '{delay.event}' must leave '{state}' whatever the guards say")
 
 
+def reachable(chart: Chart, state: str) -> set[str]:
+    """The states that may follow `state`, itself included."""
+    return _closure({state}, [(row.state, row.target) for row in chart.rows])
+
+
 def _ways(chart: Chart) -> None:
     """Every state is reached from `none`, and from every state a final one is reached (no trap)."""
     forward = _closure({NONE}, [(row.state, row.target) for row in chart.rows])

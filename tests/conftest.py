@@ -34,6 +34,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "apptainer": lambda: shutil.which("apptainer") is not None,
     "browser": lambda: shutil.which("chromium") is not None,
     "caddy": lambda: shutil.which("caddy") is not None,
+    "firefox": lambda: Path("/usr/bin/firefox-esr").exists(),
     "lighttpd": lambda: (
         shutil.which("lighttpd", path=SYSTEM_PATH) is not None and Path("/usr/lib/lighttpd/mod_openssl.so").exists()
     ),

@@ -7,20 +7,23 @@ import sys
 from pathlib import Path
 
 INSTRUMENTED = [
-    "hatchway.api.http",
-    "hatchway.api.client.wire",
-    "hatchway.engine.trust",
-    "hatchway.engine.platform",
-    "hatchway.engine.base.durations",
-    "hatchway.engine.settings.sources",
+    *("hatchway.api.http", "hatchway.api.client.wire", "hatchway.api.client.agent"),
+    *("hatchway.engine.access", "hatchway.engine.keys", "hatchway.engine.pairings", "hatchway.engine.settings"),
+    *("hatchway.engine.instances.confinement", "hatchway.engine.instances.request"),
+    *("hatchway.engine.base.durations", "hatchway.engine.base.permissions"),
+    *("tomllib", "jwt"),
 ]
+"""Modules and packages whose branches guide the fuzzer."""
 
 
 def main(seconds: str, folder: str) -> None:
     """Fuzz until the time is over (exit code 0) or a parser raises what it does not document (77)."""
     atheris = importlib.import_module("atheris")
-    with atheris.instrument_imports(include=[*INSTRUMENTED, "hatchway.engine.settings.kinds", "tomllib", "jwt"]):
+    with atheris.instrument_imports(include=INSTRUMENTED):
         targets = importlib.import_module("tests.support.fuzz_targets")
+    unknown = [name for name in INSTRUMENTED if name not in sys.modules]
+    if unknown:
+        raise SystemExit(f"nothing of these names was loaded, so nothing of them guides the fuzzer: {unknown}")
     corpus = Path(folder) / "corpus"
     corpus.mkdir(exist_ok=True)
     for number, seed in enumerate(targets.seeds()):

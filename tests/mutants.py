@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import ast
 import difflib
-import gc
-import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import spec_from_file_location
 from itertools import count, islice
-from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import CodeType
 from typing import Any
 
-import pytest
-
-ROOT = Path(__file__).parents[1]
+from tests.support.changed_modules import outcome, preload
+from tests.support.fakes import ROOT
 
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -57,10 +48,8 @@ TESTS = {
     "engine/keys/rotation.py": ("rotation",),
     "engine/keys/key_files.py": ("key_files", "keys"),
     "engine/keys/key_lines.py": ("key_lines", "authorized_keys"),
-    "engine/keys/weak_keys.py": (
-        "weak_keys",
-        "keys",
-    ),
+    "engine/keys/weak_keys.py": ("weak_keys", "keys"),
+    "engine/keys/key_index.py": ("many_keys", "authorized_keys"),
     "engine/sessions/versions.py": ("versions",),
     "engine/base/files.py": ("files",),
     "engine/base/file_locks.py": ("file_locks", "files"),
@@ -73,6 +62,13 @@ TESTS = {
     "engine/pairings/claims.py": ("pairings",),
     "engine/fleet/lease.py": ("fleet_lease",),
     "engine/fleet/limits.py": ("fleet_lease",),
+    "engine/fleet/remote_calls.py": ("remote_calls", "roster"),
+    "engine/sessions/session_limit.py": ("session_limit",),
+    "engine/instances/binds.py": ("binds",),
+    "engine/instances/tails.py": ("followed_logs",),
+    "api/server/starts.py": ("starts",),
+    "api/server/places.py": ("places",),
+    "api/server/lobby.py": ("places", "server_limits"),
 }
 """File, and its tests, the quickest first."""
 
@@ -141,33 +137,6 @@ def _with(lines: list[str], node: Any, instead: str) -> str:
     return "".join((*lines[: node.lineno - 1], middle, *lines[node.end_lineno :]))
 
 
-class Served(MetaPathFinder, SourceFileLoader):  # type: ignore[misc]  # their stubs disagree
-    """Imports one module from a text."""
-
-    def __init__(self, file: str, text: str) -> None:
-        super().__init__("hatchway." + file.removesuffix(".py").replace("/", "."), str(ROOT / file))
-        self.code = compile(text, self.path, "exec")
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return spec_from_file_location(fullname, self.path, loader=self) if fullname == self.name else None
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.code
-
-
-def noticed(file: str, text: str, seconds: float = 0) -> bool:
-    """Whether a test fails, or hangs for `seconds`, with `text` in the file's place."""
-    child = os.fork()
-    if not child:
-        signal.alarm(int(seconds))
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
-        sys.meta_path.insert(0, Served(file, text))
-        os._exit(int(pytest.main(["-x", *options(file)])))
-    return os.waitpid(child, 0)[1] != 0
-
-
 def options(file: str) -> list[str]:
     """What pytest is asked to run for a file."""
     # What noticed the last change comes first: the next one is often beside it.
@@ -180,16 +149,6 @@ def options(file: str) -> list[str]:
     ]
 
 
-def preload(file: str) -> None:
-    """Import what the tests import, then forget our own."""
-    if pytest.main(["--collect-only", "-qq", *options(file)]):
-        raise SystemExit(f"the tests of {file} can't be collected")
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("statecharts", "engine", "api", "tests")]:
-        del sys.modules[name]
-    gc.collect()
-    gc.freeze()  # what is here now stays, and no child need look through it
-
-
 def main(arguments: list[str]) -> int:
     """Try them all, or with `--every N` a sample; the exit code says whether one was not noticed."""
     every = int(arguments[1]) if arguments[:1] == ["--every"] else 1
@@ -199,15 +158,17 @@ def main(arguments: list[str]) -> int:
 
 def survivors(file: str, every: int) -> int:
     """Print what no test of the file notices; how many there are."""
-    preload(file)
+    preload(options(file))
     source, tried, unnoticed = (ROOT / file).read_text(), 0, 0
     begun = time.monotonic()
-    if noticed(file, source):
+    if outcome(file, source, options(file)):
         raise SystemExit(f"the tests of {file} fail as it is")
+    if not outcome(file, "raise ImportError", options(file)):
+        raise SystemExit(f"no test of {file} imports it")
     longest = SLOWER * (time.monotonic() - begun) + 60
     for text in islice(mutants(source), 0, None, every):
         tried += 1
-        if not noticed(file, text, longest):
+        if not outcome(file, text, options(file), longest):
             unnoticed += 1
             print(
                 *difflib.unified_diff(source.splitlines(), text.splitlines(), file, n=0, lineterm=""),

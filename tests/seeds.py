@@ -32,11 +32,13 @@ from werkzeug.routing import Rule
 from hatchway.engine.base import files
 from hatchway.engine.base.errors import SignatureRefused
 from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.journal.check import BadLine
 from hatchway.engine.keys import keys as trust_keys
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.runtime import actors
 from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
+from tests.support.checked_journal import check_journal
 from tests.support.fakes import key
 from tests.support.simulation.ledger import Violation
 from tests.support.simulation.world import SimulatedStore, World
@@ -129,8 +131,11 @@ def run_seed(seed: int, plant: str | None = None) -> tuple[str | None, list[str]
     try:
         with seeded(seed), PLANTED[plant]() if plant else nullcontext():
             trio.run(main, clock=MockClock(autojump_threshold=0))
+        check_journal(home)
     except BaseExceptionGroup as group:
         return _told(group), lines
+    except BadLine as fault:
+        return f"the journal says otherwise: {fault}", lines
     finally:
         shutil.rmtree(home)
         structlog.reset_defaults()

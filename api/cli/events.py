@@ -9,16 +9,28 @@ from typing import Any
 
 import click
 
+from hatchway.api.cli.groups import LazyGroup
+from hatchway.api.cli.moments import while_of
+
+COMMANDS = {
+    "check": "hatchway.api.cli.events_check:check",
+    "head": "hatchway.api.cli.events_check:head",
+}
+
 LOOK = 0.2
 """Seconds between two looks at a file that is followed."""
 
 
-@click.command(
+@click.group(
+    cls=LazyGroup,
+    commands_at=COMMANDS,
+    invoke_without_command=True,
     epilog="""\b
 Examples:
   hatchway events --since 1h
+  hatchway events check
   hatchway events --follow --chart pairing
-  hatchway events --json | jq 'select(.kind == "refusal")'"""
+  hatchway events --json | jq 'select(.kind == "refusal")'""",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on as things happen, until Ctrl-C.")
 @click.option(
@@ -28,8 +40,13 @@ Examples:
 )
 @click.option("--since", help="Only the last while: 90s, 30m, 2h, 7d.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as they are, one JSON object a line.")
-def events(follow: bool, chart: str | None, since: str | None, as_json: bool) -> None:
-    """Show what happened: transitions and refusals."""
+@click.pass_context
+def events(context: click.Context, follow: bool, chart: str | None, since: str | None, as_json: bool) -> None:
+    """Show what happened: transitions and refusals. With a command, check it."""
+    if context.invoked_subcommand is not None:
+        if follow or chart or since or as_json:
+            raise click.UsageError(f"options go after the command: hatchway events {context.invoked_subcommand} ...")
+        return
     import msgspec
 
     from hatchway.api.cli.printing import print_json_text
@@ -39,7 +56,7 @@ def events(follow: bool, chart: str | None, since: str | None, as_json: bool) ->
     folder = home_folder() / "log"
     if folder.exists():
         check_private_dir(folder)
-    earliest = 0.0 if since is None else time.time() - _seconds(since)
+    earliest = 0.0 if since is None else time.time() - while_of(since, "--since")
     decode = msgspec.json.Decoder().decode
     tell: Callable[[dict[str, Any]], None] = _tell_person()
     for data in _lines(folder, follow):
@@ -49,15 +66,6 @@ def events(follow: bool, chart: str | None, since: str | None, as_json: bool) ->
                 print_json_text(data.decode())
             else:
                 tell(record)
-
-
-def _seconds(since: str) -> int:
-    """A while before now; days too, unlike the contract's durations."""
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-    number, unit = since[:-1], since[-1:]
-    if not (number.isascii() and number.isdigit() and unit in units and len(number) <= 9):
-        raise click.BadParameter(f"'{since}' is no while: write 90s, 30m, 2h or 7d", param_hint="--since")
-    return int(number) * units[unit]
 
 
 def _lines(folder: Path, follow: bool) -> Iterator[bytes]:

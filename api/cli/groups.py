@@ -63,8 +63,8 @@ def _warn_of_foreign_variables() -> None:
     """Say which variables look like settings and are none. They are others', perhaps, and end no command."""
     if not any(name.startswith("HATCHWAY_") and name != "HATCHWAY_HOME" for name in os.environ):
         return
-    from hatchway.api.host.memory import UNUSED
     from hatchway.engine.base.imports import without
+    from hatchway.engine.base.memory import UNUSED
 
     with without(*UNUSED):  # an engine that is started here loads no more for it
         from hatchway.engine.settings.sources import foreign_variables

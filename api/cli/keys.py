@@ -15,7 +15,7 @@ from hatchway.api.cli.groups import json_option
 from hatchway.api.cli.pairing import permissions_option
 
 if TYPE_CHECKING:
-    from hatchway.engine.fleet.key_administration import KeyDesk
+    from hatchway.engine.fleet.key_administration import KeyAdministration
     from hatchway.engine.keys.key_edits import Registered
     from hatchway.engine.keys.keys import PublicKey
 
@@ -33,14 +33,14 @@ def key() -> None:
     """Make keys, and say which may sign in here."""
 
 
-def _desk() -> KeyDesk:
+def _key_administration() -> KeyAdministration:
     """Where authorized_keys and the token key are."""
-    from hatchway.engine.fleet.key_administration import open_desk
+    from hatchway.engine.fleet.key_administration import open_key_administration
     from hatchway.engine.settings.settings import home_folder
     from hatchway.engine.settings.sources import load_settings
 
     home = home_folder()
-    return open_desk(home, load_settings(home, os.environ, {}))
+    return open_key_administration(home, load_settings(home, os.environ, {}))
 
 
 @key.command("list", epilog="\b\nExample:\n  hatchway key list --json")
@@ -49,8 +49,8 @@ def list_(as_json: bool) -> None:
     """List the authorized keys, with their permissions."""
     from hatchway.api.cli.printing import note, print_json, print_table
 
-    desk = _desk()
-    lines = desk.lines()
+    keys = _key_administration()
+    lines = keys.lines()
     entries = [line.entry for line in lines if line.entry]
     rows = [
         {
@@ -63,7 +63,7 @@ def list_(as_json: bool) -> None:
     ]
     for line in lines:
         if line.fault:
-            note(f"{desk.where} line {line.number} grants nothing: {line.fault}")
+            note(f"{keys.where} line {line.number} grants nothing: {line.fault}")
     if as_json:
         print_json(rows)
         return
@@ -159,7 +159,7 @@ def register(
         name = comment or (known.comment if known else "") or public.comment or fallback
         return key_edits.register(data, public, permissions or FIVE, name)
 
-    done = _desk().edit(change)
+    done = _key_administration().edit(change)
     _tell_engine(removed=(), added=(public.identity,))
     held = ", ".join(done.entry.permissions)
     if as_json:
@@ -209,7 +209,7 @@ def unregister(key_identity: str, force: bool, as_json: bool) -> None:
     from hatchway.engine.keys import key_edits
 
     change = partial(key_edits.unregister, selector=key_identity, force=force, own=_own_identity())
-    identity, _ = _desk().edit(change)
+    identity, _ = _key_administration().edit(change)
     ended = _tell_engine(removed=(identity,))
     if as_json:
         print_json({"identity": identity, "sessions_ended": ended})
@@ -237,7 +237,7 @@ def rotate_engine(as_json: bool) -> None:
     from hatchway.engine.keys.rotation import rotate_engine_key
     from hatchway.engine.settings.settings import home_folder
 
-    old, new = rotate_engine_key(home_folder(), _desk().edit)
+    old, new = rotate_engine_key(home_folder(), _key_administration().edit)
     ended = _tell_engine(removed=(old,), added=(new,), reload=True)
     if as_json:
         print_json({"old": old, "identity": new, "sessions_ended": ended})
@@ -251,7 +251,7 @@ def rotate_token(force: bool) -> None:
     """Replace the key that signs tokens. Tokens of the old one stay good until their own end."""
     from hatchway.engine.base.clock import SystemClock
 
-    _desk().rotate_token(SystemClock(), force=force)
+    _key_administration().rotate_token(SystemClock(), force=force)
     _tell_engine(removed=(), reload=True)
     click.echo("new token key; the old one verifies its tokens until the last of them has ended")
 

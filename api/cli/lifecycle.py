@@ -34,7 +34,7 @@ Examples:
 @click.option("--tls", type=click.Choice(["off", "auto"]), help="auto: make a self-signed certificate.")
 @click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="The certificate's key, PEM.")
-@click.option("--workers", type=click.IntRange(1, 256), help="Door processes that share the port. Default 1: none.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Worker processes that share the port. Default 1: none.")
 @click.option("--detach", is_flag=True, help="Return once it answers; it goes on without this terminal or login.")
 @click.option("--insecure-http", is_flag=True, default=None, help="Plain HTTP on an address others reach.")
 def start(detach: bool, **flags: Any) -> None:
@@ -42,7 +42,7 @@ def start(detach: bool, **flags: Any) -> None:
     if detach:
         _detach(flags)
         return
-    from hatchway.api.host.memory import loading
+    from hatchway.engine.base.memory import loading
 
     with loading():
         from hatchway.engine.settings.settings import Settings, check_listening, home_folder

@@ -74,7 +74,8 @@ def open_command(
 ) -> None:
     """Open the console of an engine on a host behind SSH.
 
-    It is started there if need be, a port is forwarded, and a browser signed in once you say yes. The tunnel stays open until Ctrl-C, and is dialled again where the network was lost.
+    It is started there if need be, a port is forwarded, and a browser signed in once you say yes. The tunnel stays
+    open until Ctrl-C, and is dialled again where the network was lost.
     """
     from hatchway.api.cli.host import Here
     from hatchway.api.client.ssh.connection import Host

@@ -24,8 +24,6 @@ from hatchway.engine.base.words import counted
 
 NO_PORT = "the engine has no port; from your own machine: hatchway open USER@HOST"
 
-FINAL = ("approved", "rejected", "expired", "withdrawn", "left", "failed")
-
 
 def read_permissions(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
     """A flag's permission list; nothing but its names is ever taken for one (section 2.3)."""
@@ -96,6 +94,9 @@ class OperatorTerminal:
     """The operator's terminal: what it shows, and the one answer it gives. Nothing but 0x20 to 0x7E is ever shown."""
 
     def __init__(self, answers: int, screen: TextIO, qr: bool, as_json: bool) -> None:
+        from hatchway.engine.pairings.codes import LAST_EVENTS  # here, as no other command needs it
+
+        self._last_events = LAST_EVENTS
         self._input, self._screen, self._qr, self._as_json = answers, screen, qr, as_json
         self._deadline: float | None = None
         self._asked = self._counting = False
@@ -109,7 +110,7 @@ class OperatorTerminal:
             if line in ready:
                 for event in line.read():
                     self._show(event, line)
-                    if event["event"] in FINAL:
+                    if event["event"] in self._last_events:
                         return bool(event["event"] == "approved")
             elif self._input in ready:
                 self._asked = False
@@ -143,7 +144,7 @@ class OperatorTerminal:
         elif kind == "claimed":
             self._deadline = None
             self._ask(event, line)
-        elif kind in FINAL:
+        elif kind in self._last_events:
             self._end(str(event["message"]))
 
     def _show_code(self, event: dict[str, Any]) -> None:

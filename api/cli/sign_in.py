@@ -15,8 +15,8 @@ import click
 from hatchway.api.cli.groups import json_option
 
 if TYPE_CHECKING:
-    from hatchway.api.client.client import SignedIn
     from hatchway.api.client.signers import Signer
+    from hatchway.api.client.wire import SignedIn
 
 
 def read_lifetime(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
@@ -118,7 +118,7 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
     """
     from hatchway.api.cli.host import Here
     from hatchway.api.cli.printing import note
-    from hatchway.api.client.client import Accepted
+    from hatchway.api.client.wire import Accepted
 
     def asked(accepted: Accepted) -> None:
         heard()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hatchway.api.client.client import (
+    from hatchway.api.client.agent import AgentFault
+    from hatchway.api.client.async_client import AsyncClient
+    from hatchway.api.client.client import Client
+    from hatchway.api.client.flows import Ask, StoredToken
+    from hatchway.api.client.signers import read_key
+    from hatchway.api.client.wire import (
         Accepted,
-        AgentFault,
-        Ask,
-        AsyncClient,
         ChallengeRefused,
-        Client,
         ClientFault,
         Inspection,
         KeyMissing,
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
         Refused,
         SignedIn,
         Started,
-        StoredToken,
         Unreachable,
-        read_key,
     )
 
 __all__ = [
@@ -48,6 +47,7 @@ def __getattr__(name: str) -> Any:
     """Load the client when it is asked for: the engine and the command need nothing of it."""
     if name not in __all__:
         raise AttributeError(f"module 'hatchway.api.client' has no attribute {name!r}")
-    from hatchway.api.client import client
+    from hatchway.api.client import agent, async_client, client, flows, signers, wire
 
-    return getattr(client, name)
+    modules = (client, async_client, flows, wire, signers, agent)
+    return next(getattr(module, name) for module in modules if hasattr(module, name))

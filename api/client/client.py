@@ -18,44 +18,18 @@ from typing import Any, TypeVar
 
 import httpx
 
-from hatchway.api.client.agent import AgentFault
-from hatchway.api.client.async_client import AsyncClient
 from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
-from hatchway.api.client.flows import Ask, Flow, Pause, Reply, StoredToken, Work
-from hatchway.api.client.signers import read_key
+from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
 from hatchway.api.client.wire import (
     Accepted,
-    ChallengeRefused,
-    ClientFault,
     Inspection,
-    KeyMissing,
     LineReader,
     NotAnEngine,
-    Refused,
     SignedIn,
     Started,
     Unreachable,
     as_type,
 )
-
-__all__ = [
-    "Accepted",
-    "AgentFault",
-    "Ask",
-    "AsyncClient",
-    "ChallengeRefused",
-    "Client",
-    "ClientFault",
-    "Inspection",
-    "KeyMissing",
-    "NotAnEngine",
-    "Refused",
-    "SignedIn",
-    "Started",
-    "StoredToken",
-    "Unreachable",
-    "read_key",
-]
 
 T = TypeVar("T")
 

@@ -1,4 +1,5 @@
-// One chart as a picture, drawn from the engine's own rows; its states are lit while an actor is in them.
+// One chart as a picture, drawn from the engine's own rows; its states are lit while an actor is in them. A narrow screen
+// shows the same as a list: each state with the rows that leave it (live.css chooses).
 
 import { el, svg } from "./dom.js";
 
@@ -10,24 +11,31 @@ export class Board {
   constructor(chart) {
     this.actors = new Map(); // actor -> state
     this.final = new Set(chart.final);
-    this.states = new Map(chart.states.map((state) => [state.name, drawState(state, chart)]));
-    this.rows = chart.rows.map((row) => ({ ...row, way: drawWay(row, chart), words: drawWords(row, chart) }));
-    this.figure = figure(chart, [
-      ...this.rows.map((row) => row.way),
-      ...this.states.values(),
-      ...this.rows.map((row) => row.words),
-    ]);
+    this.rows = chart.rows.map((row) => ({
+      ...row,
+      way: drawWay(row, chart),
+      words: drawWords(row, chart),
+      line: writeRow(row, chart),
+    }));
+    const drawn = chart.states.map((state) => drawState(state, chart));
+    const written = chart.states.map(({ name }) => writeState(name, this.rows));
+    this.states = new Map(chart.states.map(({ name }, index) => [name, [drawn[index], written[index]]]));
+    this.figure = figure(
+      chart,
+      [...this.rows.map((row) => row.way), ...drawn, ...this.rows.map((row) => row.words)],
+      written,
+    );
   }
 
   /** A record of the stream: moves its actor, lights the row it took. */
   take({ kind, actor, event, source, target }) {
     if (kind !== "transition") return;
     const row = this.rows.find((one) => one.state === source && one.event === event && one.target === target);
-    if (row) flash([row.way, row.words], "taken");
+    if (row) flash([row.way, row.words, row.line], "taken");
     this.actors.set(actor, target);
     if (this.final.has(target)) {
       this.actors.delete(actor);
-      flash([this.states.get(target)], "lit");
+      flash(this.states.get(target), "lit");
     }
     this.light();
   }
@@ -42,9 +50,11 @@ export class Board {
   light() {
     const counts = new Map();
     for (const state of this.actors.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
-    for (const [name, node] of this.states) {
-      node.classList.toggle("held", counts.has(name));
-      node.querySelector(".count").textContent = counts.get(name) ?? "";
+    for (const [name, nodes] of this.states) {
+      for (const node of nodes) {
+        node.classList.toggle("held", counts.has(name));
+        node.querySelector(".count").textContent = counts.get(name) ?? "";
+      }
     }
     const words = [...counts].map(([state, count]) => `${count} ${state}`).join(", ");
     this.figure.querySelector(".now").textContent = words || "none now";
@@ -59,7 +69,7 @@ function flash(nodes, name) {
   }
 }
 
-function figure(chart, nodes) {
+function figure(chart, nodes, written) {
   const title = `chart-${chart.name}`;
   const picture = svg(
     "svg",
@@ -88,6 +98,7 @@ function figure(chart, nodes) {
       { class: "scroll", tabindex: "0", role: "group", "aria-label": `Picture of the ${chart.name} chart` },
       picture,
     ),
+    el("ol", { class: "states" }, written),
     table(chart),
   );
 }
@@ -120,23 +131,42 @@ function drawWay({ points, ours }, chart) {
   });
 }
 
+/** What a row waits for, or asks: "after 30 s", "[within_claim_window]", or nothing. */
+function conditionOf({ state, event, guard }, { delays }) {
+  const delay = delays.find((one) => one.state === state && one.event === event);
+  if (delay) return `after ${typeof delay.seconds === "number" ? `${delay.seconds} s` : delay.seconds}`;
+  return guard === "always" ? "" : `[${guard}]`;
+}
+
 /** A row's label, of one line or two; `label` is the middle of the last line. */
-function drawWords(row, { delays }) {
+function drawWords(row, chart) {
   const {
-    state,
     event,
-    guard,
     label: { x, y },
   } = row;
-  const delay = delays.find((one) => one.state === state && one.event === event);
-  const condition = delay
-    ? `after ${typeof delay.seconds === "number" ? `${delay.seconds} s` : delay.seconds}`
-    : guard !== "always" && `[${guard}]`;
+  const condition = conditionOf(row, chart);
   return svg(
     "g",
     { class: "words" },
     svg("text", { x, y: y - (condition ? 13 : 0) }, event),
     condition && svg("text", { class: "condition", x, y }, condition),
+  );
+}
+
+/** A row in the list of states. */
+function writeRow(row, chart) {
+  const condition = conditionOf(row, chart);
+  return el("li", {}, row.event, condition && el("span", { class: "soft" }, ` ${condition}`), ` → ${row.target}`);
+}
+
+/** A state in the list, with how many actors are in it and the rows that leave it. */
+function writeState(name, rows) {
+  const leaving = rows.filter((row) => row.state === name).map((row) => row.line);
+  return el(
+    "li",
+    { "data-state": name },
+    el("div", { class: "name" }, name, el("span", { class: "count" })),
+    leaving.length > 0 && el("ul", {}, leaving),
   );
 }
 

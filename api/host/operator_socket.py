@@ -1,4 +1,4 @@
-"""The host-only door: the operator's commands speak to the running engine over a Unix socket in its folder."""
+"""The operator's socket: commands of this host speak to the running engine over a Unix socket in its folder."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hatchway.api.server.unix_sockets import listen_private, may_operate
 from hatchway.engine.base.errors import InvalidRequest, PairingExpired, Refusal
 from hatchway.engine.base.permissions import FIVE, parse_permissions
 from hatchway.engine.engine import Engine
+from hatchway.engine.pairings.codes import LAST_EVENTS
 from hatchway.engine.pairings.pairings import Issued, Terminal
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.settings import kinds
@@ -37,7 +38,7 @@ Status = Callable[[], dict[str, Any]]
 
 
 class OperatorSocket:
-    """Serves the operator's requests; `status` adds what the doors know, `stop` ends the engine."""
+    """Serves the operator's requests. `status` gives the server's part of `engine status`, `stop` ends the engine."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class OperatorSocket:
             "stop": self._take_stop,
             "reload": self._take_reload,
             "keys_changed": self._take_keys,
+            "head": self._tell_head,
             "address_add": self._add_address,
             "address_list": self._list_addresses,
             "address_remove": self._remove_address,
@@ -106,6 +108,9 @@ class OperatorSocket:
 
     async def _tell_status(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._engine.status() | self._status()
+
+    async def _tell_head(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"head": self._engine.journal.seal("asked")}
 
     async def _take_stop(self, request: dict[str, Any]) -> dict[str, Any]:
         self._stop()
@@ -215,13 +220,10 @@ def _first(refusals: BaseExceptionGroup[Refusal]) -> Refusal:
     return first
 
 
-FINAL = frozenset({"approved", "rejected", "expired", "withdrawn", "left", "failed"})
-
-
 async def _tell(lines: Lines, receive: trio.MemoryReceiveChannel[dict[str, Any]]) -> None:
     async for event in receive:
         await lines.write(event)
-        if event["event"] in FINAL:
+        if event["event"] in LAST_EVENTS:
             return
 
 

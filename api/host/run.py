@@ -1,4 +1,4 @@
-"""One running engine: the engine itself, its HTTP doors, the operator socket and the signals, joined in one nursery."""
+"""One running engine: the engine, its HTTP server, the operator socket and the signals, joined in one nursery."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import structlog
 import trio
 
 from hatchway.api.host.added_addresses import AddedAddresses
-from hatchway.api.host.memory import settle
 from hatchway.api.host.operator_socket import OperatorSocket
 from hatchway.api.host.systemd import Notifier
 from hatchway.api.http.app import make_app
@@ -26,6 +25,7 @@ from hatchway.api.server.server import ServerLimits, limits_of, open_sockets, se
 from hatchway.api.server.tls import Tls, keep_in_time, wanted
 from hatchway.api.server.unix_sockets import bind_private
 from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.memory import settle
 from hatchway.engine.base.version import installed_version
 from hatchway.engine.base.words import printable
 from hatchway.engine.engine import Engine, open_engine
@@ -44,8 +44,8 @@ HARD_END = 15.0
 """Seconds after which a stopping process is ended whatever still holds it."""
 
 
-class Doors:
-    """The doors of one engine, and what they know that the engine does not: address and certificate."""
+class EngineServer:
+    """Serves one engine over HTTP, in its own process or in workers; knows its address and its certificate."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -53,7 +53,7 @@ class Doors:
         self.gateway = self.app.gateway
         self._limits_of, self._limits = engine.settings, limits_of(engine.settings)
         self.tls = Tls(engine.home, engine.settings, engine.clock.wall) if wanted(engine.settings) else None
-        engine.certificate = self.tls.fingerprint if self.tls else None
+        engine.use_certificate(self.tls.fingerprint if self.tls else None)
         self.systemd = Notifier()
         self.workers = self._pool(engine.settings.workers) if engine.settings.workers > 1 else None
         self.addresses = AddedAddresses(engine.clock, self._take_addresses)
@@ -61,7 +61,7 @@ class Doors:
         self.socket = engine.home / SOCKET if engine.settings.listen != "tcp" else None
 
     def _pool(self, count: int) -> WorkerPool:
-        from hatchway.api.workers.pool import WorkerPool  # an engine that opens its doors itself does without
+        from hatchway.api.workers.pool import WorkerPool  # most engines have no workers, and load none of it
 
         return WorkerPool(self.engine, self.app, count)
 
@@ -72,7 +72,8 @@ class Doors:
         settings, opened = self.engine.settings, []
         if settings.listen != "unix":
             opened = await open_sockets(settings.host, settings.port, both_loopbacks=True)
-            self.listening = self.gateway.bound = bound_ports(opened)
+            self.listening = bound_ports(opened)
+            self.gateway.use_bound(self.listening)
         if self.socket is not None:
             self.socket.unlink(missing_ok=True)
             opened.append(bind_private(self.socket, BACKLOG))
@@ -85,14 +86,17 @@ class Doors:
                 self.socket.unlink(missing_ok=True)
 
     async def _take_addresses(self, added: tuple[str, ...]) -> None:
-        self.gateway.added = added
+        self.gateway.use_added(added)
         if self.workers is not None:
             await self.workers.configure()
 
     async def serve(
         self, sockets: Sequence[socket.socket], *, task_status: trio.TaskStatus[list[tuple[str, int]]]
     ) -> None:
-        """Open the doors on these sockets, here or in processes of their own, until the engine stops."""
+        """Serve on these listening sockets, here or in worker processes, until the engine stops.
+
+        `task_status` is told the host and port of each socket once connections are accepted.
+        """
         if self.workers is not None:
             await self.workers.serve(sockets, self.engine.stopping, task_status=task_status)
             return
@@ -131,7 +135,7 @@ class Doors:
         return " and ".join(str(place) for place in (self.url, self.socket) if place is not None)
 
     def status(self) -> dict[str, Any]:
-        """The part of `engine status` that the doors know."""
+        """The server's part of `engine status`. `uptime` is in seconds."""
         return {
             "version": installed_version(),
             "url": self.url,
@@ -151,7 +155,7 @@ class Doors:
         return self._limits
 
     def stop(self) -> None:
-        """End the engine: everybody who waits is told, then the doors close."""
+        """End the engine: clients that wait get a last item, then the server accepts no more connections."""
         if not self.engine.stopping.is_set():
             self.systemd.stopping()
             self.engine.records.notice("engine", self.engine.identity, "stop")
@@ -172,7 +176,7 @@ class Doors:
     def _take_certificate(self, settings: Settings) -> None:
         if self.tls is not None:
             self.tls.reload(settings)
-            self.engine.certificate = self.tls.fingerprint
+            self.engine.use_certificate(self.tls.fingerprint)
 
     async def renew_certificate(self) -> None:
         """The certificate anew, and nothing else of the settings."""
@@ -182,21 +186,23 @@ class Doors:
 
 
 @asynccontextmanager
-async def open_doors(home: Path, load: Callable[[], Settings]) -> AsyncIterator[Doors]:
-    """A whole engine with its doors open, until left."""
+async def open_server(home: Path, load: Callable[[], Settings]) -> AsyncIterator[EngineServer]:
+    """A whole engine that serves, until left. Raises EngineUnavailable, FileRefused, SettingRefused."""
     async with open_engine(home, load) as engine:
-        doors = Doors(engine)
-        async with doors.sockets() as sockets, trio.open_nursery() as nursery:
-            # Whoever is answered at a door may be the next to ask where this host's engine is, or to stop it.
-            await nursery.start(OperatorSocket(engine, doors.status, doors.stop, doors.reload, doors.addresses).serve)
-            await nursery.start(_obey_signals, doors)
-            await nursery.start(partial(_serve_to_the_end, partial(doors.serve, sockets), nursery.cancel_scope))
-            nursery.start_soon(doors.systemd.watch)
-            nursery.start_soon(doors.addresses.expire)
-            if doors.tls is not None:
-                nursery.start_soon(keep_in_time, doors.tls, doors.renew_certificate)
-            doors.systemd.ready(doors.where)
-            yield doors
+        server = EngineServer(engine)
+        async with server.sockets() as sockets, trio.open_nursery() as nursery:
+            # A client that has a response may be the next to ask where this host's engine is, or to stop it.
+            await nursery.start(
+                OperatorSocket(engine, server.status, server.stop, server.reload, server.addresses).serve
+            )
+            await nursery.start(_obey_signals, server)
+            await nursery.start(partial(_serve_to_the_end, partial(server.serve, sockets), nursery.cancel_scope))
+            nursery.start_soon(server.systemd.watch)
+            nursery.start_soon(server.addresses.expire)
+            if server.tls is not None:
+                nursery.start_soon(keep_in_time, server.tls, server.renew_certificate)
+            server.systemd.ready(server.where)
+            yield server
             await engine.stopping.wait()
             await trio.sleep_forever()  # until the last answer is out
 
@@ -206,21 +212,21 @@ async def _serve_to_the_end(serving: Any, scope: trio.CancelScope, task_status: 
     scope.cancel()
 
 
-async def _obey_signals(doors: Doors, task_status: trio.TaskStatus[None]) -> None:
+async def _obey_signals(server: EngineServer, task_status: trio.TaskStatus[None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
         async for number in signals:
             if number == signal.SIGHUP:
-                await _reload(doors)
+                await _reload(server)
             else:
                 # Nothing may hold a stopping engine up, not even a write that the kernel never finishes.
                 signal.setitimer(signal.ITIMER_REAL, HARD_END)
-                doors.stop()
+                server.stop()
 
 
-async def _reload(doors: Doors) -> None:
+async def _reload(server: EngineServer) -> None:
     try:
-        waiting = await doors.reload()
+        waiting = await server.reload()
     except Refusal as refused:
         log.warning("reload_refused", why=refused.detail)
         return
@@ -230,28 +236,28 @@ async def _reload(doors: Doors) -> None:
 async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
     """Run until stopped by a signal or the operator. Raises EngineUnavailable, FileRefused, SettingRefused."""
     set_up_logs(load().log)
-    async with open_doors(home, load) as doors:
+    async with open_server(home, load) as server:
         settle()
         if sys.stdout.isatty():
-            _print_start_page(doors)
-        elif doors.tls is not None:
+            _print_start_page(server)
+        elif server.tls is not None:
             # Where nobody sees a start page, the log is where people look for what to compare.
-            log.info("certificate", url=doors.where, sha256=doors.tls.fingerprint)
+            log.info("certificate", url=server.where, sha256=server.tls.fingerprint)
 
 
-def _print_start_page(doors: Doors) -> None:
-    of_the_store = ", a copy of the store's" if doors.engine.settings.keys == "store" else ""
+def _print_start_page(server: EngineServer) -> None:
+    of_the_store = ", a copy of the store's" if server.engine.settings.keys == "store" else ""
     lines = [
-        f"Hatchway is running at {doors.where}",
-        f"  engine key   {doors.engine.own_key.identity}",
-        f"  keys         {doors.engine.keys.path}{of_the_store}",
+        f"Hatchway is running at {server.where}",
+        f"  engine key   {server.engine.own_key.identity}",
+        f"  keys         {server.engine.keys.path}{of_the_store}",
         "  pair         hatchway engine pair",
         "  stop         Ctrl-C, or hatchway engine stop",
     ]
-    if doors.tls is not None:
-        lines.insert(1, f"  certificate  SHA-256 {doors.tls.fingerprint}")
-    if doors.warning is not None:
-        lines.append(f"  warning      {doors.warning}")
-    if doors.engine.fleet is not None and doors.engine.fleet.not_durable:
-        lines.append(f"  warning      {doors.engine.fleet.not_durable}")
+    if server.tls is not None:
+        lines.insert(1, f"  certificate  SHA-256 {server.tls.fingerprint}")
+    if server.warning is not None:
+        lines.append(f"  warning      {server.warning}")
+    if server.engine.fleet is not None and server.engine.fleet.not_durable:
+        lines.append(f"  warning      {server.engine.fleet.not_durable}")
     print("\n".join(map(printable, lines)), flush=True)

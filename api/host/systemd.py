@@ -24,7 +24,7 @@ class Notifier:
         """Seconds without a sign of life after which systemd ends the engine; 0 for never."""
 
     def ready(self, url: str) -> None:
-        """The doors are open."""
+        """The engine listens, at `url`: READY=1, with a status line for `systemctl status`."""
         self._tell(READY="1", STATUS=f"Serving {url}")
 
     def reloading(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from hatchway.api.http.problems import BadRequest, ForeignOrigin, MisdirectedRequest
 from hatchway.engine.base.errors import Refusal
@@ -121,6 +122,7 @@ def _ports(port: str | None, scheme: str | None) -> tuple[str, ...]:
     return ("443", "80") if scheme is None else (_PORTS[scheme],)
 
 
+@lru_cache(maxsize=64)
 def _is_local(local: str | None) -> bool:
     return local is None or is_loopback_address(local)
 

@@ -11,8 +11,8 @@ import structlog
 
 from hatchway.api.http.endpoint import Invocation, Route, bearer
 from hatchway.api.http.problems import problem_response
-from hatchway.api.http.request import Request, Response
-from hatchway.engine.base.errors import FileRefused, Refusal, TokenRefused
+from hatchway.api.http.request import Request, Response, traced
+from hatchway.engine.base.errors import FileRefused, PermissionDenied, Refusal, TokenRefused
 from hatchway.engine.engine import Engine
 from hatchway.engine.settings.settings import Settings
 
@@ -69,6 +69,14 @@ class EngineBackend:
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
         """The endpoint's response: the one place where an endpoint's function is called."""
         invocation = Invocation(self._engine, route, request, self._request_id())
+        response, trace = self._respond(route, invocation), request.traceparent
+        if trace is None:
+            return response
+        if isinstance(response, Response):
+            return traced(response, invocation.request_id, trace)
+        return _traced_later(response, invocation.request_id, trace)
+
+    def _respond(self, route: Route, invocation: Invocation) -> Response | Awaitable[Response]:
         try:
             result = _call(invocation)
         except Refusal as refused:
@@ -107,6 +115,10 @@ def _call(invocation: Invocation) -> Response | Awaitable[Response]:
     return invocation.endpoint.function(invocation)
 
 
+async def _traced_later(waiting: Awaitable[Response], request_id: str, trace: str) -> Response:
+    return traced(await waiting, request_id, trace)
+
+
 async def _look_again(invocation: Invocation) -> Response:
     await invocation.engine.sessions.look_again(bearer(invocation.request))
     result = _call(invocation)
@@ -138,6 +150,9 @@ async def _settle(invocation: Invocation, refused: TokenRefused) -> Response:
 
 
 def _problem(invocation: Invocation, refused: Refusal) -> Response:
+    if isinstance(refused, PermissionDenied) and invocation.endpoint.event:
+        chart, event = invocation.endpoint.event.split(".")
+        invocation.engine.records.refusal(chart, "-", event, refused.code, invocation.origin)
     if isinstance(refused, FileRefused):  # its words hold paths of the host, which are the operator's
         log.error("file_refused", why=refused.detail, request_id=invocation.request_id)
         refused = FileRefused("a file of the engine is not as it must be: its log names it, and what mends it")
@@ -155,5 +170,5 @@ class InternalError(Refusal):
 
 def _fault(invocation: Invocation) -> Response:
     request_id = invocation.request_id
-    log.exception("door_failed", path=invocation.request.path, request_id=request_id)
+    log.exception("endpoint_failed", path=invocation.request.path, request_id=request_id)
     return problem_response(InternalError(f"something went wrong in the engine; its log has it under {request_id}"))

@@ -110,7 +110,7 @@ def _wrong_fields(kind: type[msgspec.Struct], value: dict[str, Any]) -> dict[str
             errors[name] = _words(str(error))
     unknown = [name[:64] for name in value if name not in fields]
     errors.update(dict.fromkeys(unknown[:MOST_NAMED], "is unknown"))
-    return errors or {"body": "is not what this door takes"}
+    return errors or {"body": "is not what this endpoint takes"}
 
 
 def _words(error: str) -> str:

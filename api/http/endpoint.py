@@ -50,8 +50,13 @@ class Invocation:
     @property
     def origin(self) -> Origin:
         """Who asks, for the records and the limits; by name, once somebody is signed in."""
-        identity = None if self.authenticated is None else self.authenticated.identity
-        return Origin(identity, self.forwarded or self.request.peer, self.request_id)
+        principal, needed = self.authenticated, self.endpoint.access
+        address, trace = self.forwarded or self.request.peer, self.request.traceparent
+        if principal is None:
+            return Origin(None, address, self.request_id, trace)
+        if needed == "session":
+            return Origin(principal.identity, address, self.request_id, trace)
+        return Origin(principal.identity, address, self.request_id, trace, needed, principal.permissions)
 
     def authorize(self) -> None:
         """Token, permission and license, which come before the body is looked at. Raises a Refusal."""
@@ -79,7 +84,8 @@ class Endpoint:
 
     `access` is `open` (nobody is asked), `session` (any good token), or the permission needed. `body` is the type
     of a JSON body's fields. The parser of plain requests may answer a `plain` endpoint. A `held` one may take long, or
-    be a stream: neither kind is taken through Quart. `asks`, `answers`, `refusals` describe it.
+    be a stream: neither kind is taken through Quart. `event` is what it asks of which chart: a permission that lacks is
+    then a refusal in the journal. `asks`, `answers`, `refusals` describe it.
     """
 
     method: str
@@ -92,6 +98,7 @@ class Endpoint:
     large: bool = False
     plain: bool = False
     held: bool = False
+    event: str = ""
     asks: tuple[Param, ...] = ()
     answers: Mapping[int, Any] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()

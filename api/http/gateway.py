@@ -23,8 +23,11 @@ from hatchway.engine.settings.settings import Settings
 
 
 class Gateway:
-    """`bound` is set once the listeners are open: the loopback names of those ports are ours. `added` are the host:port
-    pairs that count for a while, such as the near ends of tunnels."""
+    """The way of every request, over a `backend` that knows sessions: screen, find the endpoint, authenticate, answer.
+
+    `bound` are the addresses and ports that are listened on: their loopback names are the engine's own. `added` are the
+    host:port pairs that count as its own for a while, such as the near ends of tunnels.
+    """
 
     def __init__(self, backend: Backend, endpoints: tuple[Endpoint, ...]) -> None:
         self.backend = backend
@@ -33,6 +36,14 @@ class Gateway:
         self._addresses: tuple[object, Addresses] = (None, Addresses((), ()))
         self.bound: tuple[tuple[str, int], ...] = tuple((address, self.settings.port) for address in LOOPBACKS)
         self.added: tuple[str, ...] = ()
+
+    def use_bound(self, bound: tuple[tuple[str, int], ...]) -> None:
+        """Take up the addresses and ports that are listened on, once the sockets are open."""
+        self.bound = bound
+
+    def use_added(self, added: tuple[str, ...]) -> None:
+        """Take up the host:port pairs that count as the engine's own from now on, besides `bound` and the setting."""
+        self.added = added
 
     @property
     def settings(self) -> Settings:

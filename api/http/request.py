@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ _FORWARDED = frozenset(
 LEFT = "hatchway.left"
 """Our ASGI extension: called with a function, it has that called at once when the client leaves. It saves whoever only
 waits for that a task."""
+
+_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -53,6 +56,12 @@ class Request(NamedTuple):
             if key == name:
                 return value
         return None
+
+    @property
+    def traceparent(self) -> str | None:
+        """The `traceparent` header (W3C Trace Context, section 3.2); None where there is none that is well formed."""
+        value = self.header(b"traceparent")
+        return value.decode("ascii") if value is not None and _TRACEPARENT.fullmatch(value) else None
 
     @property
     def from_this_host(self) -> bool:
@@ -86,6 +95,12 @@ class Response(NamedTuple):
     about: Principal | None = None
     """The session that the response tells of, where it depends on that session alone: until the session changes, the
     same request has the same response."""
+
+
+def traced(response: Response, request_id: str, traceparent: str) -> Response:
+    """The response with our name of the request beside the one that its sender knows it by."""
+    named = b"%b;traceparent=%b" % (request_id.encode(), traceparent.encode())
+    return response._replace(headers=(*response.headers, (b"x-request-id", named)))
 
 
 class BrokenOff(Exception):

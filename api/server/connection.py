@@ -74,6 +74,18 @@ class Connection:
         finally:
             self.cut()
             self.context.leave(self)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Take apart what holds this connection, or itself, in a circle. The garbage collector comes late: what OpenSSL
+        keeps, tens of kilobytes, would wait for it, and so would hundreds of objects of h2's."""
+        protocol: H1 | H2 | None = vars(self).pop("protocol", None)
+        if protocol is not None:
+            protocol.let_go()
+        if self.stream is not self.socket:
+            vars(self.stream).clear()
+        del self.stream, self.writer
+        self.socket.let_go()
 
     async def _converse(self) -> None:
         begun = False

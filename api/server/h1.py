@@ -54,7 +54,7 @@ class H1:
     """One connection's HTTP/1.1, on h11's `Connection`. Upgrades are not offered: an `Upgrade` header is ignored
     (RFC 9110, 7.8)."""
 
-    __slots__ = ("_fresh", "_held", "_out", "connection", "context", "owner", "paused", "stream")
+    __slots__ = ("_held", "_out", "connection", "context", "fresh", "owner", "paused", "stream")
 
     def __init__(self, owner: Owner) -> None:
         self.owner, self.context = owner, owner.context
@@ -64,11 +64,12 @@ class H1:
         """Bytes of a next request have come; they wait for the present response."""
         self._held = 0
         self._out = b""
-        self._fresh = True
+        self.fresh = True
+        """Nothing is being read or answered: the next byte is a request's first."""
 
     async def receive(self, data: bytes) -> None:
         """Bytes from the client, none at its end."""
-        self._fresh = False
+        self.fresh = False
         self.connection.receive_data(data)
         if self.paused:
             self._hold_unread()
@@ -81,10 +82,8 @@ class H1:
             await self.stream.leave()
             self.stream = None
 
-    @property
-    def fresh(self) -> bool:
-        """Nothing is being read or answered: the next byte is a request's first."""
-        return self._fresh
+    def let_go(self) -> None:
+        """The connection is over. Nothing here holds itself."""
 
     @property
     def full(self) -> bool:
@@ -207,7 +206,7 @@ class H1:
         if states == (h11.DONE, h11.DONE) and not self.context.stopping:
             self.connection.start_next_cycle()
             self.paused = False
-            self._fresh = not self.connection.trailing_data[0]
+            self.fresh = not self.connection.trailing_data[0]
             self.owner.update(busy=False)
         else:
             self.owner.end()

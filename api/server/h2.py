@@ -119,6 +119,11 @@ class H2(H2Protocol):
         for buffer in self.stream_buffers.values():
             await buffer.close()  # whoever waits for a window gets none any more
 
+    def let_go(self) -> None:
+        """The connection is over. H2Protocol and h2 keep tables of their own methods, and so hold themselves."""
+        vars(self.connection).clear()
+        vars(self).clear()
+
     async def receive(self, data: bytes) -> None:
         """Bytes from the client, none at its end."""
         for begin in range(0, len(data), READ_AT_ONCE):

@@ -27,7 +27,8 @@ class Socket(HalfCloseableStream):
         self.closed = False
         self.linger = False
         """Set where a request may not have been read to its end."""
-        self._writes, self._owner = writes, owner
+        self._writes = writes
+        self._owner: Expiring | None = owner
         self._left = 0
         self._lingering: trio.CancelScope | None = None
 
@@ -54,12 +55,14 @@ class Socket(HalfCloseableStream):
     async def wait_send_all_might_not_block(self) -> None:
         """Wait for room, in the queue of those whose client takes nothing."""
         self._left = self._untaken()
-        self._writes.enter(self._owner)
+        self._check_open()
+        owner = self._owner
+        assert owner is not None
+        self._writes.enter(owner)
         try:
-            self._check_open()
             await trio.lowlevel.wait_writable(self.sock)
         finally:
-            self._writes.leave(self._owner)
+            self._writes.leave(owner)
 
     def took(self, least: int) -> bool:
         """Whether the client took so much since the wait began or this was last asked; the kernel wakes us late."""
@@ -129,6 +132,11 @@ class Socket(HalfCloseableStream):
         if not self.closed:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._close()
+
+    def let_go(self) -> None:
+        """The connection is over: it is held here no longer."""
+        self.cut()
+        self._owner = None
 
     def _close(self) -> None:
         if not self.closed:

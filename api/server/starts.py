@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 import trio
 
-PER_TICK = 4
+PER_TICK = 2
 """Requests and TLS handshakes that begin in one tick: each takes up to a millisecond of it."""
 
 

@@ -18,7 +18,7 @@ from hatchway.engine.keys.keys import PublicKey, parse_openssh
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.sessions.versions import VersionCounters
 from hatchway.engine.settings.settings import Settings
-from hatchway.engine.settings.sources import from_plain
+from hatchway.engine.settings.sources import decode_settings
 
 
 class EngineClient:
@@ -38,7 +38,7 @@ class EngineClient:
 
     def configure(self, told: Configure) -> None:
         """Go by this from now on."""
-        self.settings, self.own_key = from_plain(told.settings), parse_openssh(told.own_key)
+        self.settings, self.own_key = decode_settings(told.settings), parse_openssh(told.own_key)
         self.challenges = Challenges(self.clock, told.mac_key) if told.mac_key else None
 
     def issue_challenge(self, host: str, identity: str | None) -> tuple[str, str]:

@@ -58,8 +58,7 @@ class WorkerHandle:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self.channel.write)
                 self.configure(told, taken_up)
-                await self._listen()
-                self._nursery.cancel_scope.cancel()
+                self._nursery.start_soon(self._listen)
             with trio.move_on_after(LETTING_GO):
                 await self._process.wait()
         finally:
@@ -70,10 +69,12 @@ class WorkerHandle:
         return code
 
     async def _listen(self) -> None:
+        """Until the worker ends, and with it what is done for it."""
         try:
             await self.channel.read()
         except Exception:
-            log.exception("door_not_understood", pid=self.pid)  # it is ended, and started anew; the engine goes on
+            log.exception("worker_not_understood", pid=self.pid)  # it is ended, and started anew; the engine goes on
+        self._nursery.cancel_scope.cancel()
 
     def _hear(self, message: ToEngine) -> None:
         self._engine.keys.look_anew()
@@ -86,7 +87,7 @@ class WorkerHandle:
                 self._nursery.start_soon(self._admit, message)
             case RequestCounts(rows):
                 for row in rows:
-                    self._engine.metrics.answered_elsewhere(row.method, row.path, row.status, row.buckets, row.seconds)
+                    self._engine.metrics.answered_by_worker(row.method, row.path, row.status, row.buckets, row.seconds)
             case Configured():
                 if self._taken_up:
                     self._taken_up.pop(0).set()

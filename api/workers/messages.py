@@ -10,7 +10,7 @@ from hatchway.api.http.request import Headers, Request, Response
 from hatchway.engine.access.challenges import ChallengeFacts
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.sessions.versions import VersionMark
-from hatchway.engine.settings.sources import Plain
+from hatchway.engine.settings.sources import EncodedSettings
 
 LENGTH = 4
 """Bytes of a message's length before it."""
@@ -22,7 +22,7 @@ class Configure(msgspec.Struct, array_like=True, tag=1):
     addresses that count for a while."""
 
     home: bytes
-    settings: Plain
+    settings: EncodedSettings
     bound: tuple[tuple[str, int], ...]
     own_key: str
     mac_key: bytes
@@ -106,19 +106,13 @@ class CheckHead(msgspec.Struct, array_like=True, tag=6):
 ToEngine = Configured | HandleRequest | StartSession | RequestCounts | CheckHead
 
 
-class Head(msgspec.Struct, array_like=True):
-    """A whole request that the worker leaves to the engine's app, and who made it: the fields of an ASGI scope."""
+class RelayedRequest(msgspec.Struct, array_like=True):
+    """A whole request that the worker leaves to the engine's app, and what else an ASGI scope says of it."""
 
-    method: str
+    request: Request
     scheme: str
     http_version: str
-    path: str
     raw_path: bytes
-    query: bytes
-    headers: Headers
-    client: tuple[str, int] | None
-    server: tuple[str, int] | None
-    body: bytes
 
 
 BROKEN = -1

@@ -20,7 +20,7 @@ from hatchway.api.workers.relay_server import RelayServer
 from hatchway.engine.base.errors import EngineUnavailable
 from hatchway.engine.engine import Engine
 from hatchway.engine.sessions import versions as validity
-from hatchway.engine.settings.sources import as_plain
+from hatchway.engine.settings.sources import encode_settings
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class WorkerPool:
         task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """As `server.serve`, by worker processes. Raises EngineUnavailable where one does not come up at first."""
-        self._gateway.bound = bound_ports(sockets) or self._gateway.bound
+        self._gateway.use_bound(bound_ports(sockets) or self._gateway.bound)
         room_for(self._count * self._engine.settings.max_connections)  # what they hold may all be held here too
         try:
             async with trio.open_nursery() as nursery:
@@ -103,7 +103,7 @@ class WorkerPool:
         # The key for challenges of a shared store may change at any time: its workers leave challenges to the engine.
         key = b"" if engine.store.shared else engine.key_sign_in.challenge_key
         own, gateway = engine.own_key.openssh(), self._gateway
-        return Configure(bytes(engine.home), as_plain(engine.settings), gateway.bound, own, key, gateway.added)
+        return Configure(bytes(engine.home), encode_settings(engine.settings), gateway.bound, own, key, gateway.added)
 
     async def _keep(
         self, sockets: Sequence[socket.socket], shutdown: trio.Event, task_status: trio.TaskStatus[None]
@@ -118,7 +118,7 @@ class WorkerPool:
                 end = await self._run_one(sockets, taken_up)
                 nursery.cancel_scope.cancel()
             if not self._up and not ready.is_set():
-                raise EngineUnavailable(f"a door process was not ready before its end ({end}): the log says why")
+                raise EngineUnavailable(f"a worker process was not ready before its end ({end}): the log says why")
             if shutdown.is_set():
                 return
             pause = PAUSE if trio.current_time() - began > STEADY else pause

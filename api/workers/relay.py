@@ -12,7 +12,7 @@ from hatchway.api.http.asgi import REQUEST, Receive, Scope, Send, send_response
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import LEFT
 from hatchway.api.server.unix_sockets import socket_address
-from hatchway.api.workers.messages import BROKEN, Frames, Head, Part, frame
+from hatchway.api.workers.messages import BROKEN, Frames, Part, RelayedRequest, frame
 from hatchway.engine.base.errors import StoreUnavailable
 
 NAME = "doors.sock"
@@ -41,14 +41,14 @@ class Relay:
         async with stream:
             with trio.CancelScope() as talking:
                 scope["extensions"][LEFT](talking.cancel)
-                await _talk(stream, _head(scope), send)
+                await _talk(stream, _relayed(scope), send)
 
 
-async def _talk(stream: trio.SocketStream, head: Head, send: Send) -> None:
+async def _talk(stream: trio.SocketStream, relayed: RelayedRequest, send: Send) -> None:
     """The app's answer as it comes. One that the app breaks off is left unfinished, which is our server's to end."""
     frames = Frames()
     try:
-        await stream.send_all(frame(head))
+        await stream.send_all(frame(relayed))
         while data := await stream.receive_some(65536):
             for message in frames.feed(data):
                 part = _decode(message)
@@ -68,16 +68,5 @@ async def _send_part(send: Send, part: Part) -> None:
     await send({"type": "http.response.body", "body": part.body, "more_body": part.more})
 
 
-def _head(scope: Scope) -> Head:
-    return Head(
-        scope["method"],
-        scope["scheme"],
-        scope["http_version"],
-        scope["path"],
-        scope["raw_path"],
-        scope["query_string"],
-        tuple(scope["headers"]),
-        scope.get("client"),
-        scope.get("server"),
-        scope[REQUEST].body,
-    )
+def _relayed(scope: Scope) -> RelayedRequest:
+    return RelayedRequest(scope[REQUEST], scope["scheme"], scope["http_version"], scope["raw_path"])

@@ -14,7 +14,7 @@ from hatchway.api.http.asgi import App, Message, Scope
 from hatchway.api.http.request import LEFT, BrokenOff
 from hatchway.api.server.apps import ClientGone
 from hatchway.api.server.unix_sockets import listen_private, may_operate
-from hatchway.api.workers.messages import BROKEN, Frames, Head, Part, frame
+from hatchway.api.workers.messages import BROKEN, Frames, Part, RelayedRequest, frame
 from hatchway.api.workers.relay import NAME
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 BACKLOG = 4096
 
-_decode = msgspec.msgpack.Decoder(Head).decode
+_decode = msgspec.msgpack.Decoder(RelayedRequest).decode
 
 
 class RelayServer:
@@ -51,12 +51,12 @@ class RelayServer:
             pass
 
     async def _talk(self, stream: trio.SocketStream) -> None:
-        head = await _read(stream)
-        if head is None:
+        relayed = await _read(stream)
+        if relayed is None:
             return
         self._keys.look_anew()
         try:
-            await self._serve(stream, head)
+            await self._serve(stream, relayed)
         except* (ClientGone, BrokenOff, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except* Exception:
@@ -64,17 +64,17 @@ class RelayServer:
         # Nobody reads this where the answer is whole.
         await stream.send_all(frame(Part(BROKEN, (), b"", False)))
 
-    async def _serve(self, stream: trio.SocketStream, head: Head) -> None:
-        exchange = _Exchange(stream, head.body)
+    async def _serve(self, stream: trio.SocketStream, relayed: RelayedRequest) -> None:
+        exchange = _Exchange(stream, relayed.request.body)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(exchange.watch)
-            scope = _scope(head)
+            scope = _scope(relayed)
             scope["extensions"][LEFT] = exchange.when_left
             await self._app(scope, exchange.receive, exchange.send)
             nursery.cancel_scope.cancel()
 
 
-async def _read(stream: trio.SocketStream) -> Head | None:
+async def _read(stream: trio.SocketStream) -> RelayedRequest | None:
     frames = Frames()
     while data := await stream.receive_some(65536):
         for message in frames.feed(data):
@@ -129,21 +129,21 @@ class _Exchange:
             raise ClientGone("nobody waits for more of this answer") from None
 
 
-def _scope(head: Head) -> Scope:
+def _scope(relayed: RelayedRequest) -> Scope:
+    request = relayed.request
     scope: dict[str, Any] = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "http_version": head.http_version,
-        "method": head.method,
-        "scheme": head.scheme,
-        "path": head.path,
-        "raw_path": head.raw_path,
-        "query_string": head.query,
+        "http_version": relayed.http_version,
+        "method": request.method,
+        "scheme": relayed.scheme,
+        "path": request.path,
+        "raw_path": relayed.raw_path,
+        "query_string": request.query,
         "root_path": "",
-        "headers": list(head.headers),
-        "client": head.client,
-        "server": head.server,
-        "state": {},
+        "headers": list(request.headers),
+        "client": request.client,
+        "server": request.server,
         "extensions": {},
     }
     return scope

@@ -17,11 +17,17 @@ Key = tuple[str, bytes]
 
 
 def key_of(request: Request) -> Key | None:
-    """Under what the response to a request may be kept; None for one without a token, or with two."""
+    """Under what the response to a request may be kept; None without a token, or with two, and for a traced request,
+    whose response has a name of its own."""
     if request.method != "GET":
         return None
-    tokens = [value for name, value in request.headers if name == b"authorization"]
-    return (request.path, tokens[0]) if len(tokens) == 1 else None
+    token = None
+    for name, value in request.headers:
+        if name == b"traceparent" or (name == b"authorization" and token is not None):
+            return None
+        if name == b"authorization":
+            token = value
+    return None if token is None else (request.path, token)
 
 
 class Kept(NamedTuple):

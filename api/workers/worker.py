@@ -23,12 +23,13 @@ from hatchway.api.workers.engine_client import EngineClient
 from hatchway.api.workers.messages import Configure, Configured, RequestCounts, Stop, ToWorker
 from hatchway.api.workers.relay import Relay
 from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.memory import settle
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.journal.logs import set_up_logs, use_log_settings
-from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
 from hatchway.engine.sessions.versions import VersionCounters
 from hatchway.engine.settings.settings import keys_folder
-from hatchway.engine.settings.sources import from_plain
+from hatchway.engine.settings.sources import decode_settings
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +64,7 @@ class Worker:
                 nursery.start_soon(self._obey_signals)
                 nursery.start_soon(self._tell_counts)
                 await nursery.start(self._serve, nursery.cancel_scope)
+                settle()
                 self._channel.post(Configured())
             self._count()
             self._channel.finish()
@@ -78,8 +80,8 @@ class Worker:
     def _configure(self, told: Configure) -> None:
         home = Path(os.fsdecode(told.home))
         if self._client is None:
-            keys = AuthorizedKeys(keys_folder(home, from_plain(told.settings)) / "authorized_keys")
-            keys.ticks = loop_ticks()
+            keys_in = keys_folder(home, decode_settings(told.settings))
+            keys = AuthorizedKeys(keys_in / AUTHORIZED_KEYS, loop_ticks())
             self._client = EngineClient(self._validity, keys, self._channel.post)
             self._client.configure(told)
             settings = self._client.settings
@@ -92,7 +94,8 @@ class Worker:
             self._reload()
             self._channel.post(Configured())
         self.limits = limits_of(self._client.settings)
-        self._app.gateway.bound, self._app.gateway.added = told.bound, told.added
+        self._app.gateway.use_bound(told.bound)
+        self._app.gateway.use_added(told.added)
 
     def _reload(self) -> None:
         assert self._client is not None
@@ -101,12 +104,12 @@ class Worker:
             if self._tls is not None:
                 self._tls.reload(self._client.settings)
         except Refusal as refused:
-            log.warning("door_reload_refused", why=refused.detail)
+            log.warning("worker_reload_refused", why=refused.detail)
 
     async def _listen(self) -> None:
         await self._channel.read()
         # Nobody can answer for the engine's sessions now: not a moment is spent on ends.
-        log.error("door_without_engine")
+        log.error("worker_without_engine")
         os._exit(ENGINE_GONE)
 
     async def _serve(self, scope: trio.CancelScope, task_status: trio.TaskStatus[list[tuple[str, int]]]) -> None:
@@ -151,4 +154,5 @@ def main() -> None:
     channel, validity, *sockets = map(int, sys.argv[1:])
     listeners = [socket.socket(fileno=fd) for fd in sockets]
     os.umask(0o077)
-    trio.run(Worker(socket.socket(fileno=channel), VersionCounters(validity), listeners).run)
+    with socket.socket(fileno=channel) as sock:
+        trio.run(Worker(sock, VersionCounters(validity), listeners).run)

@@ -92,7 +92,7 @@ class Source(Protocol):
 
 
 class _Own:
-    """One engine's time and key: both end with it."""
+    """The clock and the MAC key of an engine that shares none. The key ends with the process, and so do its nonces."""
 
     def __init__(self, clock: Clock, mac_key: bytes) -> None:
         self.now = clock.elapsed
@@ -107,7 +107,7 @@ class Challenges:
 
     def __init__(self, clock: Clock, mac_key: bytes | None = None, *, shared: Source | None = None) -> None:
         self.mac_key = mac_key or secrets.token_bytes(32)
-        """Told to nobody but the engine's own door processes; a fleet's are in its store."""
+        """A secret that only the engine's own worker processes are sent. A fleet's keys are in its store."""
         self._source: Source = shared or _Own(clock, self.mac_key)
         self._shared, self._slack = shared is not None, SLACK if shared else 0.0
 
@@ -149,8 +149,8 @@ def _mac(key: bytes, text: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def _begun(host: str) -> bytes:
-    """A nonce's first two parts. A host is always one of ours.
+    """A nonce's first two parts. They are cached by host, since the hosts that the gateway lets through are few.
 
-    (Identities are not kept: how long one takes must tell nothing of it.)
+    Identities are not cached: else the time that a challenge takes would tell which keys were asked for before.
     """
     return f"{PREFIX}.{encode(host.encode())}".encode()

@@ -28,7 +28,7 @@ _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 @dataclass(frozen=True, slots=True)
 class License:
-    """What was read at start or reload; `expires_at` in epoch seconds, None for the community's.
+    """What was read at start or reload; `expires_at` in epoch seconds, None for the license that never ends.
 
     `problem` says why nothing is granted: no license, a forged one, or one that can't be read. Expiry is looked at on
     every call, since a license can end while the engine runs.

@@ -1,4 +1,4 @@
-"""Counts what went wrong by address, in a bounded table."""
+"""Limits on failures, counted by the address that they come from, in tables of bounded size."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def too_many(what: str, seconds: int) -> TooManyRequests:
 
 
 class Limit(Protocol):
-    """What one engine counts in memory, and a fleet in its store."""
+    """A limit on failures by address. One engine counts them in memory, a fleet in its store."""
 
     async def take(self, address: str) -> None:
         """Count a failure. Raises TooManyRequests where there were too many before it."""
 
     async def give_back(self, address: str) -> None:
-        """The try counted last was none."""
+        """The failure counted last was none: it counts no longer."""
 
-    def shut(self, address: str) -> TooManyRequests | None:
-        """What `take` would raise now, as far as this engine knows without asking anybody."""
+    def check(self, address: str) -> None:
+        """Raises what `take` would raise now, as far as this engine knows without asking anybody."""
 
 
 class Shared(Protocol):
@@ -60,7 +60,7 @@ class Shared(Protocol):
         """Raises StoreUnavailable where this engine may not know what the others did."""
 
     async def wait_fresh(self) -> None:
-        """Until it knows. Raises StoreUnavailable where that takes long."""
+        """Wait until this engine knows what the others did. Raises StoreUnavailable where that takes long."""
 
 
 def limit_of(shared: Shared | None, clock: Clock, most: Callable[[], int], what: str) -> Limit:
@@ -94,21 +94,13 @@ class FailureLimit:
         self._failures[source] = (since, count + 1)
 
     def uncount(self, address: str) -> None:
-        """The try counted last was none."""
+        """The failure counted last was none: it counts no longer."""
         source = source_of(address)
         since, count = self._failures.get(source, (0.0, 0))
         if count > 1:
             self._failures[source] = (since, count - 1)
         else:
             self._failures.pop(source, None)
-
-    def shut(self, address: str) -> TooManyRequests | None:
-        """The refusal that `check` raises."""
-        try:
-            self.check(address)
-        except TooManyRequests as refused:
-            return refused
-        return None
 
     async def take(self, address: str) -> None:
         """`check` and `count`, with nothing between them."""

@@ -1,4 +1,4 @@
-"""What is known of a session, what its owner is told of it, and who holds it."""
+"""What is known of a session, what a sign-in returns, and the principal that a token stands for."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ class Principal(NamedTuple):
 
 
 def require(principal: Principal, needed: str) -> None:
-    """Raises PermissionDenied unless the holder has the permission, in the grade it is needed."""
+    """Raises PermissionDenied unless the principal has the permission, in the grade that is needed."""
     if not permissions.allows(principal.permissions, needed):
         raise PermissionDenied(needed)

@@ -1,4 +1,4 @@
-"""Which authorized key made a signature: asked by the engine, and by its door processes (section 4.2)."""
+"""Which authorized key made a signature: asked by the engine, and by its worker processes (section 4.2)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _made(key: PublicKey, signed: Signed) -> bool:
 
 
 def _still_granted(entry: KeyGrant, keys: AuthorizedKeys) -> KeyGrant:
-    """What the key holds now; it may be a weak one, or have been taken out while others were tried."""
+    """What the key is granted now. Raises SignatureRefused for a weak key, or one taken out while others were tried."""
     now = keys.find(entry.identity)
     if now is None:
         raise SignatureRefused("unknown_key")
@@ -141,7 +141,7 @@ def _still_granted(entry: KeyGrant, keys: AuthorizedKeys) -> KeyGrant:
 
 
 def _cost_a_check(signed: Signed) -> None:
-    """A key of no known size, or none at all, costs what a key of the signature's length does."""
+    """Check the signature by a key that nobody has, so that a refusal takes as long for unknown keys as for known."""
     length = len(signed.signature)
     if SMALLEST <= 8 * length <= LARGEST:  # else no key whatever can have made it
         with suppress(SignatureRefused):
@@ -151,7 +151,7 @@ def _cost_a_check(signed: Signed) -> None:
 
 @lru_cache(maxsize=(LARGEST - SMALLEST) // 8 + 1)
 def _stand_in(length: int) -> PublicKey:
-    """A modulus of so many bytes whose factors nobody knows; no signature of its is ever taken."""
+    """A public key of so many bytes whose private key nobody has, the same for a length at every call."""
     drawn = bytearray(shake_256(f"hatchway stand-in {length}".encode()).digest(length))
     drawn[0] |= 0x80
     drawn[-1] |= 1

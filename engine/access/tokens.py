@@ -23,7 +23,8 @@ LONGEST_TOKEN = 8192
 """Characters; a longer one is refused unread."""
 
 CACHED = 16_384
-"""Verified tokens kept by their exact text. Nothing else is: state, key and expiry are looked at on every call."""
+"""Tokens whose signature was verified, remembered by their exact text. State, key and expiry are looked at each
+time."""
 
 _to_json = msgspec.json.Encoder().encode
 
@@ -42,7 +43,10 @@ class Payload(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tokens:
-    """Signs with one key and verifies with it and the one before it, each found by its `kid`."""
+    """Signs tokens with one key; verifies them with that and the key before it, each found by its `kid`.
+
+    `engine` is the `iss` and `aud` of all of them.
+    """
 
     def __init__(self, clock: Clock, engine: str, key: Ed25519PrivateKey, old: Ed25519PublicKey | None = None) -> None:
         self._clock, self._engine = clock, engine
@@ -52,7 +56,7 @@ class Tokens:
     def use(self, key: Ed25519PrivateKey, old: Ed25519PublicKey | None = None) -> None:
         """Take up a rotated key; tokens of a key that is neither are refused from now on."""
         self._key, kid = key, key_id(key.public_key())
-        self._header = encoded(_to_json({"alg": "EdDSA", "typ": TYPE, "kid": kid}))
+        self._header = _header(TYPE, kid)
         self._keys = {kid: key.public_key()}
         if old is not None:
             self._keys[key_id(old)] = old
@@ -71,6 +75,11 @@ class Tokens:
         name = encode(secrets.token_bytes(12))
         said = Payload(self._engine, self._engine, subject, session, name, now, expires_at, permissions)
         text = self._header + b"." + encoded(_to_json(said))
+        return (text + b"." + encoded(self._key.sign(text))).decode()
+
+    def sign(self, kind: str, payload: bytes) -> str:
+        """A JWT of another kind than a session's, under the same key: `kind` is its `typ`, `payload` is JSON."""
+        text = _header(kind, self.key_ids()[0]) + b"." + encoded(payload)
         return (text + b"." + encoded(self._key.sign(text))).decode()
 
     def read(self, token: str) -> Payload:
@@ -115,6 +124,10 @@ class Tokens:
             "issuer": self._engine,
             "keys": [{**_jwk(key), "kid": kid, "use": "sig", "alg": "EdDSA"} for kid, key in self._keys.items()],
         }
+
+
+def _header(kind: str, kid: str) -> bytes:
+    return encoded(_to_json({"alg": "EdDSA", "typ": kind, "kid": kid}))
 
 
 def _jwk(key: Ed25519PublicKey) -> dict[str, str]:

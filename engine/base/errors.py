@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class Refusal(Exception):
-    """The engine says no. `code` is stable; `detail` is a sentence for people and holds no secret.
+    """The engine refuses. `code` is stable; `detail` is a sentence for people and holds no secret.
 
     `retry_after` is in seconds where a later try can succeed. `errors` names each wrong field of a request.
     """
@@ -102,7 +102,7 @@ class InvalidRequest(Refusal):
 
 
 class TooManyRequests(Refusal):
-    """A limit of guesses was reached."""
+    """A limit on failures, sessions or waiting requests was reached."""
 
     code = "too_many_requests"
 
@@ -114,13 +114,13 @@ class TooManyInstances(Refusal):
 
 
 class InstanceExists(Refusal):
-    """The name is taken, by one of ours or a foreign one."""
+    """The name is taken, by an instance of this engine or by one that it did not start."""
 
     code = "instance_exists"
 
 
 class InstanceNotFound(Refusal):
-    """No live instance of ours has that name."""
+    """No instance of this engine or its fleet has that name, or it has ended too long ago."""
 
     code = "instance_not_found"
 

@@ -1,4 +1,4 @@
-"""What our libraries would load of others and we never use is left out: it costs memory and time at each start."""
+"""Keeps libraries from loading optional modules that Hatchway never uses: they cost memory, and time at each start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Whoever imports one of these modules inside finds it not installed; one that is loaded stays so."""
+    """Inside the block an import of one of these modules raises ImportError; a module that is loaded already stays."""
     hidden = [name for name in names if name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]

@@ -20,10 +20,10 @@ class LoopTicks(trio.abc.Instrument):
         self._at_end: list[Callable[[], None]] = []
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Have this called when every task of the present tick has had its turn, before the loop waits for anything.
+        """Have `call` called when every task of the present tick has run, before the loop waits for anything.
 
-        The loop has settled by then how long it waits: what is called must start or wake tasks by a `TrioToken` alone.
-        An error of what is called is logged, and ends nothing else.
+        The loop has settled by then how long it waits: `call` must start or wake tasks by a `TrioToken` alone. An
+        error that it raises is logged, and ends nothing else.
         """
         self._at_end.append(call)
 
@@ -46,7 +46,7 @@ _TICKS: trio.lowlevel.RunVar[LoopTicks] = trio.lowlevel.RunVar("hatchway.ticks")
 
 
 def loop_ticks() -> LoopTicks:
-    """Those of this run of trio, the same for everybody in it."""
+    """The counter of this run of trio, one for all its tasks; made when it is first asked for."""
     try:
         return _TICKS.get()
     except LookupError:

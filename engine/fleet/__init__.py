@@ -6,7 +6,7 @@ restarts) and its host (for people). All engines of a fleet are of one version: 
 versions too, the messages between engines are not.
 
 What is in the store, each key after `hatchway:`.
-- `engine:RUN`, the lease. It lasts three seconds and is renewed every second; an engine lives while it is there.
+- `engine:RUN`, the lease. It lasts three seconds and is renewed every second; an engine is alive while it is there.
   `home:HOME` names the run and host that the home has now, for a week.
 - `changes`, a stream. Each commit of a session, and each change of the shared keys, adds one numbered entry with the
   actor's name and version, in the same atomic step as the change itself.
@@ -21,8 +21,8 @@ sessions are answered from it, and after that only once it is confirmed again, e
 has answered is known to every engine that answers a second later. After a lost connection, or where a number is
 missing, everything is compared anew.
 
-A message has a `kind` and the fields of that kind. Messages from one engine to another arrive in the order in which
-they were sent, and are taken one by one. The kinds:
+A message has a `kind` and the fields of that kind. Messages from one engine to another are taken one by one, in the
+order in which they were sent; only a reply may overtake what does not belong to its call. The kinds:
 - `call` (ticket, caller, method, body): do `method`; `caller` is the run that waits.
 - `progress` (ticket, body): something that the method reports before it returns.
 - `reply` (ticket): the method returned or refused; what, is in `reply:TICKET`, which the caller takes from the store.

@@ -1,4 +1,4 @@
-"""Keeps one engine's mirror of the store whole: a message tells that an actor moved, the stored value is the truth."""
+"""Keeps an engine's memory of the fleet's sessions complete: a message says that one moved, the stored value counts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hatchway.engine.store.redis_link import RedisLink
 log = structlog.get_logger(__name__)
 
 CHARTS = ("session",)
-"""Charts whose actors the whole fleet has."""
+"""Charts whose actors every engine of the fleet has in memory."""
 
 IDENTIFIED = 0.2
-"""Seconds between two looks whether the store is still the fleet's."""
+"""Seconds between two checks that the store still has the fleet's identity."""
 
 BLOCK_MS = 200
 COUNT = 500
@@ -31,13 +31,16 @@ Deliver = Callable[[dict[str, bytes]], None]
 """Takes the fields of one message of the inbox. Must not wait."""
 
 Follow = Callable[[], Awaitable[None]]
-"""Has a mirror of something else read the stored value anew."""
+"""Has another copy of something in the store read it anew."""
 
 Ask = Callable[..., Awaitable[Any]]
 
 
 class ChangeReader:
-    """Reads the changes and one inbox. `confirmed_at` is a time, in elapsed seconds, at which the mirror was whole."""
+    """Reads the store's changes and this engine's inbox.
+
+    `confirmed_at` is the latest time, in elapsed seconds, at which the memory is known to have been complete.
+    """
 
     def __init__(
         self,
@@ -55,11 +58,11 @@ class ChangeReader:
         self._identified = -inf
         self.confirmed_at = -inf
         self.lost: StoreUnavailable | None = None
-        """Why the mirror is not followed; None while it is."""
+        """Why changes are not read; None while they are."""
         self._confirmed = trio.Event()
 
     async def run(self) -> None:
-        """For ever. Whenever the connection was lost, everything is compared anew: messages may have been missed."""
+        """Read, for ever. After a lost connection everything is compared anew, since messages may have been missed."""
         while True:
             try:
                 async with self._link.one_connection() as ask:
@@ -78,13 +81,14 @@ class ChangeReader:
             await trio.sleep(0.05)
 
     async def _check_identity(self, ask: Ask, now: float) -> None:
-        """A store that was emptied tells of no end, and would seem to be at rest."""
+        """Raises StoreUnavailable where the store was emptied: no message would tell of the sessions that ended by
+        it."""
         if now - self._identified >= IDENTIFIED:
             self._store.check_identity(await ask(b"GET", IDENTITY.encode()))
             self._identified = now
 
     async def wait_confirmed(self) -> None:
-        """Until the mirror is known to have been whole at some later time."""
+        """Wait until the memory is confirmed once more."""
         await self._confirmed.wait()
 
     async def _compare(self, ask: Ask) -> tuple[bytes, int]:

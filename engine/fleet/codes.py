@@ -1,4 +1,4 @@
-"""Pairing codes across engines: printed and answered at one, claimed through another; no token passes between them."""
+"""Pairing codes across engines: issued at one engine, claimed at another. No token passes between the two."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ log = structlog.get_logger(__name__)
 CODES = PREFIX + "codes"
 
 TAKING = 2.0
-"""Seconds in which the engine that printed a code must take a claim of it."""
+"""Seconds in which the engine that issued a code must accept a claim of it."""
 
 
 class ClaimRequest(msgspec.Struct, array_like=True):
-    """A claim on its way to the engine that printed the code: what the operator is shown, and who holds the console."""
+    """A claim on its way to the engine that issued the code: what the operator is shown, and who claims."""
 
     shown: Shown
     origin: Origin
 
 
 class RemoteCodes:
-    """The codes of a fleet as the consoles of this engine claim them: what `Pairings` has beside its own."""
+    """The `FleetCodes` of one engine: consoles of this engine claim codes of the others by remote calls."""
 
     def __init__(
         self,
@@ -53,28 +53,29 @@ class RemoteCodes:
         self._claims: dict[Claim, RemoteCall] = {}
 
     async def publish(self, pairing: str, code: str) -> None:
-        """From now on every engine takes the code. Raises StoreUnavailable."""
+        """Have every engine accept the code from now on. Raises StoreUnavailable."""
         digest, remembered = _digest(code), int((REMEMBERED + CLAIM_WINDOW) * 1000)
         keys, args = [CODES, _recent(digest)], [digest, self._fleet.lease.run, pairing, remembered]
         await self._fleet.link.script(PUBLISH, keys, args, durable=True)
 
     def retire(self, code: str) -> None:
-        """The code is used up; until the store has heard of it, the chart refuses it."""
+        """The code is used up. The store is told later; until then the chart of the engine that issued it refuses
+        it."""
         digest = _digest(code)
         self._fleet.later(lambda: self._fleet.link.call(lambda client: client.hdel(CODES, [digest])))
 
     async def claim(self, code: str, shown: Shown, origin: Origin) -> Claim:
         """Claim a code that another engine printed.
 
-        Raises PairingCodeRefused, its cause `wrong_code` where it was a guess, which every code out has counted.
+        Raises PairingCodeRefused. Where its cause is `wrong_code` it was a guess, and was counted against every code.
         """
         claim = Claim("", origin)
         await self._fleet.tasks.start(self._hold, claim, code, shown)
         return claim
 
     async def _hold(self, claim: Claim, code: str, shown: Shown, *, task_status: trio.TaskStatus[None]) -> None:
-        """Claim the code, and wait for the operator, longer than the caller of `claim` does."""
-        # Loopback is this host's, and not that of the terminal.
+        """Claim the code and wait for the operator's answer. `claim` returns before that, once the code is accepted."""
+        # `local` is left out: it would say that the console is on the host of the terminal, and it is on this one.
         told = {name: value for name, value in shown.items() if name != "local"} | {"engine_host": socket.gethostname()}
         body = msgspec.msgpack.encode(ClaimRequest(told, claim.origin))
         async with self._calls.open(partial(self._deliver, _digest(code), body)) as call:
@@ -90,7 +91,7 @@ class RemoteCodes:
                 del self._claims[claim]
 
     async def _deliver(self, digest: str, body: bytes, ticket: str) -> str:
-        """Only the store knows which engine printed the code, and gives it to one claim alone."""
+        """Have the store consume the code and send the call to the engine that issued it. Returns that engine's run."""
         keys, args = [CODES, _recent(digest)], [digest, self._most_wrong(), ticket, self._fleet.lease.run, body]
         outcome, *run = await self._fleet.link.script(CLAIM, keys, args, durable=True)
         if not run:
@@ -112,18 +113,18 @@ class RemoteCodes:
         return signed_in
 
     def leave(self, claim: Claim) -> None:
-        """The console of a claim went away; one that isn't of a code elsewhere is none of ours."""
+        """The console of a claim went away. Nothing happens where the claim is of a code of this engine."""
         if claim in self._claims:
             self._claims[claim].cancel()
 
     def stop(self) -> None:
-        """The engine stops, and holds no console any longer."""
+        """The engine stops: give up all claims of other engines' codes."""
         for call in self._claims.values():
             call.end(PairingCodeRefused("engine_stopped"))
 
 
 class ClaimServer:
-    """The codes of this engine, as the consoles of the others claim them."""
+    """Serves claims of this engine's codes to the other engines."""
 
     def __init__(self, fleet: Fleet, calls: RemoteCalls, pairings: Pairings, name_of: Callable[[str], str]) -> None:
         self._pairings, self._name_of = pairings, name_of
@@ -131,7 +132,8 @@ class ClaimServer:
         fleet.subscribe("wrong_code", self._take_wrong_code)
 
     async def _claim(self, body: bytes, caller: Caller) -> bytes:
-        """The session that the operator's yes started. Reports the match."""
+        """The method `claim`: reports the match number, then returns the name of the session that the approval
+        started."""
         pairing, _, encoded = body.partition(b"|")
         request = msgspec.msgpack.decode(encoded, type=ClaimRequest)
         claim = Claim(pairing.decode(), request.origin)
@@ -148,7 +150,7 @@ class ClaimServer:
 
 
 def _digest(code: str) -> str:
-    """What the store knows a code by, so that its logs hold none."""
+    """The digest that stands for a code in the store, so that no code is in the store's logs."""
     return sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What one engine is in its fleet: its lease, its mirror's freshness, its messages to the others."""
+"""One engine in its fleet: its lease, how fresh its memory of the fleet's sessions is, its messages to the others."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from hatchway.engine.store.scripts import SEND
 log = structlog.get_logger(__name__)
 
 TOKEN_KEY_ID = PREFIX + "token-key"
-"""Where it stands which key the live engines sign with."""
+"""The store's key for the id of the token key that all live engines sign with."""
 
 FRESH = 0.75
-"""Seconds since the mirror was known to be whole, within which a session is answered from it."""
+"""Seconds since the memory was confirmed, within which sessions are answered from it."""
 
 PATIENCE = 1.0
-"""Seconds that an answer waits at most for the mirror to be known whole."""
+"""Seconds that a response waits at most for the memory to be confirmed."""
 
 CONNECTING = 5.0
 """Seconds that a start waits for the store."""
 
 SENDING = 15.0
-"""Seconds in which a message is sent again: a caller whose store was away and is back still waits for its reply."""
+"""Seconds in which a message is sent again where the store is away. A caller waits that long for its reply too."""
 
 RENEWED, RENEWED_REPLICATED = 1.0, 0.25
-"""Seconds between two renewals of the lease; with a Sentinel each proves that a replica still follows this primary."""
+"""Seconds between two renewals of the lease. With Sentinel each renewal shows that a replica follows this primary."""
 
 Message = Mapping[str, bytes]
 """The fields of a message; `kind` says which others there are."""
@@ -50,7 +50,7 @@ Handler = Callable[[Message], Awaitable[None]]
 Task = Callable[[], Awaitable[Any]]
 
 LEAVING = 1.0
-"""Seconds that a stopping engine takes at most to tell the others."""
+"""Seconds that a stopping engine has to send its last messages."""
 
 
 class Fleet:
@@ -59,7 +59,7 @@ class Fleet:
     def __init__(self, link: RedisLink, clock: Clock, lease: Lease, tasks: trio.Nursery) -> None:
         self.link, self.store, self._clock, self.lease = link, RedisStore(link), clock, lease
         self.tasks = tasks
-        """Where tasks of the fleet run that outlast the function which starts them."""
+        """The nursery of tasks that outlast the function which starts them."""
         self._handlers: dict[str, Handler] = {}
         self._subscribers: list[Callable[[float], None]] = []
         self.not_durable: str | None = None
@@ -68,11 +68,13 @@ class Fleet:
         self._reader: ChangeReader | None = None
         self._read, self._inbox = trio.open_memory_channel[Message](inf)
         self._queued, self._queue = trio.open_memory_channel[Task](inf)
+        self._telling, self._told = 0, trio.Event()
+        """How many calls of `tell` are under way; and an event that is set when none is."""
 
     async def run(self, runtime: Runtime, mirrors: Mapping[str, Follow]) -> None:
-        """Keep lease and mirror, read and send messages, for ever.
+        """Renew the lease, read the store's changes, read and send messages, for ever.
 
-        `mirrors` are what else is kept whole, by the chart under which its changes are told.
+        `mirrors` are functions that read something else anew, by the chart under which the store tells its changes.
         """
         own = inbox(self.lease.run)
         reader = ChangeReader(self.link, self.store, self._clock, runtime, own, self._take, mirrors)
@@ -108,11 +110,11 @@ class Fleet:
             )
 
     async def tell_token_key(self, key_id: str) -> None:
-        """The fleet signs with another key from now on. Raises StoreUnavailable."""
+        """Store that the fleet signs with this key from now on. Raises StoreUnavailable."""
         await self.link.call(lambda client: client.set(TOKEN_KEY_ID, key_id))
 
     async def check_durable(self) -> None:
-        """Name what of the store's setting could lose an answered change when its server fails."""
+        """Note in `not_durable` which settings of the store could lose a confirmed change when its server fails."""
         wanted = {b"appendonly": b"yes", b"appendfsync": b"always"}
         try:
             held = await self.link.call(lambda client: client.config_get(list(wanted)))
@@ -137,7 +139,7 @@ class Fleet:
 
     @property
     def confirmed_at(self) -> float:
-        """When the mirror was last known to be whole, in elapsed seconds."""
+        """When the memory of the fleet's sessions was last confirmed, in elapsed seconds."""
         if self._reader is None:
             return -inf
         proven = self.lease.renewed_at if self.link.replicated else inf
@@ -145,30 +147,33 @@ class Fleet:
 
     @property
     def fresh(self) -> bool:
-        """Whether a session may be answered from memory: an end that is older than a second is known."""
+        """Whether sessions may be answered from memory: every end that is older than a second is known."""
         return self._clock.elapsed() - self.confirmed_at < FRESH
 
     def check_fresh(self) -> None:
-        """Raises StoreUnavailable unless the mirror is fresh."""
+        """Raises StoreUnavailable unless the memory is fresh."""
         if not self.fresh:
             raise StoreUnavailable(self._why_stale(), cause="stale", retry_after=2)
 
     def check_leased(self) -> None:
-        """Raises StoreUnavailable unless the store took this engine's lease lately, which is a change like any other:
-        one that is full, or a replica, is read as ever."""
+        """Raises StoreUnavailable unless this engine's lease was renewed lately.
+
+        A renewal is a write like any other, and so shows that the store takes writes: one that is full, or has become a
+        replica, can still be read.
+        """
         if self._clock.elapsed() - self.lease.renewed_at >= SECONDS:
             raise StoreUnavailable(self._not_renewed, cause="not_leased", retry_after=2)
 
     def _why_stale(self) -> str:
-        """In words that anybody may read."""
+        """Why the memory is not fresh, in words that may be sent to anybody."""
         lost = self._reader.lost if self._reader else None
         if lost is None:
             return f"the fleet's store can't be reached ({self.link.why}); try again"
-        # The log has the host's paths too.
+        # The detail of a file's refusal names paths of the host, which are for the log alone.
         return "this engine can't keep the fleet's keys; its log has why" if lost.cause == "mirror" else lost.detail
 
     def subscribe_freshness(self, subscriber: Callable[[float], None]) -> None:
-        """Have `subscriber` called with the elapsed time until which the mirror is fresh, whenever that is later."""
+        """Have `subscriber` called whenever the memory is confirmed, with the elapsed time until which it is fresh."""
         self._subscribers.append(subscriber)
 
     async def _tell_fresh(self, reader: ChangeReader) -> None:
@@ -178,7 +183,7 @@ class Fleet:
                 subscriber(self.confirmed_at + FRESH)
 
     async def wait_fresh(self) -> None:
-        """Until the mirror is fresh; StoreUnavailable if it is not soon."""
+        """Wait until the memory is fresh. Raises StoreUnavailable after `PATIENCE` seconds."""
         with trio.move_on_after(PATIENCE):
             while not self.fresh and self._reader is not None:
                 if self.link.replicated:
@@ -188,7 +193,7 @@ class Fleet:
         self.check_fresh()
 
     def limit(self, most: Callable[[], int], what: str) -> Limit:
-        """A count in the store."""
+        """A limit that counts in the store, for the whole fleet."""
         return FleetLimit(self.link, most, what, self._clock)
 
     # The lease
@@ -212,13 +217,24 @@ class Fleet:
         self._handlers[kind] = handler
 
     def post(self, run: str, **fields: str | bytes) -> None:
-        """Send a message to another engine, in order, and as soon as can be."""
+        """Send a message to another engine, behind all that was posted before."""
         flat = [part for field in fields.items() for part in field]
         self.later(lambda: self.link.script(SEND, [inbox(run)], flat))
 
     def later(self, task: Task) -> None:
-        """Have the store told something, after what it is to be told already."""
+        """Have `task` run, which writes to the store, behind all that was posted before."""
         self._queued.send_nowait(task)
+
+    async def tell(self, task: Task) -> None:
+        """Run `task`, which writes to the store, at once. `leave` waits for its end."""
+        self._telling += 1
+        try:
+            await self._insist(task, SENDING)
+        finally:
+            self._telling -= 1
+            if not self._telling:
+                self._told.set()
+                self._told = trio.Event()
 
     async def _send(self) -> None:
         async for task in self._queue:
@@ -241,13 +257,19 @@ class Fleet:
                 return
 
     async def leave(self) -> None:
-        """Tell what is still to be told, and give the lease up, in about a second."""
+        """Send the messages that wait, then give the lease up, in about a second."""
         with trio.move_on_after(LEAVING) as scope:
             scope.shield = True
-            with suppress(trio.WouldBlock):
-                while True:
-                    await self._insist(self._queue.receive_nowait(), 0)
+            await self._tell_rest()
+            while self._telling:
+                await self._told.wait()
+                await self._tell_rest()
             await self.lease.give_up()
+
+    async def _tell_rest(self) -> None:
+        with suppress(trio.WouldBlock):
+            while True:
+                await self._insist(self._queue.receive_nowait(), 0)
 
     def _take(self, message: Message) -> None:
         self._read.send_nowait(message)

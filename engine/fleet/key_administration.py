@@ -1,4 +1,4 @@
-"""Where a command's changes to the keys go, with or without an engine here: a folder's files, or the fleet's store."""
+"""Changes that commands make to the keys, in a folder's files or a fleet's store, whether or not an engine runs."""
 
 from __future__ import annotations
 
@@ -27,29 +27,31 @@ CONNECTING = 5.0
 """Seconds that a command waits for the store."""
 
 
-class KeyDesk(Protocol):
-    """What a command asks of the keys."""
+class KeyAdministration(Protocol):
+    """What a command can do with the keys, wherever they are kept."""
 
     where: str
-    """How people know the place of authorized_keys."""
+    """Where authorized_keys is, for people."""
 
     def lines(self) -> tuple[KeyLine, ...]:
         """Every line of authorized_keys now."""
 
     def edit(self, change: Edit[T]) -> T:
-        """Change authorized_keys; what `change` says it did."""
+        """Change authorized_keys. Returns what `change` says that it did."""
 
     def rotate_token(self, clock: Clock, *, force: bool) -> None:
         """Replace the token key."""
 
 
-def open_desk(home: Path, settings: Settings) -> KeyDesk:
-    """The desk that the settings say. Raises SettingRefused."""
+def open_key_administration(home: Path, settings: Settings) -> KeyAdministration:
+    """The keys where the settings say that they are kept. Raises SettingRefused."""
     folder = keys_folder(home, settings)
-    return _StoreDesk(settings.store) if settings.keys == "store" else _FolderDesk(folder)
+    return _StoreKeys(settings.store) if settings.keys == "store" else _FolderKeys(folder)
 
 
-class _FolderDesk:
+class _FolderKeys:
+    """Keys in the files of a folder."""
+
     def __init__(self, folder: Path) -> None:
         self._folder, self._keys = folder, AuthorizedKeys(folder / AUTHORIZED_KEYS)
         self.where = str(self._keys.path)
@@ -66,8 +68,9 @@ class _FolderDesk:
         rotate_token_key(self._folder, clock, force=force)
 
 
-class _StoreDesk:
-    """Each call connects anew. Raises EngineUnavailable where the store can't be reached."""
+class _StoreKeys:
+    """Keys in the fleet's store. Each call connects anew, and raises EngineUnavailable where the store can't be
+    reached."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -1,4 +1,4 @@
-"""One host's copy of the keys in the fleet's store, in files that engine and door processes read as any others."""
+"""One host's copy of the keys in the fleet's store, in files that engine and workers read as any others."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from hatchway.engine.keys.keys import PublicKey
 from hatchway.engine.keys.own_keys import OLD_TOKEN_KEY, OWN, TOKEN_KEY
 
 FLEET = "fleet"
-"""File that names the fleet whose keys the folder has a copy of, and the engine's key that was authorized there."""
+"""A file that names the fleet whose keys the folder has a copy of, and the engine's key that is authorized there."""
 
 CheckSigners = Callable[[tuple[str, ...]], Awaitable[None]]
 """Raises EngineUnavailable where live engines sign with a key whose id is none of these."""
 
 
 class KeyMirror:
-    """The copy in `folder`, which follows the store; an edit of the files themselves lasts a second."""
+    """Keeps the files in `folder` as the store has the keys. An edit of the files themselves is undone in a second."""
 
     def __init__(self, store: FleetKeys, folder: Path) -> None:
         self._store, self._folder = store, folder
@@ -36,10 +36,9 @@ class KeyMirror:
         self._following = trio.Lock()
 
     async def join(self, fleet: str, own: PublicKey, home: Path, check_signers: CheckSigners) -> None:
-        """Take the keys up at an engine's start; the first engine of a fleet makes or brings them.
+        """Take up the store's keys at an engine's start. Where the store has none, this engine puts its own there.
 
         An engine whose `own` key is new to this fleet has it authorized, as at any first start (section 2.3).
-        One that was of no fleet before brings what lies in `home`, where the store has no keys yet.
         Raises KeyRefused, FileRefused, StoreUnavailable.
         """
         files.make_private_dir(self._folder)
@@ -53,19 +52,20 @@ class KeyMirror:
             files.write_private(self._folder / FLEET, wanted)
 
     async def _check(self, brought: SharedKeys, check_signers: CheckSigners) -> None:
-        """No key is made for engines that live, and sign with keys that they have from elsewhere."""
+        """Raises EngineUnavailable where the store has no keys and live engines sign with others than `brought`
+        holds."""
         ids = (key_id(keys.read_token_key(brought.token).public_key()),) if brought.token else ()
         if (await self._store.read()).keys.token:
             return
         try:
             await check_signers(ids)
         except EngineUnavailable:
-            if not (await self._store.read()).keys.token:  # else another engine of this fleet was first
+            if not (await self._store.read()).keys.token:  # else another engine has stored the keys meanwhile
                 raise
 
     async def follow(self) -> None:
         """Make the files what the store has. Raises StoreUnavailable, also where they can't be written."""
-        async with self._following:  # else what was read first might be looked at last, and seem to be lost keys
+        async with self._following:  # one call at a time: else an older reading might be written last
             self._take(await self._store.read())
 
     def _take(self, held: StoredKeys) -> None:
@@ -115,7 +115,7 @@ def _with_engine(held: SharedKeys, brought: SharedKeys, own: PublicKey) -> tuple
     base = held if held.token else brought
     token = base.token or keys.token_key_pem(keys.generate_token_key())
     authorized = base.authorized
-    for line in () if held.token else known_lines(held.authorized):  # registered before any engine had started
+    for line in () if held.token else known_lines(held.authorized):  # keys registered before any engine's start
         if line.entry is not None:
             entry = line.entry
             authorized, _ = key_edits.register(authorized, entry.key, entry.permissions, entry.comment, own=True)

@@ -1,4 +1,4 @@
-"""Follows the keys in files while an engine runs: hand edits, and what other engines' operators did (section 2.4)."""
+"""Takes up changes of the keys while an engine runs: by hand, by commands, by other engines (section 2.4)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WATCHED = 1.0
 
 
 class KeyWatch:
-    """Of the keys in `folder`. With a `mirror` that is a copy of what the fleet's store holds."""
+    """Watches the keys in `folder`. With a `mirror` the folder is a copy of what the fleet's store holds."""
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class KeyWatch:
         self._folder, self._keys, self._tokens, self._fleet, self._mirror = folder, keys, tokens, fleet, mirror
         self._common = folder != home
         self.on_token_keys: list[Callable[[], None]] = []
-        """Called when tokens are verified by other keys than before."""
+        """Functions to call when tokens are verified by other keys than before."""
 
     async def run(self, end_orphans: Callable[[], Awaitable[Any]]) -> None:
-        """For ever; `end_orphans` ends the sessions whose key is gone."""
+        """Watch, for ever. `end_orphans` is called when keys have changed: it ends the sessions whose key is gone."""
         seen = self._keys.version()
         while True:
             await trio.sleep(WATCHED)
@@ -53,13 +53,14 @@ class KeyWatch:
                 if self._keys.version() != seen:
                     seen = self._keys.version()
                     if self._common:
-                        await trio.sleep(WATCHED)  # the command that took a key out ends its sessions, and counts them
+                        # A command that removes a key ends its sessions itself, to count them: it gets time for that.
+                        await trio.sleep(WATCHED)
                     await end_orphans()
             except Refusal as refused:
                 log.warning("keys_not_followed", why=refused.detail)
 
     async def follow(self) -> None:
-        """Take up what others have made of the fleet's keys. Raises StoreUnavailable."""
+        """Take up the keys that the fleet's store has now. Raises StoreUnavailable."""
         if self._mirror is not None:
             await self._mirror.follow()
             self._keys.look_anew()
@@ -75,7 +76,7 @@ class KeyWatch:
             log.warning("token_key_not_read", why=str(fault))
 
     def use(self, key: Ed25519PrivateKey, old: Ed25519PublicKey | None) -> None:
-        """Sign with `key` from now on, and verify with the one before it too."""
+        """Sign with `key` from now on, and verify with `old` too."""
         self._tokens.use(key, old)
         for tell in self.on_token_keys:
             tell()

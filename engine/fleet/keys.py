@@ -1,4 +1,4 @@
-"""A fleet's keys in its store: authorized_keys and the token key as one value, changed by compare-and-set alone."""
+"""A fleet's keys in its store: authorized_keys and the token key are one value, changed by compare-and-set alone."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class SharedKeys(msgspec.Struct, frozen=True):
 
 
 class StoredKeys(NamedTuple):
-    """The keys as the store has them; version 0 is none yet."""
+    """The keys in the store, and the version of their value; 0 where there is none yet."""
 
     version: int
     keys: SharedKeys
 
 
 class FleetKeys:
-    """The stored value is the truth; every host's files are copies of it."""
+    """Reads and changes the keys in the store. The files of every host are copies of them."""
 
     def __init__(self, store: RedisStore) -> None:
         self._store = store
         store.define({CHART: SharedKeys})
 
     async def read(self) -> StoredKeys:
-        """Raises StoreUnavailable, also where the value is none that we wrote."""
+        """The keys now. Raises StoreUnavailable, also where the value can't be read."""
         try:
             stored = await self._store.load(CHART, CHART)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -58,10 +58,10 @@ class FleetKeys:
         return StoredKeys(stored.version, stored.facts)
 
     async def change(self, edit: Callable[[SharedKeys], tuple[SharedKeys, T]]) -> T:
-        """Store what `edit` makes of the keys, and give what it says it did. Every engine hears of it.
+        """Store what `edit` makes of the keys, and tell every engine. Returns what `edit` says that it did.
 
-        `edit` is called again where another was first: no change is lost. Raises KeyRefused for what is no good,
-        StoreUnavailable.
+        `edit` is called again where another change came first, so that no change is lost. Raises KeyRefused where the
+        result is not sound, StoreUnavailable.
         """
         while True:
             version, held = await self.read()
@@ -77,7 +77,7 @@ class FleetKeys:
 
 
 def _check(wanted: SharedKeys, held: SharedKeys) -> None:
-    """Raises KeyRefused: a fault would reach every engine."""
+    """Raises KeyRefused for keys that are not sound, since every engine would take them up."""
     if len(wanted.authorized) > LARGEST:
         raise KeyRefused(f"authorized_keys would be larger than {LARGEST // 1024} KiB", cause="size")
     known = set(split(held.authorized))

@@ -1,4 +1,4 @@
-"""One engine's lease on its place in the fleet, and what comes with each renewal: the store's time, the MAC keys."""
+"""An engine's lease, by which others know that it is alive; each renewal brings the store's time and the MAC keys."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hatchway.engine.store.redis_link import RedisLink
 from hatchway.engine.store.scripts import LEASE
 
 SECONDS = 3.0
-"""How long an engine that is heard of no more counts as alive: its codes and claims end with it."""
+"""Seconds that a lease lasts. An engine without a lease counts as dead: its codes and claims end."""
 
 REMEMBERED = 7 * 24 * 3600.0
-"""How long the fleet remembers an engine that is heard of no more, and with it what instances it ran."""
+"""Seconds that the fleet remembers a dead engine, and the instances that it ran."""
 
 EPOCH = 3600
 """Seconds of the store's time in which nonces are made under one MAC key."""
 
 
 class Lease:
-    """`run` names this process, and no other ever; `home` its engine across restarts, `name` its host.
+    """One engine's lease. `run` names this process, `home` the engine across restarts, `name` its host.
 
     `refresh` is to be called about once a second.
     """
@@ -35,13 +35,13 @@ class Lease:
         self._offset = 0.0
         self._mac_keys: dict[int, bytes] = {}
         self.renewed_at = -inf
-        """When the last renewal that was answered was sent, in elapsed seconds."""
+        """When the last renewal that succeeded was sent, in elapsed seconds."""
         self._watches: dict[object, tuple[str, Callable[[], None]]] = {}
-        """For each `watch` the run and whom to tell."""
+        """For each `watch` the run, and the function to call once that is dead."""
         self.identity: str | None = None
 
     async def refresh(self) -> None:
-        """Renew, and tell those who watch a run that its lease is gone. Raises StoreUnavailable."""
+        """Renew the lease, and call the watchers of runs whose lease is gone. Raises StoreUnavailable."""
         watched, sent = sorted({run for run, _ in self._watches.values()}), self._clock.elapsed()
         fresh = (secrets.token_bytes(32), secrets.token_bytes(32))
         keys = (lease_of(self.run), inbox(self.run), f"{PREFIX}engines", f"{PREFIX}home:{self.home}")
@@ -59,7 +59,7 @@ class Lease:
 
     @contextmanager
     def watch(self, run: str, died: Callable[[], None]) -> Iterator[None]:
-        """Something here waits for another engine: until left, `died` is called at each renewal that finds it dead."""
+        """For the block, have `died` called at each renewal that finds the engine `run` dead."""
         key = object()
         self._watches[key] = (run, died)
         try:
@@ -68,7 +68,7 @@ class Lease:
             del self._watches[key]
 
     async def give_up(self) -> None:
-        """The engine stops: nobody is to wait for it. What can't be told runs out."""
+        """Delete the lease, since the engine stops. Where the store is away, the lease runs out."""
         with suppress(StoreUnavailable):
             await self._link.call(lambda client: client.delete([lease_of(self.run), inbox(self.run)]))
             await self._link.call(lambda client: client.hdel(f"{PREFIX}engines", [self.run]))
@@ -86,10 +86,10 @@ class Lease:
 
 
 def lease_of(run: str) -> str:
-    """The key that is there while an engine lives."""
+    """The store's key of an engine's lease."""
     return f"{PREFIX}engine:{run}"
 
 
 def inbox(run: str) -> str:
-    """The stream of messages to one engine."""
+    """The store's key of the stream of messages to an engine."""
     return f"{PREFIX}inbox:{run}"

@@ -1,4 +1,4 @@
-"""What an engine has in a fleet besides what it has alone. One that is of no fleet loads none of it."""
+"""Joins an engine's services to its fleet. An engine of no fleet loads none of this."""
 
 from __future__ import annotations
 
@@ -29,22 +29,25 @@ IsStopping = Callable[[], bool]
 
 
 class Membership:
-    """One engine's place in its fleet, and what it joins there. Use `open_membership`."""
+    """One engine's membership in its fleet: it joins services to those of the other engines. Use `open_membership`."""
 
     def __init__(self, fleet: Fleet, identity: str, keys: KeyMirror | None) -> None:
         self.fleet, self.identity = fleet, identity
         self.keys = keys
-        """The copy of the store's keys, where the setting says that they are there."""
+        """The copy of the store's keys; None where the setting `keys` says that they are in a folder."""
         self.calls, self.roster = RemoteCalls(fleet), Roster(fleet)
 
     async def run(self, runtime: Runtime, follow_keys: Callable[[], Awaitable[None]]) -> None:
-        """Keep the place, for ever; `follow_keys` is called as soon as the store's keys are changed."""
+        """Run the fleet's tasks, for ever. `follow_keys` is called as soon as the store's keys have changed."""
         await self.fleet.run(runtime, {CHART: follow_keys} if self.keys is not None else {})
 
     def join_pairings(
         self, sessions: Sessions, most_wrong: Callable[[], int], make: Callable[[RemoteCodes], Pairings]
     ) -> Pairings:
-        """The pairing service, made with the codes of the other engines; theirs may claim the codes of this one."""
+        """The pairing service, by `make`, with the codes of the other engines, which may claim those of this one.
+
+        `most_wrong` is the setting `limits.wrong_codes_total`.
+        """
         pairings = make(RemoteCodes(self.fleet, self.calls, most_wrong, sessions.started_elsewhere))
         ClaimServer(self.fleet, self.calls, pairings, sessions.name_of)
         return pairings
@@ -52,8 +55,11 @@ class Membership:
     def join_instances(
         self, own: Store, runtime: Runtime, make: Callable[[Store, RemoteInstances], Instances], is_stopping: IsStopping
     ) -> tuple[Instances, SharedInstances]:
-        """The instance service, made with the instances of the other engines and with a store that tells those of its
-        own. That store, which keeps the service's instances in `own`, is to be run once the service runs."""
+        """The instance service, by `make`, with the instances of the other engines; and the store that it is given.
+
+        That store keeps the service's instances in `own` and shows them to the other engines. Its `run` is to be
+        started once the service runs.
+        """
 
         def progress(name: str, state: str) -> str | None:
             return instances.progress_in(name, state)
@@ -66,7 +72,8 @@ class Membership:
 
 @asynccontextmanager
 async def open_membership(home: Path, settings: Settings, clock: Clock, own: Store) -> AsyncIterator[Membership]:
-    """A place in the fleet that the settings name, until left. Raises EngineUnavailable where it can't be had."""
+    """A membership in the fleet that the settings name, for the block. Raises EngineUnavailable where there can be
+    none."""
     async with open_fleet(settings.store, clock, socket.gethostname(), await own.identity()) as fleet:
         identity, keys = await fleet.store.identity(), None
         if settings.keys == "store":

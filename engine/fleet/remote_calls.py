@@ -57,7 +57,7 @@ class CallReply(msgspec.Struct, array_like=True):
 
 
 class RemoteCall:
-    """A call that this engine made. `run` is the called engine's, empty until the call is sent."""
+    """A call that this engine makes. `run` names the called engine's run, and is empty until the call is sent."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet, self.ticket = fleet, secrets.token_hex(8)
@@ -68,7 +68,7 @@ class RemoteCall:
         self._ended: Exception | None = None
 
     async def send(self, deliver: Deliver) -> None:
-        """Have the call delivered. Raises what `deliver` raises."""
+        """Send the call by `deliver`. Raises what that raises."""
         self.run = await deliver(self.ticket)
 
     async def progress(self, within: float) -> bytes:
@@ -96,7 +96,7 @@ class RemoteCall:
         self._fleet.post(self.run, kind="cancel", ticket=self.ticket)
 
     def end(self, why: Exception) -> None:
-        """Wait no longer: who waits for the reply gets `why`."""
+        """Wait no longer: `reply` and `progress` raise `why`."""
         if not self.replied:
             self._ended = why
             self._heard.set()
@@ -117,12 +117,15 @@ class Caller:
 
     def __init__(self, fleet: Fleet, run: str, ticket: str) -> None:
         self._fleet, self.run, self.ticket = fleet, run, ticket
+        self.reported = False
+        """Whether anything was reported: the reply must not overtake it."""
         self.presence = trio.CancelScope()
         """Cancelled once the caller cancels or is dead. A method may enter it to wait for what only its caller needs;
         one that doesn't enter it goes on to its end."""
 
     def report(self, progress: bytes) -> None:
         """Tell the caller something small before the method returns."""
+        self.reported = True
         self._fleet.post(self.run, kind="progress", ticket=self.ticket, body=progress)
 
 
@@ -178,12 +181,12 @@ class RemoteCalls:
     # The called engine's side
 
     def serve(self, name: str, method: Method) -> None:
-        """From now on the other engines may call the method."""
+        """Let the other engines call the method `name`."""
         self.methods[name] = method
 
     async def _take_call(self, message: Message) -> None:
         caller = Caller(self._fleet, message["caller"].decode(), message["ticket"].decode())
-        if caller.ticket not in self._served:  # else the store was told of it twice
+        if caller.ticket not in self._served:  # else the same call has come twice
             self._served[caller.ticket] = caller
             self._fleet.tasks.start_soon(self._serve, caller, message["method"].decode(), message["body"])
 
@@ -204,8 +207,17 @@ class RemoteCalls:
             reply = CallReply(b"", HostUnavailable.code, words, retry_after=RETRY_AFTER)
         finally:
             del self._served[caller.ticket]
+        await self._reply(caller, reply)
+
+    async def _reply(self, caller: Caller, reply: CallReply) -> None:
+        """Store the reply, then send the message that it is there. It may be large, so other messages don't wait for
+        it; where progress was reported, that goes first."""
         keys, args = (inbox(caller.run), _reply_key(caller.ticket)), (caller.ticket, _encode(reply))
-        self._fleet.later(lambda: self._fleet.link.script(REPLY, keys, args))
+        send = partial(self._fleet.link.script, REPLY, keys, args)
+        if caller.reported:
+            self._fleet.later(send)
+        else:
+            await self._fleet.tell(send)
 
 
 def _refusal(reply: CallReply) -> Refusal:

@@ -1,4 +1,4 @@
-"""The instances of other engines: listed from the roster, stopped and read by calls of the engine that runs them."""
+"""The instances of other engines: listed from the roster, stopped and read by remote calls to their engines."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ HELD = 2.0
 """Seconds that an engine holds a call for more of a log while there is none."""
 
 READ_WITHIN, STOPPED_WITHIN = 12.0, 120.0
-"""Seconds in which a piece of a log must come, and an instance have ended, before its engine counts as away."""
+"""Seconds in which a piece of a log must come, and in which a stop must end; else the instance's host is
+unavailable."""
 
 READ_AT_ONCE = 64
-"""Logs of other engines that one engine hands on at once: each piece passes through the fleet's store."""
+"""Logs of other engines that are read at once by clients of this one: each piece passes through the fleet's store."""
 
 _encode = msgspec.msgpack.encode
 T = TypeVar("T")
@@ -38,17 +39,18 @@ class StopRequest(msgspec.Struct, array_like=True):
 
 
 class ReadRequest(msgspec.Struct, array_like=True):
-    """The piece of a log at `position`, of the instance of that life; `follow` waits until there is one."""
+    """Asks for the piece of a log at `position`, of the instance of that generation; `follow` waits until there is
+    one."""
 
     name: str
-    life: str
+    generation: str
     stream: Stream
     position: int
     follow: bool
 
 
 class Piece(msgspec.Struct, array_like=True):
-    """What is there, the position behind it, where the log ends now, and whether that is its end."""
+    """A piece of a log, the position behind it, where the log ends now, and whether it has ended for good."""
 
     data: bytes
     after: int
@@ -57,7 +59,8 @@ class Piece(msgspec.Struct, array_like=True):
 
 
 class RemoteInstances:
-    """The instances of the others, as this engine shows them: what `Instances` has beside its own in a fleet."""
+    """The `FleetInstances` of one engine: what the other engines have told of theirs, and calls to stop and read
+    them."""
 
     def __init__(self, roster: Roster, calls: RemoteCalls) -> None:
         self._roster, self._calls = roster, calls
@@ -86,7 +89,8 @@ class RemoteInstances:
     async def _pieces(
         self, seen: Seen, ask: ReadRequest, goes_on: Callable[[], bool] | None
     ) -> AsyncGenerator[bytes, None]:
-        """The first one is empty, and comes once the other engine has answered: from before that on it is counted."""
+        """The pieces of a log. The first is empty and comes with the other engine's first reply, so that a refusal is
+        raised before a response begins. The read counts for `READ_AT_ONCE` from its start."""
         self._reading += 1
         try:
             piece = await self._next(seen, ask)
@@ -116,7 +120,7 @@ class RemoteInstances:
 
 
 class InstanceServer:
-    """The instances of this engine, as the others stop and read them."""
+    """Serves stops and reads of this engine's instances to the other engines."""
 
     def __init__(self, calls: RemoteCalls, instances: Instances, is_stopping: Callable[[], bool]) -> None:
         self._instances, self._is_stopping = instances, is_stopping
@@ -132,12 +136,12 @@ class InstanceServer:
     async def _read(self, body: bytes, caller: Caller) -> bytes:
         asked = msgspec.msgpack.decode(body, type=ReadRequest)
         actor = self._instances.show(asked.name)
-        if generation_of(actor.facts) != asked.life:
+        if generation_of(actor.facts) != asked.generation:
             raise InstanceNotFound("another instance has that name by now")
         log = LogFile(*self._instances.log(actor, asked.stream))
         with trio.move_on_after(HELD):
             while True:
-                last = not is_live(actor) or self._is_stopping()  # asked first: nothing is written after an end
+                last = not is_live(actor) or self._is_stopping()  # asked before the reading: an ended log doesn't grow
                 data, after = output.piece(*log, asked.position, output.CHUNK)
                 if data or last or not asked.follow:
                     return _encode(Piece(data, after, output.end(*log), last and not data))

@@ -1,4 +1,4 @@
-"""The instances of all engines in the fleet's store: a name is taken in one step, a row is its engine's alone."""
+"""The list of all engines' instances in the fleet's store: names are taken atomically, a row is its engine's alone."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ log = structlog.get_logger(__name__)
 ROWS_OF = PREFIX + "instances"
 
 AT_ONCE = 64
-"""Rows read in one turn of the event loop: a fleet may have thousands."""
+"""Rows that are decoded in one event-loop tick: a fleet may have thousands."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class InstanceReport(msgspec.Struct, array_like=True, frozen=True):
-    """What an engine tells the others of an instance. Of its variables only the names leave the host."""
+    """What an engine tells the others of an instance. Of variables it tells the names, and no values."""
 
     state: str
     progress: str | None
@@ -37,12 +37,12 @@ _decode = msgspec.msgpack.Decoder(InstanceReport).decode
 
 
 class Row(NamedTuple):
-    """An instance as its engine told it last, at `version` of its actor: that is of `home`, on `host`, and runs as
-    `run`, or did: `answers` says whether it does."""
+    """An instance as its engine told it last, at `version` of its actor. The engine is that of `home` on `host`; `run`
+    is its last run, and `answers` says whether that is alive."""
 
     name: str
     home: str
-    life: str
+    generation: str
     version: int
     told: InstanceReport
     host: str
@@ -51,32 +51,32 @@ class Row(NamedTuple):
 
 
 class Roster:
-    """One engine's hand on the fleet's list. Everything raises StoreUnavailable."""
+    """One engine's access to the list. Every method raises StoreUnavailable."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._link, self.home = fleet.link, fleet.lease.home
         self._read: dict[bytes, InstanceReport] = {}
-        """Rows as they were read last: most are the same again, and reading one takes 20 us."""
+        """Decoded rows by their bytes. Most rows are as they were, and decoding one takes 20 us."""
 
     async def enter(self, name: str, version: int, live: bool, told: InstanceReport) -> str:
-        """Write a row of ours; the host that holds the name, empty where the row is there now."""
+        """Write a row of this engine. Returns the host whose instance has the name, empty where the row is written."""
         args = [name, self.home, generation_of(told.facts), version, int(live), _encode(told)]
         held: bytes = await self._link.script(ENTER, [ROWS_OF], args, durable=True)
         return held.decode()
 
-    async def drop(self, name: str, life: str) -> None:
-        """The row of ours of that name and life is there no longer."""
-        await self._link.script(DROP, [ROWS_OF], [name, self.home, life], durable=True)
+    async def drop(self, name: str, generation: str) -> None:
+        """Delete the row of this engine's instance of that name and generation."""
+        await self._link.script(DROP, [ROWS_OF], [name, self.home, generation], durable=True)
 
     async def rows(self) -> list[Row]:
-        """Every engine's."""
+        """The rows of all engines."""
         answer = await self._link.script(ROWS, [ROWS_OF], [])
         rows, known = [], {}
         for place in range(0, len(answer), 4):
             row = answer[place + 1]
             try:
                 known[row] = self._read.get(row) or _told(row)
-            except msgspec.DecodeError as fault:  # one row that is not understood must not hide all others
+            except msgspec.DecodeError as fault:  # one row that can't be decoded must not hide all others
                 log.warning("instance_not_understood", name=answer[place].decode(), why=str(fault))
                 continue
             rows.append(_row(answer, place, known[row]))
@@ -86,7 +86,7 @@ class Roster:
         return rows
 
     async def row(self, name: str) -> Row | None:
-        """Whose it is, if anybody's."""
+        """The row of that name, None where there is none."""
         answer = await self._link.script(ROWS, [ROWS_OF], [name])
         try:
             return _row(answer, 0, _told(answer[1])) if answer else None
@@ -98,12 +98,12 @@ class Roster:
 
 
 def generation_of(facts: InstanceFacts) -> str:
-    """What tells an instance from another one that its engine gave the same name."""
+    """What tells an instance from a later one of the same name at the same engine."""
     return f"{facts.requested_at:.6f}"
 
 
 def without_values(request: InstanceRequest) -> InstanceRequest:
-    """The same with its variables' names alone."""
+    """The request without the values of its variables."""
     return msgspec.structs.replace(request, env=tuple(f"{pair.partition('=')[0]}=" for pair in request.env))
 
 
@@ -113,6 +113,6 @@ def _told(row: bytes) -> InstanceReport:
 
 def _row(answer: list[Any], place: int, told: InstanceReport) -> Row:
     name, row, home_now, alive = answer[place : place + 4]
-    home, life, version, _ = row.split(b"|", 3)
+    home, generation, version, _ = row.split(b"|", 3)
     run, _, host = home_now.decode().partition("|")
-    return Row(name.decode(), home.decode(), life.decode(), int(version), told, host, run, bool(alive))
+    return Row(name.decode(), home.decode(), generation.decode(), int(version), told, host, run, bool(alive))

@@ -1,4 +1,4 @@
-"""One engine's store of its instances, which the fleet reads too: its own file is the truth, the roster tells of it."""
+"""An engine's store of instances in a fleet: its own file counts, and the roster shows it to the other engines."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from hatchway.statecharts import instance
 log = structlog.get_logger(__name__)
 
 LOOK = 1.0
-"""Seconds between two looks for what the fleet has not been told yet, or what a start is doing by now."""
+"""Seconds between two looks for rows that could not be written yet, and for progress of starts."""
 
 COMPARED = 60.0
-"""Seconds between two comparisons of all that the fleet was told with all that is so."""
+"""Seconds between two comparisons of all rows with all instances."""
 
 WORKED_AT = ("requested", "starting", "queued")
-"""States in which there is progress to tell of."""
+"""States in which an instance has progress to show."""
 
 Progress = Callable[[str, str], str | None]
-"""Takes an instance's name and state."""
+"""Takes an instance's name and state; returns what its start is doing, None for nothing."""
 
 
 class SharedInstances:
-    """A store for the chart of instances alone. What others may see is told before an answer rests on it; what can't
-    be told while the fleet's store is away is told later."""
+    """A store for the instance chart alone. A change is shown to the other engines before it is confirmed; where the
+    fleet's store is away, it is shown later."""
 
     shields_commit = False
-    shared = False  # no other engine steps what this one started
+    shared = False  # no other engine changes these instances
 
     def __init__(self, own: Store, roster: Roster, runtime: Runtime, progress: Progress) -> None:
         self._own, self.roster, self._runtime, self._progress_in = own, roster, runtime, progress
         self._locks = ActorLocks()
         self._untold: dict[str, str] = {}
-        """Names, each with the life of what may stand under it although it is gone."""
+        """Names whose row may not be as it should, each with the generation that the row may have been written for."""
         self._progress: dict[str, str | None] = {}
         self._refused: set[str] = set()
 
@@ -68,37 +68,41 @@ class SharedInstances:
         return self._own.size()
 
     async def commit(self, change: Change) -> None:
-        """As the own store's. Raises InstanceExists too, where a new one's name is taken on another host."""
+        """As the own store's. Raises InstanceExists too, where another host has the name of a new instance."""
         if change.expected == 0 and change.stored is not None:
             await self._enter(change, change.stored)
             return
         await self._own.commit(change)
-        life = self._life(change.actor)
+        generation = self._generation(change.actor)
         async with self._turn(change.actor):
             try:
-                await self._write(change.actor, life, change.stored)
+                await self._write(change.actor, generation, change.stored)
             except StoreUnavailable as lost:
                 log.warning("instance_not_told", instance=change.actor, why=lost.detail)
 
     async def _enter(self, change: Change, stored: Stored) -> None:
-        """A new one: its name is the fleet's to give, and is asked for first. An answer that is lost may have given it
-        to us, so it stays untold until the instance is stored."""
+        """Store a new instance, once the roster has taken its name. Raises InstanceExists where another host has it.
+
+        The roster may have taken the name though its answer was lost: so the name stays untold until the instance is
+        stored.
+        """
         assert isinstance(stored.facts, InstanceFacts)
-        name, life = change.actor, generation_of(stored.facts)
+        name, generation = change.actor, generation_of(stored.facts)
         async with self._turn(name):
-            held = await self._write(name, life, stored)
+            held = await self._write(name, generation, stored)
             if held:
                 raise InstanceExists(f"an instance named {name} is there already, on {held}")
-            self._untold[name] = life
+            self._untold[name] = generation
             await self._own.commit(change)
             del self._untold[name]
 
-    async def _write(self, name: str, life: str, stored: Stored | None) -> str:
-        """Tell how it is now, None for gone; the host that has the name, empty where it is ours. In its turn."""
-        self._untold[name] = life
+    async def _write(self, name: str, generation: str, stored: Stored | None) -> str:
+        """Write the instance's row, or delete it where `stored` is None. Returns the host that has the name, empty
+        where that is this one. The caller holds the name's `_turn`."""
+        self._untold[name] = generation
         held = ""
         if stored is None:
-            await self.roster.drop(name, life)
+            await self.roster.drop(name, generation)
             self._progress.pop(name, None)
         else:
             live = stored.state not in instance.CHART.final
@@ -115,7 +119,8 @@ class SharedInstances:
         return InstanceReport(stored.state, self._progress[name], facts)
 
     def _mark(self, name: str, held: str, stored: Stored | None) -> None:
-        """A live one whose name another host has, because the fleet's store had forgotten ours: it is shown here."""
+        """Log it once where another host has the name of a live instance, as after the store lost its rows. The
+        instance goes on, and is shown by this engine alone."""
         if not held or stored is None or stored.version == 1 or stored.state in instance.CHART.final:
             self._refused.discard(name)
         elif name not in self._refused:
@@ -125,23 +130,24 @@ class SharedInstances:
     def _progress_now(self, name: str, state: str) -> str | None:
         return self._progress_in(name, state) if state in WORKED_AT else None
 
-    def _life(self, name: str) -> str:
+    def _generation(self, name: str) -> str:
         actor = self._runtime.peek("instance", name)
         return generation_of(actor.facts) if actor else ""
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
-        """One is told at a time of each name, so that nothing older comes after."""
+        """The name's lock, for the block: its row is written by one task at a time, so that none writes an older state
+        last."""
         await self._locks.acquire(name)
         try:
             yield
         finally:
             self._locks.release(name)
 
-    # What was not told in time
+    # Rows that could not be written in time
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Compare at once, for an engine before this one may have been cut off; then keep telling, for ever."""
+        """Compare at once, since an earlier run may have ended between a change and its row; then go on for ever."""
         await _try(self._compare)
         task_status.started()
         while True:
@@ -152,24 +158,24 @@ class SharedInstances:
             await _try(self._compare)
 
     async def _compare(self) -> None:
-        """Find what the fleet was told and is not so, or was not told."""
+        """Compare all rows with all instances, and write those that differ."""
         told = {row.name: row for row in await self.roster.rows() if row.home == self.roster.home}
         for actor in self._runtime.actors("instance"):
-            row, life = told.pop(actor.id, None), generation_of(actor.facts)
-            if row is None or (row.life, row.version) != (life, actor.version):
-                self._untold[actor.id] = life
-        self._untold |= {name: row.life for name, row in told.items()}
+            row, generation = told.pop(actor.id, None), generation_of(actor.facts)
+            if row is None or (row.generation, row.version) != (generation, actor.version):
+                self._untold[actor.id] = generation
+        self._untold |= {name: row.generation for name, row in told.items()}
         await self._tell_rest()
 
     async def _tell_rest(self) -> None:
         for actor in self._runtime.actors("instance"):
             if self._progress_now(actor.id, actor.state) != self._progress.get(actor.id):
                 self._untold[actor.id] = generation_of(actor.facts)
-        for name, life in list(self._untold.items()):
+        for name, generation in list(self._untold.items()):
             async with self._turn(name):
                 held = self._runtime.peek("instance", name)
                 if held is None:
-                    await self._write(name, life, None)
+                    await self._write(name, generation, None)
                 else:
                     stored = Stored(held.version, held.state, None, held.facts)
                     await self._write(name, generation_of(held.facts), stored)
@@ -179,6 +185,6 @@ async def _try(work: Callable[[], Awaitable[None]]) -> None:
     try:
         await work()
     except StoreUnavailable:
-        pass  # the link itself says so; it is tried again
+        pass  # the link has logged it, and the next look tries again
     except Exception:
         log.exception("instances_not_told")

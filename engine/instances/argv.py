@@ -1,4 +1,4 @@
-"""A confined request as what Apptainer is given: on this host, and in a Slurm job alike. Never a shell."""
+"""The command lines of Apptainer for a confined request, on this host and in a Slurm job alike. No shell reads them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from hatchway.engine.instances.binds import Bind
 from hatchway.engine.instances.request import InstanceRequest, Volume
 
 ISOLATION = ("--containall", "--cleanenv", "--no-eval")
-"""No home, no host environment, own processes; and no evaluation of what a variable or a command holds."""
+"""No home folder, no environment of the host, processes of its own; `--no-eval` leaves `$` in variables as it is."""
 
 
 EMPTY = "empty"
-"""Name of the folder that lies beneath each volume, in the folder of the instance."""
+"""Name, in the instance's folder, of the empty folder that is bound below each volume (see `_mounts`)."""
 
 
 def start_argv(
     program: str, request: InstanceRequest, folder: Path, *, userns: bool = False, limits: bool = True
 ) -> list[str]:
-    """Starts the instance, whose own folder holds an empty one, `EMPTY`, where there are volumes.
+    """Starts the instance. `folder` is its own, which must hold the folder `EMPTY` where there are volumes.
 
-    Without `limits` somebody else enforces them, such as Slurm.
+    Without `limits` cpu and memory are not limited here: Slurm does that.
     """
     return [
         *(program, "instance", "start", *ISOLATION),
@@ -35,7 +35,7 @@ def start_argv(
 
 
 def exec_argv(program: str, request: InstanceRequest, *, userns: bool = False) -> list[str]:
-    """Runs the request's command in the started instance; it wants the request's `variables` like the start."""
+    """Runs the request's command in the started instance. Its environment must hold `variables(request)`."""
     return [
         *(program, "exec", *ISOLATION),
         *(["--userns"] if userns else []),
@@ -44,7 +44,7 @@ def exec_argv(program: str, request: InstanceRequest, *, userns: bool = False) -
 
 
 def variables(request: InstanceRequest) -> dict[str, str]:
-    """The request's variables, for the environment of the runtime's call: its arguments everybody may read."""
+    """The request's variables as the runtime takes them from its environment: its arguments any user can read."""
     pairs = (variable.split("=", 1) for variable in request.env)
     return {f"APPTAINERENV_{name}": value for name, value in pairs}
 
@@ -60,7 +60,7 @@ def list_argv(program: str) -> list[str]:
 
 
 def binds(request: InstanceRequest) -> list[Bind]:
-    """Its volumes, as what they are bound to is compared."""
+    """The request's volumes, as `binds.differs` compares them."""
     return [(volume.source, volume.destination, volume.writable) for volume in request.volumes]
 
 
@@ -76,12 +76,12 @@ def _plain_http(request: InstanceRequest) -> list[str]:
 
 
 def _mounts(volume: Volume, empty: Path) -> list[str]:
-    """A folder is bound over an empty one of ours.
+    """The options that bind a folder: first an empty folder of ours to the destination, then the volume over it.
 
-    What is missing of any destination the runtime makes on the host, in the source of the first bind that it finds
-    above, and follows every link that lies there. An image can lead it below a volume by a link of its own, whatever
-    the destinations say; so the first bind is of a folder that has no links. The slash at the end keeps the runtime
-    from taking the two for one.
+    Where a destination is missing in the image, the runtime makes it on the host: in the source of whatever bind the
+    path leads into, following every link there. An image can have such a path lead into a volume. With the empty
+    folder bound first, the path leads into a folder without links. The slash at the end of the second destination
+    keeps the runtime from dropping it as a repetition.
     """
     beneath = [_mount(str(empty), volume.destination + "/", writable=False)] if volume.folder else []
     mounts = [*beneath, _mount(volume.source, volume.destination, writable=volume.writable)]

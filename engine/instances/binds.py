@@ -1,23 +1,23 @@
-"""Whether a container has bound what was checked. Standard library only, Python 3.9 on: a job's node runs it too.
+"""Whether a container has bound what was checked. Standard library only, from Python 3.9 on: a job's node runs it too.
 
-The runtime binds a source by its path, a while after the path was checked: whoever may write above the source can lay a
-link there meanwhile. So once a container stands, and before its command runs, what each destination holds is compared
-with what the source is when no link is followed. It can't be bound by descriptor instead: the runtime mounts in
-namespaces of its own, where the kernel neither shows an ordinary user our descriptors nor binds what they hold.
+The runtime binds a source by its path, some time after the path was checked: a user who may write above the source can
+put a link there meanwhile. So once a container has started, and before its command runs, what each destination holds is
+compared with the source as it is when no link is followed. To bind by a descriptor instead is not possible: the runtime
+mounts in namespaces of its own, where an ordinary user's descriptors are neither visible nor bindable.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 Bind = tuple[str, str, bool]
 """Source, destination, and whether it may be written."""
 
 CHANGED = "the source of a volume is no longer what it was when it was checked"
 UNSEEN = "what the volumes are bound to can't be seen on this host"
-"""Words for people, which name no path of the host."""
+"""Reasons for people, which name no path of the host."""
 
 MOST_LINKS = 40
 
@@ -40,7 +40,7 @@ def differs(pid: int, binds: Iterable[Bind]) -> str:
     try:
         root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
-        # Of a setuid installation the kernel shows an ordinary user nothing: what can't be compared doesn't run.
+        # A container of a setuid installation is invisible to an ordinary user: what can't be compared doesn't run.
         return UNSEEN if isinstance(error, PermissionError) else CHANGED
     try:
         return "" if all(_same(root, bind) for bind in binds) else CHANGED
@@ -51,20 +51,26 @@ def differs(pid: int, binds: Iterable[Bind]) -> str:
 def _same(root: int, bind: Bind) -> bool:
     source, destination, writable = bind
     try:
-        wanted, bound = _open_source(source), _open_inside(root, destination)
+        wanted, _ = _look(lambda: _open_source(source))
+        bound, flags = _look(lambda: _open_inside(root, destination))
     except OSError:
         return False
+    # Apptainer only warns where it can't make a bind read-only, so that is checked too.
+    kept = writable or bool(flags & os.ST_RDONLY)
+    return kept and os.path.samestat(wanted, bound)
+
+
+def _look(opening: Callable[[], int]) -> tuple[os.stat_result, int]:
+    """What `opening` gives a descriptor of, and the flags of the mount that holds it. Raises OSError."""
+    fd = opening()
     try:
-        # A runtime that can't make a bind read-only warns, and goes on.
-        kept = writable or bool(os.fstatvfs(bound).f_flag & os.ST_RDONLY)
-        return kept and os.path.samestat(os.fstat(wanted), os.fstat(bound))
+        return os.fstat(fd), os.fstatvfs(fd).f_flag
     finally:
-        os.close(wanted)
-        os.close(bound)
+        os.close(fd)
 
 
 def _open_source(path: str) -> int:
-    """Raises OSError where there is none, or a link is on the way."""
+    """A descriptor of the path. Raises OSError where it does not exist, or a link is on the way."""
     fd = os.open(path, os.O_PATH)
     if os.readlink(f"/proc/self/fd/{fd}") == path:
         return fd
@@ -73,7 +79,7 @@ def _open_source(path: str) -> int:
 
 
 def _open_inside(root: int, path: str) -> int:
-    """What the path is to a process whose root that is: no link leads out. Raises OSError."""
+    """A descriptor of the path as a process sees it whose root is `root`: no link leads out of it. Raises OSError."""
     fds, left, links = [os.dup(root)], path.split("/")[::-1], 0
     try:
         while left:
@@ -93,7 +99,7 @@ def _open_inside(root: int, path: str) -> int:
 
 
 def _target(fds: list[int], links: int) -> str:
-    """Where the link that is last leads, which is taken away; the root alone is left where that is an absolute path."""
+    """Where the link leads that is the last of `fds`, which is removed. For an absolute path only the root is left."""
     if links > MOST_LINKS:
         raise OSError("a loop of links")
     target = os.readlink("", dir_fd=fds[-1])

@@ -1,4 +1,4 @@
-"""From a body's fields to a request that keeps every rule (section 2.6): what Apptainer and Slurm are both given."""
+"""Turns a body's fields into a request that keeps every rule (section 2.6), for Apptainer and Slurm alike."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ MOST_ITEMS = 64
 
 MOST_VARIABLES = 256
 LONGEST_ITEM, LONGEST_VARIABLE = 8192, 32768
-"""Bytes of one item of `command`, and of one of `env`: the kernel takes 128 KiB at most."""
+"""Bytes at most of one item of `command`, and of one of `env`. The kernel's own limit is 128 KiB."""
 
 OF_SLURM = ("partition", "account", "time_limit")
-"""Fields that only a cluster has a use for."""
+"""Fields that only the platform `slurm` takes."""
 
 _IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _RUNTIMES_OWN = frozenset({"HOME", "UID", "EUID", "GID"})
-"""Names that the runtime sets itself: a value for one would be dropped without a word."""
+"""Variables that the runtime sets itself. It would ignore another value silently, so a request must not have one."""
 
 
 def confine(fields: InstanceFields, policy: Policy) -> InstanceRequest:
-    """Raises InvalidRequest, which names every wrong field; ImageNotFound where all else is right."""
+    """The confined request. Raises InvalidRequest, which names every wrong field; ImageNotFound where only that is."""
     errors: dict[str, str] = {}
 
     def read(name: str, reader: Callable[[], T]) -> T | None:
@@ -64,7 +64,7 @@ def confine(fields: InstanceFields, policy: Policy) -> InstanceRequest:
         raise InvalidRequest(errors)
     if absent:
         raise absent
-    assert identity is not None  # nothing was wrong with it
+    assert identity is not None  # a wrong one has raised InvalidRequest
     assert image is not None
     request = InstanceRequest(
         identity, image, command or (), cpu, memory, gpu, env or (), volumes or (), fields.fakeroot
@@ -138,7 +138,7 @@ def _fakeroot(wanted: bool, volumes: tuple[Volume, ...], policy: Policy) -> None
 
 
 def _of_slurm(name: str, fields: InstanceFields, policy: Policy) -> Any:
-    """What the request asks for if it may, else what the settings say; None where neither does."""
+    """The value that the request asks for, where it may; else that of the settings, None where there is none."""
     asked = getattr(fields, name)
     if policy.slurm is None:
         if asked:

@@ -44,7 +44,7 @@ def _fetched(transport: str, reference: str, policy: Policy) -> Image:
         host, path = _DOCKER_HUB, reference
     if len(reference) > 512 or not _HOST.fullmatch(host) or not _PATH.fullmatch(path):
         raise ValueError("must be registry/name:tag, in lower case")
-    # Nothing is asked of a registry that is not listed: not even whether anybody is at home there.
+    # A registry that is not listed is not connected to at all.
     if host not in policy.registries:
         raise ImageNotFound(f"the registry {host} is not listed in the setting `registries`")
     return Image(f"{transport}://{reference}", host)
@@ -60,5 +60,5 @@ def _local(text: str, policy: Policy) -> Image:
 
 
 def _is_image(path: Path) -> bool:
-    # Apptainer reads a colon as the end of a transport's name.
+    # Apptainer would take what stands before a colon for the name of a transport.
     return path.suffix == ".sif" and ":" not in str(path) and path.is_file()

@@ -32,8 +32,11 @@ FULL_RETRY = 30
 
 
 class Seen(NamedTuple):
-    """An instance as anybody may see it, on whatever host: as it is, or as it was told of last where its engine does
-    not answer. `run` is that engine where it is another one."""
+    """An instance of this engine or of another of the fleet, as clients are shown it.
+
+    `answers` says whether its engine does; if not, all else is what that engine told last. `run` names that engine's
+    run, and is empty for this engine's own instances.
+    """
 
     identity: str
     state: str
@@ -48,22 +51,26 @@ class FleetInstances(Protocol):
     """The instances of the other engines of a fleet."""
 
     async def all(self) -> list[Seen]:
-        """Live, or ended lately. Raises StoreUnavailable."""
+        """The other engines' instances, live or ended lately. Raises StoreUnavailable."""
 
     async def find(self, name: str) -> Seen | None:
-        """Another engine's of that name. Raises StoreUnavailable."""
+        """Another engine's instance of that name, None where there is none. Raises StoreUnavailable."""
 
     async def stop(self, seen: Seen, origin: Origin) -> Seen:
-        """It, ended. Raises InstanceNotFound, HostUnavailable, StoreUnavailable."""
+        """End the instance; returns it as it ended. Raises InstanceNotFound, HostUnavailable, StoreUnavailable."""
 
     async def read(self, seen: Seen, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
-        """Its log. Raises InstanceNotFound, HostUnavailable, StoreUnavailable, at first or midway; TooManyRequests."""
+        """The instance's log, as `Instances.read` has it.
+
+        Raises InstanceNotFound, HostUnavailable, StoreUnavailable, also while it is read; TooManyRequests.
+        """
 
 
 class Instances:
     """Starts, shows and stops instances. `run` must have begun before any is asked for.
 
-    What `all`, `find`, `end` and `read` do is for the whole fleet; the rest is for those that this engine started.
+    `all`, `find`, `end` and `read` are for the instances of the whole fleet, all else for those of this engine. `fleet`
+    has the other engines' instances, and is None for an engine of no fleet.
     """
 
     def __init__(
@@ -73,28 +80,28 @@ class Instances:
         platform: Platform,
         settings: Callable[[], Settings],
         home: Path,
-        elsewhere: FleetInstances | None = None,
+        fleet: FleetInstances | None = None,
     ) -> None:
         self._runtime, self._store, self._platform = runtime, store, platform
         self._settings, self._home = settings, home
-        self.elsewhere = elsewhere
+        self._fleet = fleet
         self._host = socket.gethostname()
-        self._lives = InstanceSupervisor(runtime, platform)
+        self._supervisor = InstanceSupervisor(runtime, platform)
         self.tails = tails.Tails()
         runtime.register(
             instance.CHART,
             facts=InstanceFacts,
             store=store,
-            effects=self._lives.effects,
+            effects=self._supervisor.effects,
             rules={"start_window": start_window},
             keep=True,
         )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take up what an engine before this one began, and go on for ever."""
+        """Take up the instances that are in the store, and supervise them for ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.tails.run)
-            await nursery.start(self._lives.run)
+            await nursery.start(self._supervisor.run)
             task_status.started()
 
     async def start(self, fields: InstanceFields, origin: Origin) -> Actor:
@@ -107,10 +114,10 @@ class Instances:
         self._platform.admit(request)
         name, owner = request.identity, origin.identity or ""
         self._check_room(name, owner)
-        # The name is ours from here on, and counted: nothing waits between the look and this.
-        waiter = self._lives.waiters[name] = Waiter(owner)
+        # From here on the name is taken, and counts. Nothing has waited since `_check_room`.
+        waiter = self._supervisor.waiters[name] = Waiter(owner)
         try:
-            await self._look_elsewhere(name)
+            await self._check_fleet(name)
             for ended in {name, *self._outdated()}:
                 await self._drop(ended)
             facts = InstanceFacts(request, owner, self._runtime.clock.wall())
@@ -119,13 +126,13 @@ class Instances:
         except EventRefused:
             raise InstanceExists("an instance of that name was just asked for elsewhere") from None
         finally:
-            del self._lives.waiters[name]
+            del self._supervisor.waiters[name]
         return self.show(name)
 
     def _check_room(self, name: str, owner: str) -> None:
-        """Those that are asked for count like those that live. Raises InstanceExists, TooManyInstances."""
+        """Raises InstanceExists, TooManyInstances. Instances whose start was asked for count as live ones do."""
         live = {actor.id: str(actor.facts.owner) for actor in self._runtime.actors("instance") if is_live(actor)}
-        live |= {asked: waiter.owner for asked, waiter in self._lives.waiters.items()}
+        live |= {asked: waiter.owner for asked, waiter in self._supervisor.waiters.items()}
         if name in live:
             raise InstanceExists(f"an instance named {name} is there already")
         most = self._settings().max_instances
@@ -146,15 +153,16 @@ class Instances:
         """How many live instances an identity may have at this engine."""
         return self._settings().limits.instances_per_identity
 
-    async def _look_elsewhere(self, name: str) -> None:
-        """A start that the fleet will refuse must not cost an ended instance of that name its exit code and log."""
-        seen = None if self.elsewhere is None else await self.elsewhere.find(name)
+    async def _check_fleet(self, name: str) -> None:
+        """Raises InstanceExists where the name is live at another engine. It is asked before an ended instance of that
+        name is removed here, with its exit code and log."""
+        seen = None if self._fleet is None else await self._fleet.find(name)
         if seen is not None and seen.state not in instance.CHART.final:
             raise InstanceExists(f"an instance named {name} is there already, on {seen.host}")
 
     @property
     def may_ask(self) -> tuple[str, ...]:
-        """The fields of Slurm's that a request may choose; none where the platform is another."""
+        """The fields for Slurm that a request may have; none where the platform is another."""
         slurm = Policy.of(self._home, self._settings()).slurm
         return slurm.allow_request if slurm else ()
 
@@ -165,7 +173,7 @@ class Instances:
         return sorted(shown, key=lambda actor: float(actor.facts.requested_at))
 
     def show(self, name: str) -> Actor:
-        """Live, or ended lately. Raises InstanceNotFound."""
+        """The instance of that name, live or ended lately. Raises InstanceNotFound."""
         actor = self._runtime.peek("instance", name)
         if actor is None:
             raise InstanceNotFound("this engine has no such instance")
@@ -176,7 +184,7 @@ class Instances:
         return self.progress_in(actor.id, actor.state)
 
     def progress_in(self, name: str, state: str) -> str | None:
-        """The same, for one that is in that state."""
+        """As `progress`, for the instance of that name where it is in that state."""
         if state == "requested":
             return "waiting"
         return self._platform.progress(name) if state in ("starting", "queued") else None
@@ -189,9 +197,9 @@ class Instances:
         actor = self.show(name)
         if not is_live(actor):
             raise InstanceNotFound("this engine has no such instance that is live")
-        ended = self._lives.ends.setdefault(name, trio.Event())
+        ended = self._supervisor.ends.setdefault(name, trio.Event())
         if actor.state != "stopping":
-            # Refused, it ended by itself or another stop came first: either way its end is what is waited for.
+            # A refusal says that it ended by itself or another stop came first. Its end is waited for all the same.
             with suppress(EventRefused):
                 await self._runtime.send("instance", name, "stop", origin=origin)
         await self._platform.heard()
@@ -204,28 +212,29 @@ class Instances:
             raise InstanceNotFound("the instance never ran: it has no log")
         return self._platform.log(actor.facts.started, stream)
 
-    # On whatever host
+    # Instances of the whole fleet
 
     def seen(self, actor: Actor) -> Seen:
-        """One of this engine's."""
+        """An instance of this engine, as clients are shown it."""
         return Seen(actor.id, actor.state, self.progress(actor), actor.facts, self._host)
 
     async def all(self) -> list[Seen]:
-        """Every engine's, live or ended lately, in the order of their requests. Raises StoreUnavailable."""
+        """The instances of all engines, live or ended lately, in the order of their requests. Raises
+        StoreUnavailable."""
         found = {actor.id: self.seen(actor) for actor in self.shown()}
-        if self.elsewhere is not None:
+        if self._fleet is not None:
             oldest = self._runtime.clock.wall() - KEPT_SECONDS
-            for other in await self.elsewhere.all():
+            for other in await self._fleet.all():
                 mine = found.get(other.identity)
                 if (mine is None or mine.state in instance.CHART.final) and (other.facts.ended_at or oldest) >= oldest:
                     found[other.identity] = other
         return sorted(found.values(), key=lambda seen: seen.facts.requested_at)
 
     async def find(self, name: str) -> Seen:
-        """The one of that name, live or ended lately. Raises InstanceNotFound, StoreUnavailable."""
+        """The instance of that name at any engine, live or ended lately. Raises InstanceNotFound, StoreUnavailable."""
         actor = self._runtime.peek("instance", name)
-        if self.elsewhere is not None and (actor is None or not is_live(actor)):
-            other = await self.elsewhere.find(name)
+        if self._fleet is not None and (actor is None or not is_live(actor)):
+            other = await self._fleet.find(name)
             if other is not None:
                 return other
             if actor is None:
@@ -233,27 +242,28 @@ class Instances:
         return self.seen(self.show(name))
 
     async def end(self, name: str, origin: Origin) -> Seen:
-        """Stop it, wherever it runs, and wait until it has ended. Raises what `stop` does, and HostUnavailable."""
+        """Stop the instance, wherever it runs, and wait until it has ended. Raises as `stop`, and HostUnavailable."""
         found = await self.find(name)
-        if self.elsewhere is None or not found.run:
+        if self._fleet is None or not found.run:
             return self.seen(await self.stop(name, origin))
         if found.state in instance.CHART.final:
             raise InstanceNotFound("no engine of this fleet has such an instance that is live")
-        return await self.elsewhere.stop(found, origin)
+        return await self._fleet.stop(found, origin)
 
     async def read(self, name: str, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
-        """What it wrote so far; with `goes_on` also what it writes, until it ends, and nothing once that is not true.
+        """What the instance has written, in pieces. With `goes_on` also what it writes until it ends, for as long as
+        `goes_on()` is true.
 
         Raises InstanceNotFound, HostUnavailable, StoreUnavailable, TooManyRequests; while it is read, the middle two.
         """
         found = await self.find(name)
-        if self.elsewhere is not None and found.run:
-            return await self.elsewhere.read(found, stream, goes_on)
+        if self._fleet is not None and found.run:
+            return await self._fleet.read(found, stream, goes_on)
         actor = self.show(name)
         path, begin = self.log(actor, stream)
         return tails.pieces(tails.LogFile(path, begin), lambda: is_live(actor), goes_on, self.tails)
 
-    # Ended ones: kept for their exit code and log, until their name is wanted or their time is over
+    # Ended instances: kept for their exit code and log, until their name is wanted or their time is over
 
     def _outdated(self) -> list[str]:
         ended = [actor for actor in self._runtime.actors("instance") if not is_live(actor)]
@@ -265,17 +275,17 @@ class Instances:
         actor = self._runtime.peek("instance", name)
         if actor is None or is_live(actor):
             return
-        with trio.CancelScope(shield=True):  # who leaves meanwhile leaves nothing here that the store has no more
+        with trio.CancelScope(shield=True):  # a client that leaves must not leave an actor that the store has no more
             try:
                 await self._store.commit(Change("instance", name, actor.version, None))
             except VersionMoved:
-                return  # somebody else was first
+                return  # another task has removed it
         self._runtime.forget("instance", name)
         self._platform.forget(name)
 
 
 def is_live(actor: Actor) -> bool:
-    """Whether it has not ended: its name is taken, and its log may grow."""
+    """Whether an instance has not ended: its name is taken, and its log may grow."""
     return actor.state not in instance.CHART.final
 
 

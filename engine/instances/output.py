@@ -1,4 +1,4 @@
-"""What an instance wrote: its log's file and what a full one left beside it (see `watcher`), a piece at a time."""
+"""What an instance wrote: its log's file and, where that is full, the files beside it (see `watcher`), in pieces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rest(NamedTuple):
 
 
 def _rest(path: Path) -> list[Rest]:
-    """All of them, in order."""
+    """The files beside a log, in order."""
     found = []
     with suppress(OSError):
         for other in path.parent.iterdir():
@@ -32,11 +32,12 @@ def _rest(path: Path) -> list[Rest]:
 
 
 def piece(path: Path, begin: int, position: int, most: int) -> tuple[bytes, int]:
-    """What is at `position` of all that was written and the position after it, or where what is kept goes on."""
+    """What was written at `position`, `most` bytes at most, and the position behind it. Where that was not kept,
+    nothing, and the position from which on it was."""
     rest = _rest(path)
     if not rest:
         chunk = read(path, begin + position, most)
-        if chunk and _rest(path):  # it became full meanwhile, and what was read may be the word that it is
+        if chunk and _rest(path):  # the log became full meanwhile: what was read may be the note of that
             return piece(path, begin, position, most)
     elif position < rest[0].head:
         chunk = read(path, begin + position, min(most, rest[0].head - position))
@@ -50,20 +51,20 @@ def piece(path: Path, begin: int, position: int, most: int) -> tuple[bytes, int]
 
 
 def end(path: Path, begin: int) -> int:
-    """How much was written so far."""
+    """How many bytes were written so far, kept or not."""
     rest = _rest(path)
     return rest[-1].start + size(rest[-1].path) if rest else size(path) - begin
 
 
 def remove_rest(path: Path) -> None:
-    """What is beside a log goes."""
+    """Remove the files beside a log."""
     for part in _rest(path):
         with suppress(OSError):
             part.path.unlink()
 
 
 def remove(path: str, begin: int, end: int) -> None:
-    """An ended instance's log goes, unless another's has grown in the same file since."""
+    """Remove an ended instance's log, unless another instance's has grown in the same file since."""
     file = Path(path)
     if size(file) == end:
         remove_rest(file)
@@ -72,7 +73,7 @@ def remove(path: str, begin: int, end: int) -> None:
 
 
 def read(path: Path, position: int, most: int = CHUNK) -> bytes:
-    """What is there; nothing where there is none."""
+    """The file's bytes from `position` on, `most` at most; nothing where there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(position)
@@ -82,7 +83,7 @@ def read(path: Path, position: int, most: int = CHUNK) -> bytes:
 
 
 def size(path: Path) -> int:
-    """Its bytes now."""
+    """The file's size in bytes, 0 where there is none."""
     try:
         return path.stat().st_size
     except OSError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from hatchway.engine.settings.settings import TABLE, Settings, value_of
 
 GIVEN = ("image_folders", "volume_roots")
-"""The settings whose paths are there for containers. Every other setting that names a path names one of ours."""
+"""The settings whose paths containers may have. A path that any other setting names is the engine's own."""
 
 MOST_LINKS = 40
 """Links that the kernel follows in one path."""
@@ -20,16 +20,16 @@ MOST_LINKS = 40
 def own_paths(home: Path, settings: Settings) -> tuple[Path, ...]:
     """The engine's folder, what its settings name, and the runtime's folder of the engine's user; each resolved.
 
-    Where a link leads to one of them, the link's own place is among them too: who may write there moves what is ours.
+    Every link that leads to one of them is among them too: whoever may write there can replace what it leads to.
     """
     named = [home, *(Path(text).expanduser() for text in named_paths(settings))]
-    with suppress(KeyError):  # a user without an entry in passwd has no such folder
+    with suppress(KeyError):  # a user without an entry in passwd has no folder of the runtime's
         named.append(Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".apptainer")
     return tuple(dict.fromkeys(place for path in named for place in _places(path)))
 
 
 def named_paths(settings: Settings) -> Iterator[str]:
-    """Every path that a setting of ours has as its value."""
+    """Every path that a setting names, but for those that are for containers."""
     for name, setting in TABLE.items():
         value = value_of(settings, name)
         if setting.kind.paths is not None and name not in GIVEN and value is not None:
@@ -37,7 +37,7 @@ def named_paths(settings: Settings) -> Iterator[str]:
 
 
 def _places(path: Path) -> Iterator[Path]:
-    """Where the path leads, and every link on the way there."""
+    """Where the path leads, and every link on the way."""
     left, here = list(reversed(path.absolute().parts[1:])), Path("/")
     for _ in range(MOST_LINKS * len(path.parts) + MOST_LINKS):
         if not left:

@@ -13,7 +13,7 @@ def resolve_under(path: Path, roots: Iterable[str]) -> Path | None:
         if any(real.is_relative_to(Path(root).resolve()) for root in roots):
             return real
     except (OSError, RuntimeError):
-        pass  # absent, a loop of links, or a folder we may not enter: all the same to who asks
+        pass  # it is absent, a loop of links, or in a folder that we may not enter
     return None
 
 

@@ -1,6 +1,6 @@
-"""Processes that need not be children of ours: known by a pid and a start that we wrote down, waited for by pidfd.
+"""Processes that need not be children of the engine: known by pid and start time, waited for by pidfd.
 
-Never by their arguments: anybody's process can have those, one in a container too.
+They are never recognised by their arguments: any process can have those, in a container too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Process(NamedTuple):
 
 
 def since(pid: int) -> str:
-    """The boot and tick in which a process began; empty if there is none. A pid is used again, this is not."""
+    """The boot and clock tick in which a process began, empty if there is none. Unlike a pid it is never used again."""
     fields = _stat(pid)
     return f"{_BOOT.read_text().strip()}:{fields[19]}" if fields else ""
 
@@ -55,7 +55,7 @@ def own() -> Iterator[Process]:
 
 
 def _uid(pid: str) -> int:
-    """Asked of `status`: a process that may not be traced shows its folder as root's."""
+    """The user of a process, from its `status`: the owner of its folder in /proc is root where it may not be traced."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("Uid:"):
             return int(line.split()[2])
@@ -63,7 +63,7 @@ def _uid(pid: str) -> int:
 
 
 class ProcessHandle:
-    """A living process, held by a descriptor: its pid can't become another's unseen."""
+    """A running process, by a pidfd: a signal never reaches another process that got the same pid."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -83,7 +83,7 @@ class ProcessHandle:
 
 @contextmanager
 def held(pid: int, begun: str) -> Iterator[ProcessHandle | None]:
-    """The process that began at `begun`, or None where it has ended."""
+    """A handle of the process `pid` that began at `begun`, for the block; None where it has ended."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -96,27 +96,27 @@ def held(pid: int, begun: str) -> Iterator[ProcessHandle | None]:
 
 
 async def wait_gone(pid: int, begun: str) -> None:
-    """Returns when the process that began at `begun` has ended: at once if it has, by an event if it has not."""
+    """Wait until the process `pid` that began at `begun` has ended."""
     with held(pid, begun) as process:
         if process is not None:
             await process.wait()
 
 
 def kill(pid: int, begun: str) -> None:
-    """SIGKILL, unless the pid is another's by now."""
+    """Send SIGKILL, unless the pid belongs to another process by now."""
     with held(pid, begun) as process:
         if process is not None:
             process.kill()
 
 
 def session(pid: int) -> int:
-    """The session that a process belongs to, even after whoever opened it has ended; 0 if there is no such process."""
+    """The session id of a process, 0 if there is no such process. It outlives the process that began the session."""
     fields = _stat(pid)
     return int(fields[3]) if fields else 0
 
 
 def in_sessions(sessions: Collection[int]) -> list[int]:
-    """The processes of ours in one of these sessions."""
+    """The pids of our user's processes that are in one of these sessions."""
     return [process.pid for process in own() if session(process.pid) in sessions]
 
 
@@ -127,7 +127,7 @@ def seconds_between(one: str, other: str) -> float:
 
 
 class Child:
-    """A process that we start in a session of its own, so that it outlives us. Its end comes as an event."""
+    """A process that is started in a session of its own, so that it outlives the engine."""
 
     def __init__(
         self,
@@ -149,10 +149,10 @@ class Child:
         )
         self.pid = popen.pid
         self._code: int | None = None
-        popen.returncode = 0  # a Popen complains when it goes before its child, and ours may outlive us
+        popen.returncode = 0  # else Popen warns when it is collected before its child has ended
 
     async def wait(self) -> int:
-        """The exit code. Cancelled, it leaves the child to go on."""
+        """Wait for the exit code. When cancelled, the child goes on."""
         await wait_gone(self.pid, since(self.pid))
         if self._code is None:
             self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])  # noqa: ASYNC222 - it has ended
@@ -160,14 +160,14 @@ class Child:
 
 
 class Noted(NamedTuple):
-    """A living process that was written down."""
+    """A running process that was noted in a file, by pid and start."""
 
     pid: int
     since: str
 
 
 def noted(note: Path) -> Noted | None:
-    """The process that is written down in the file `note`, None where there is none or it has ended."""
+    """The process that is noted in the file `note`; None where there is no such file, or it has ended."""
     with suppress(OSError, ValueError):
         pid, begun = note.read_text().split()
         if since(int(pid)) == begun and _stat(int(pid))[0] not in ("Z", "X"):
@@ -178,10 +178,10 @@ def noted(note: Path) -> Noted | None:
 async def begin(
     program: str, arguments: Sequence[str], env: Mapping[str, str], note: Path, plan: bytes, **streams: int | IO[bytes]
 ) -> Child:
-    """Start a program of ours, and write it down in the file `note` before it is sent its plan on standard input.
+    """Start a program of ours and note it in the file `note`, then send it its plan on standard input.
 
-    Without the whole of its plan it does nothing: no process does anything that a later engine could not find.
-    `streams` are a Child's `stdout` and `stderr`. Raises FileRefused where it can't be written down.
+    Without its whole plan the program does nothing. So nothing is done by a process that a later engine can't find.
+    `streams` are a Child's `stdout` and `stderr`. Raises FileRefused where the note can't be written.
     """
     theirs, ours = os.pipe()
     async with trio.lowlevel.FdStream(ours) as pipe:
@@ -191,7 +191,7 @@ async def begin(
             os.close(theirs)
         try:
             files.write_private(note, f"{child.pid} {since(child.pid)}\n".encode())
-            with suppress(trio.BrokenResourceError):  # it has ended: whoever waits for it will see
+            with suppress(trio.BrokenResourceError):  # it has ended already, which the caller sees by waiting for it
                 await pipe.send_all(plan)
         except BaseException:
             kill(child.pid, since(child.pid))

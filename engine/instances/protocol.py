@@ -1,4 +1,4 @@
-"""The platform's protocol: what the instance service asks of whatever runs containers (section 4.5)."""
+"""The platform's protocol: what the instance service asks of Apptainer or Slurm, which run containers (section 4.5)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ListedInstance(msgspec.Struct, frozen=True, rename="camel"):
 class ConfirmedStart(msgspec.Struct, frozen=True):
     """A start that the runtime's list confirms.
 
-    `since` tells the process (or the job) from a later one of the same number; `session` is the one that all of its
-    processes on this host belong to. `log_from` is where in the logs, out and err, this instance's output begins: the
-    runtime appends to those of an earlier one of that name. `node` is where it runs, empty for this host.
+    `since` tells the process (or the job) from a later one of the same number. `session` is the session id of its
+    processes on this host. `log_from` are the offsets in the logs, out and err, where this instance's output begins:
+    the runtime appends to the logs of an earlier instance of that name. `node` is where it runs, empty for this host.
     """
 
     entry: ListedInstance
@@ -40,7 +40,7 @@ class ConfirmedStart(msgspec.Struct, frozen=True):
 
 
 class StartFailed(Exception):
-    """A start came to nothing. `exit_code` is the runtime's, `refusal` what the caller may know."""
+    """A start failed. `exit_code` is the runtime's, `refusal` what the caller may know."""
 
     def __init__(self, refusal: Refusal, exit_code: int) -> None:
         super().__init__(refusal.detail)
@@ -48,7 +48,8 @@ class StartFailed(Exception):
 
 
 class Lost(Exception):
-    """An instance was ended by what runs it: `cause` for programs, `why` for people, its command's exit code if any."""
+    """The platform ended an instance: `cause` for programs, `why` for people, its command's exit code if there is
+    one."""
 
     def __init__(self, cause: str, why: str, exit_code: int | None = None) -> None:
         super().__init__(why)
@@ -56,59 +57,59 @@ class Lost(Exception):
 
 
 class Report(Protocol):
-    """Told of a start that has to queue. What was told before a restart may be told again."""
+    """Callbacks for a start that has to queue. After a restart of the engine they may be called again."""
 
     async def queued(self, job: str) -> None:
-        """It is the scheduler's, under this number."""
+        """The start waits in the scheduler's queue, as this job."""
 
     async def placed(self) -> None:
-        """It has left the queue."""
+        """The start has left the queue."""
 
 
 class Platform(Protocol):
-    """Runs instances. A name is one instance's from `start` until its end or `undo`: the service sees to that."""
+    """Runs instances. The service starts none under a name before the last one has ended or was undone."""
 
     async def run(self) -> None:
-        """What goes on beside all instances, for as long as they are minded."""
+        """What is to be done for all instances together, for ever. The service runs it beside them."""
 
     def admit(self, request: InstanceRequest) -> None:
-        """Raises ResourcesUnavailable for a limit that nobody enforces, RuntimeUnavailable for want of a runtime."""
+        """Raises ResourcesUnavailable where a limit can't be enforced, RuntimeUnavailable where there is no runtime."""
 
     async def start(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
-        """Start it, with its command. Raises StartFailed; cancelled, it leaves the runtime to go on."""
+        """Start the instance and its command. Raises StartFailed. When it is cancelled, the runtime goes on."""
 
     async def adopt(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
-        """`start`, where an engine before this one has begun it."""
+        """Finish a `start` that an earlier run of the engine began. Raises StartFailed."""
 
     async def undo(self, identity: str) -> None:
-        """Nothing of a start that failed or was given up is left when this returns.
+        """Remove what is left of a start that failed or was given up.
 
-        Raises RuntimeUnavailable; with `retry_after` where it is to be asked again until it succeeds.
+        Raises RuntimeUnavailable, with `retry_after` where the caller is to try again until it succeeds.
         """
 
     async def wait_ended(self, request: InstanceRequest, started: ConfirmedStart) -> int | None:
-        """Returns when the instance is over and its name free: the command's exit code, None where none is known.
+        """Wait until the instance has ended and its name is free. Returns the command's exit code, None if unknown.
 
-        Raises Lost where it did not end by itself.
+        Raises Lost where the platform ended it.
         """
 
     async def stop(self, request: InstanceRequest, started: ConfirmedStart) -> None:
-        """Have it end; `wait_ended` tells when it has."""
+        """Tell the instance to end; `wait_ended` returns when it has."""
 
     async def kill(self, request: InstanceRequest, started: ConfirmedStart) -> None:
-        """End it by force."""
+        """End the instance by force; `wait_ended` returns when it has."""
 
     async def heard(self) -> None:
-        """Returns when what it was asked so far has reached what runs instances.
+        """Wait until all that was asked so far has reached the runtime or the scheduler.
 
-        Raises RuntimeUnavailable, with `retry_after`, where that does not answer: it is asked on all the same.
+        Raises RuntimeUnavailable, with `retry_after`, where that does not answer. It is asked again all the same.
         """
 
     def progress(self, identity: str) -> str:
-        """What a start is doing now, in a word or two; of one that is queued, with why."""
+        """What a start is doing now, in a few words; where it is queued, also why."""
 
     def log(self, started: ConfirmedStart, stream: Stream) -> tuple[Path, int]:
-        """The file that holds a stream of its output, and where in it this instance's begins."""
+        """The file that holds a stream of the instance's output, and the offset at which its own begins."""
 
     def forget(self, identity: str) -> None:
-        """Its record is dropped: so is what was kept beside it."""
+        """Remove what is kept of an ended instance, its log among it."""

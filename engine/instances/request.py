@@ -18,7 +18,7 @@ def _told(**schema: Any) -> msgspec.Meta:
 
 
 class InstanceFields(msgspec.Struct, forbid_unknown_fields=True):
-    """The body as it comes. An empty `cpu`, `memory` or `gpu` is no limit; an absent `identity` is drawn.
+    """The body as it comes. An empty `cpu`, `memory` or `gpu` is no limit; without `identity` a name is made up.
 
     `partition`, `account` and `time_limit` are for Slurm, where its settings let them be asked for.
     """
@@ -38,7 +38,7 @@ class InstanceFields(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """`name` is a resolved path of the host, or a reference with its transport; `registry` is where that is fetched."""
+    """An image: `name` is a resolved path of the host, or a reference with its transport and `registry` its host."""
 
     name: str
     registry: str | None = None
@@ -75,10 +75,9 @@ class InstanceRequest(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Where images and volumes may come from. `home` is the engine's folder, out of reach of every container, as is
-    all of `own`, which holds it too.
+    """What a request may ask for. No container may reach `own`: the engine's paths, its folder `home` among them.
 
-    `slurm` is what jobs are given and what of it may be asked for; None where the platform is no cluster.
+    `slurm` is what jobs are given and what of it a request may choose; None where the platform is another.
     """
 
     home: Path
@@ -91,7 +90,7 @@ class Policy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, home: Path, settings: Settings) -> Policy:
-        """What these settings allow, at an engine whose folder is `home`."""
+        """The policy of these settings, for an engine whose folder is `home`."""
         roots = (settings.image_folders, settings.registries, settings.volume_roots)
         slurm = settings.slurm if settings.platform == "slurm" else None
         return cls(home, *roots, settings.allow_fakeroot, slurm, own_paths(home, settings))

@@ -1,4 +1,4 @@
-"""The lives of instances: what each row of the chart sets going on the platform, and who waits for it."""
+"""Supervises instances: the effects of the instance chart, which start, watch and end instances on the platform."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hatchway.statecharts.interpreter import EventRefused
 log = structlog.get_logger(__name__)
 
 LOCAL_STARTS, FETCHING_STARTS = 8, 4
-"""Starts that the runtime is asked for at once: of images that lie here, and of those a registry must hand over."""
+"""Starts that run at once: of images on this host, and of images that a registry must be asked for."""
 
 STORE_RETRY = 1.0
 """Seconds until an event of the runtime's that could not be stored is sent again."""
@@ -29,7 +29,7 @@ GIVEN_UP = 137
 """The exit code of a start that was given up: 128 and SIGKILL's number."""
 
 QUEUE_HELD = 15.0
-"""Seconds that whoever asked for a start is held while it is queued, before being told so."""
+"""Seconds that a start may be queued before the request that asked for it is answered with 202."""
 
 UNDO_RETRY = 5.0
 """Seconds until a start that could not be undone is undone again."""
@@ -38,7 +38,7 @@ Start = Callable[[InstanceRequest, Report], Awaitable[ConfirmedStart]]
 
 
 class InstanceFacts(msgspec.Struct, frozen=True):
-    """One instance. Times in epoch seconds; `exit_code` is its command's, `failure` why it came to nothing."""
+    """One instance. Times in epoch seconds; `exit_code` is its command's, `failure` says why it failed."""
 
     request: InstanceRequest
     owner: str
@@ -52,7 +52,7 @@ class InstanceFacts(msgspec.Struct, frozen=True):
 
 
 class Waiter:
-    """Who asked for a start: woken once, with nothing or with why it failed. `owner` is the identity."""
+    """A task that waits for a start, and the identity that asked for it, `owner`. It is woken once."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -72,7 +72,8 @@ class Waiter:
 
 
 class InstanceSupervisor:
-    """Every task of an instance lives in `run`, whoever asked for it: a client that leaves changes nothing."""
+    """Runs the tasks of all instances, in `run` and not in the requests that caused them: a client that leaves changes
+    nothing."""
 
     def __init__(self, runtime: Runtime, platform: Platform) -> None:
         self._runtime, self._platform = runtime, platform
@@ -99,7 +100,7 @@ class InstanceSupervisor:
         }
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take up what an engine before this one began, and go on for ever."""
+        """Take up the instances that an earlier run of the engine began, and supervise all of them for ever."""
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._platform.run)
             for actor in await self._runtime.restore("instance"):
@@ -130,7 +131,7 @@ class InstanceSupervisor:
         await turns.acquire_on_behalf_of(actor)
         try:
             await self._tell(actor, "begin")
-        except EventRefused:  # it was stopped, or its time was over, while it waited
+        except EventRefused:  # it was stopped, or its start window was over, while it waited for its turn
             turns.release_on_behalf_of(actor)
 
     def _turns(self, actor: Actor) -> trio.CapacityLimiter:
@@ -141,7 +142,7 @@ class InstanceSupervisor:
         self._spawn(self._call, actor, start)
 
     async def _call(self, actor: Actor, start: Start) -> None:
-        """Whatever comes of it, the runtime has the instance and the chart says so, or neither."""
+        """Call `start`. In the end the runtime has the instance and the chart says so, or neither is true."""
         try:
             failed: StartFailed | None = _given_up()
             with self._calls[actor]:
@@ -163,7 +164,7 @@ class InstanceSupervisor:
             await self._tell(actor, "confirm", {"started": started, "started_at": self._runtime.clock.wall()})
         except StartFailed as failed:
             return failed
-        except EventRefused:  # it was stopped, or its time was over, just then
+        except EventRefused:  # it was stopped, or its start window was over, just then
             return _given_up()
         except Refusal as refused:
             return StartFailed(refused, GIVEN_UP)
@@ -200,13 +201,13 @@ class InstanceSupervisor:
             self._answer(actor, None)
 
     async def queued(self, actor: Actor, job: str) -> None:
-        """It is the scheduler's: others may have its turn."""
+        """The start waits in the scheduler's queue. Another start may begin here meanwhile."""
         if actor.state == "starting" and actor.facts.job is None:
             await self._tell(actor, "queue", {"job": job})
         self._end_turn(actor)
 
     async def placed(self, actor: Actor) -> None:
-        """It has left the queue."""
+        """The start has left the scheduler's queue."""
         if actor.state == "queued":
             await self._tell(actor, "place")
 
@@ -223,21 +224,21 @@ class InstanceSupervisor:
                 changes = self._ended(actor, exit_code=lost.exit_code, failure=lost.why)
                 await self._tell(actor, "fail", changes, cause=lost.cause)
                 return
-            code = lost.exit_code  # it was told to end, and that is how it did
+            code = lost.exit_code  # it was told to end, so that the platform ended it is no failure
         await self._tell(actor, "end", self._ended(actor, exit_code=code))
 
     async def _end(self, actor: Actor, by: Callable[[InstanceRequest, ConfirmedStart], Awaitable[None]]) -> None:
         await by(actor.facts.request, actor.facts.started)
 
     def _ended(self, actor: Actor, **changes: Any) -> dict[str, Any]:
-        """What is kept of an ended one: the names of its variables, no longer their values."""
+        """The changes to an ended instance's facts. Of its variables the names are kept, and no values."""
         request: InstanceRequest = actor.facts.request
         names = tuple(f"{variable.partition('=')[0]}=" for variable in request.env)
         kept = msgspec.structs.replace(request, env=names)
         return {"request": kept, "ended_at": self._runtime.clock.wall(), **changes}
 
     async def _tell(self, actor: Actor, event: str, changes: Mapping[str, Any] | None = None, **data: Any) -> None:
-        """Send what the runtime did. It happened: a store that can't be written is waited for."""
+        """Send an event of the runtime's. It has happened, so where the store can't be written it is sent again."""
         while True:
             try:
                 await self._runtime.send("instance", actor.id, event, changes=changes, **data)
@@ -249,20 +250,20 @@ class InstanceSupervisor:
 
 
 class _Progress:
-    """One start's way through a queue, told to the chart."""
+    """A `Report` that sends the progress of one start in the scheduler's queue to the chart."""
 
-    def __init__(self, lives: InstanceSupervisor, actor: Actor) -> None:
-        self._lives, self._actor = lives, actor
+    def __init__(self, supervisor: InstanceSupervisor, actor: Actor) -> None:
+        self._supervisor, self._actor = supervisor, actor
 
     async def queued(self, job: str) -> None:
-        await self._lives.queued(self._actor, job)
+        await self._supervisor.queued(self._actor, job)
 
     async def placed(self) -> None:
-        await self._lives.placed(self._actor)
+        await self._supervisor.placed(self._actor)
 
 
 async def _mind(task: Callable[..., Awaitable[None]], actor: Actor, *arguments: Any) -> None:
-    """One instance's fault must not end the tasks of all the others."""
+    """Run a task of one instance. An error in it is logged, and does not end the tasks of other instances."""
     try:
         await task(actor, *arguments)
     except Exception:
@@ -274,6 +275,6 @@ def _given_up() -> StartFailed:
 
 
 def start_window(facts: InstanceFacts, now: float) -> float:
-    """The deadline of a start: later where a registry must hand over the image first."""
+    """The deadline of a start. It is later where the image must be fetched from a registry first."""
     fetched = facts.request.image.registry is not None
     return now + (instance.FETCHED_START_WINDOW if fetched else instance.LOCAL_START_WINDOW)

@@ -1,4 +1,4 @@
-"""The ends of the logs that are followed: one look at each log, however many follow it."""
+"""Logs that are followed: each is looked at once, however many clients follow it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import trio
 from hatchway.engine.instances import output
 
 LOOK = 0.25
-"""Seconds between two looks at a log that is followed: it may lie on a file system that tells nobody of a change."""
+"""Seconds between two looks at a followed log. (It may lie on a file system without notifications.)"""
 
 ASKED = 4
-"""Looks between two questions to each follower whether it may go on."""
+"""Looks between two calls of each reader's `over`."""
 
 AT_ONCE = 16
-"""Followers that are asked or woken in one turn of the event loop: a thousand at once would hold up everybody."""
+"""Readers that are asked or woken in one event-loop tick. A thousand at once would hold up everything else."""
 
 
 class LogFile(NamedTuple):
-    """A log by its file, and where in it the instance's own output begins. Positions count from there."""
+    """A log's file, and the offset in it at which the instance's own output begins. Positions count from there."""
 
     path: Path
     begin: int
 
 
 class Waiting:
-    """A follower that has read all there is. `over` is asked now and then, and must be quick, as `may_grow` must."""
+    """A reader that has read all there is. `over` and `may_grow` are called now and then, and must be quick."""
 
     __slots__ = ("may_grow", "over", "position", "task")
 
@@ -39,7 +39,7 @@ class Waiting:
 
 
 class Tail:
-    """The end of one log: how much was written at the last look, those who wait there, and the piece read last."""
+    """The end of one log: how much was written at the last look, the readers that wait there, the piece read last."""
 
     __slots__ = ("end", "log", "piece", "waiting")
 
@@ -49,21 +49,21 @@ class Tail:
         self.piece: tuple[int, int, tuple[bytes, int]] = (-1, 0, (b"", 0))
 
     def read(self, position: int) -> tuple[bytes, int]:
-        """As `output.piece`, read once for all who ask between two looks."""
+        """As `output.piece`, read once for all readers that ask between two looks."""
         if self.piece[:2] != (position, self.end):
             self.piece = (position, self.end, output.piece(*self.log, position, output.CHUNK))
         return self.piece[2]
 
 
 class Tails:
-    """The logs that are followed. Without `run` nobody hears of news."""
+    """All followed logs. Without `run` no reader is woken."""
 
     def __init__(self) -> None:
         self._tails: dict[LogFile, Tail] = {}
         self._followed = trio.Event()
 
     async def run(self) -> None:
-        """Look at the followed logs, for ever; at none while none is followed."""
+        """Look at the followed logs, for ever."""
         looks = 0
         while True:
             await self._followed.wait()
@@ -91,7 +91,7 @@ class Tails:
     @staticmethod
     def _wake(tail: Tail, one: Waiting) -> bool:
         if one not in tail.waiting:
-            return False  # it has left meanwhile
+            return False  # the reader has left meanwhile
         del tail.waiting[one]
         trio.lowlevel.reschedule(one.task)
         return True
@@ -99,8 +99,8 @@ class Tails:
     async def news(
         self, log: LogFile, position: int, may_grow: Callable[[], bool], over: Callable[[], bool]
     ) -> tuple[bytes, int]:
-        """As `output.piece`, once there is something behind `position`; nothing once it may not grow, or `over` says
-        so."""
+        """As `output.piece`, once something is written behind `position`. Returns nothing once `may_grow()` is false or
+        `over()` true."""
         tail = self._tails.setdefault(log, Tail(log))
         one = Waiting(position, may_grow, over)
 
@@ -121,8 +121,8 @@ class Tails:
 async def pieces(
     log: LogFile, may_grow: Callable[[], bool], goes_on: Callable[[], bool] | None, tails: Tails
 ) -> AsyncGenerator[bytes, None]:
-    """The log to where it ends now; with `goes_on`, also what comes while it may grow, and
-    nothing once that is no longer true. Where something is left out a line says how much."""
+    """The log up to its present end. With `goes_on` also what is written while `may_grow()` is true, until `goes_on()`
+    is false. Where something was not kept, a line says how much."""
 
     def over() -> bool:
         return goes_on is not None and not goes_on()
@@ -130,7 +130,7 @@ async def pieces(
     position, behind = 0, True
     until = output.end(*log) if goes_on is None else None
     while not over():
-        last = goes_on is None or not may_grow()  # asked first: nothing is written after an end
+        last = goes_on is None or not may_grow()  # asked before the reading: after an end nothing is written
         most = output.CHUNK if until is None else min(output.CHUNK, until - position)
         if behind or last:
             chunk, position = output.piece(*log, position, most)

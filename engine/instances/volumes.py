@@ -1,4 +1,4 @@
-"""Which parts of the host a container may see: `source:destination[:ro|rw]`, read-only unless said."""
+"""Which parts of the host a container may see: `source:destination[:ro|rw]`, read-only unless `rw` is there."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from hatchway.engine.instances.request import Policy, Volume
 _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev", "/run", "/etc")))
 _RUNTIMES_OWN = ("/", "/proc", "/sys", "/dev", "/.singularity.d")
 _SESSION = re.compile("/(apptainer|singularity)/mnt/session")
-"""Where the runtime puts a container together. A destination there it takes for a path of the host, links and all."""
+"""Where the runtime assembles a container. It takes a destination in there for a path of the host, and follows
+links."""
 
 
 def read_volume(text: str, policy: Policy) -> Volume:
-    """Raises ValueError, which tells the same of a source that is absent and of one that is not allowed."""
+    """Raises ValueError with a sentence, the same for a source that is absent and for one that is not allowed."""
     if len(text) > 4096 or any(letter in ',"\\' or ord(letter) < 0x20 or ord(letter) == 0x7F for letter in text):
         raise ValueError("must be one line without comma, quote or backslash")
     source, destination, mode = [*text.split(":"), "ro"][:3] if text.count(":") in (1, 2) else ("", "", "")

@@ -1,4 +1,4 @@
-"""Apptainer's own words, which hold paths of the host: what of them a caller may know."""
+"""Apptainer's messages, which hold paths of the host: what of them a client may know."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refusal_of(words: str) -> Refusal:
 
 
 def progress_of(words: str) -> str:
-    """What a start is doing, by what it has said so far."""
+    """What a start is doing, by what the runtime has said so far."""
     if any(phrase in words for phrase in _CONVERTING):
         return "converting image"
     return "fetching image" if any(phrase in words for phrase in _FETCHING) else "starting"

@@ -1,1 +1,1 @@
-"""Records on the disk, those who subscribe to them, the log and the measurements. It never changes what it records."""
+"""Records on the disk and their subscribers, the log, and the metrics. It never changes what it records."""

@@ -1,19 +1,73 @@
-"""The journal's files as they lie in `log/`: one that is written, older ones named by their first record's number."""
+"""The journal's files as they lie in `log/`: one that is written, and full ones, each named by its
+first record's number.
+
+Each line ends in a hash over the hash of the line before it and the line itself, so that none can be changed, dropped
+or put in between without a trace. `engine.journal.heads` signs the last of them from time to time.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Iterator
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from hatchway.engine.base import files
+from hatchway.engine.runtime.records import Record
 
 CURRENT = "events.jsonl"
 PIECE = 65_536
 """Bytes read at once."""
 
+SCHEMA = 2
+"""Version of a line's form. Lines of version 1 have no hash and do not say what was decided on."""
+
+HASH_BYTES, HASH_CHARS = 15, 20
+"""120 bits of SHA-256, in base64: to find another line with a given hash takes 2^120 tries."""
+
+TAIL = len('"hash":""},') + HASH_CHARS
+"""Bytes of a line, without its end, that stand after what is hashed: comma, hash, closing brace."""
+
+
+class SealedRecord(Record, frozen=True, gc=False):
+    """As it stands in the journal it also has `hash`: 120 bits of SHA-256, in base64, over the hash of the line before
+    it and its own text up to the comma before `hash`. The first record that an engine writes into a file tells the
+    `schema` of the lines and, as `prev`, the hash of the line before it; `lost` says how many records before it could
+    not be written."""
+
+    schema: int | UnsetType = UNSET
+    prev: str | UnsetType = UNSET
+    lost: int | UnsetType = UNSET
+    hash: str | UnsetType = UNSET
+
+
+class Sifted(msgspec.Struct, frozen=True, gc=False):
+    """What stands in an old file for records that made room: their numbers, and the hash of the last of them."""
+
+    sifted: tuple[int, int]
+    hash: str
+
+
+def chain(prev: str, text: bytes) -> str:
+    """The hash of a line: `text` is its JSON without the closing brace, and without the hash."""
+    return b2a_base64(sha256(prev.encode() + text).digest()[:HASH_BYTES], newline=False).decode()
+
+
+def hash_of(data: bytes) -> str:
+    """The hash that a line tells; empty where it tells none."""
+    found = _HASH.search(data)
+    return found[1].decode() if found else ""
+
+
+_HASH = re.compile(rb',"hash":"([A-Za-z0-9+/]{20})"\}$')
 _SEQ = re.compile(rb'"seq":(\d+)')
 _FULL = re.compile(r"events-([0-9]{16,18})\.jsonl")
 
@@ -51,14 +105,34 @@ def parse(data: bytes) -> RecordLine | None:
     return RecordLine(int(found[1]), data) if found else None
 
 
-def last_seq(folder: Path) -> int:
-    """The number of the last whole record, 0 where there is none."""
+def last_line(folder: Path) -> RecordLine:
+    """The last whole record, number 0 where there is none."""
     for path in reversed(segments(folder)):
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - PIECE))
-            found = [line.seq for line in map(parse, file.read().split(b"\n")) if line]
+            found = [line for line in map(parse, file.read().split(b"\n")) if line]
         if found:
             return found[-1]
+    return RecordLine(0, b"")
+
+
+def last_seq(folder: Path) -> int:
+    """The number of the last whole record, 0 where there is none."""
+    return last_line(folder).seq
+
+
+def first_seq(folder: Path, skip: int = 0) -> int:
+    """The number of the first record that the files hold but the first `skip` of them, 0 where there is none."""
+    return next(filter(None, map(first_of, segments(folder)[skip:])), 0)
+
+
+def first_of(path: Path) -> int:
+    """The number of a file's first record, sifted ones counted; 0 where there is none."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for data in file:
+            gone, line = sifted(data), parse(data.rstrip(b"\n"))
+            if gone or line:
+                return gone.sifted[0] if gone else line.seq if line else 0
     return 0
 
 
@@ -75,21 +149,82 @@ _EXPENDABLE = re.compile(rb'"kind":"refusal"|"kind":"transition","chart":"sessio
 """What anybody, and anybody with a session, can cause without end. No quote stands bare inside a value."""
 
 
-def sift(path: Path) -> int:
+SEAL = b'{"seal":"'
+"""What the first line of a sifted file begins with: a signature over all that follows."""
+
+Seal = Callable[[bytes], bytes]
+"""Signs what is left of a sifted file."""
+
+
+def sift(path: Path, seal: Seal | None = None) -> int:
     """Rewrite a full file without its refusals and renewals, its age as it was; how many bytes that gained.
 
-    Raises OSError and FileRefused, and leaves the file as it was.
+    What went leaves its numbers and its last hash behind, and the whole is signed anew. Raises OSError and FileRefused,
+    and leaves the file as it was.
     """
     status = path.stat()
     with path.open("rb") as file:
-        kept = b"".join(line for line in file if not _EXPENDABLE.search(line))
+        kept = b"".join(_sifted(file))
     gained = status.st_size - len(kept)
-    if not kept:
-        path.unlink()
-    elif gained:
-        files.write_private(path, kept)
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    return gained
+    if gained > 0:
+        _write_sifted(path, kept, status, seal)
+    return max(gained, 0)
+
+
+def fold(before: Path, path: Path, seal: Seal | None = None) -> None:
+    """What is left of a file without a record goes to the end of the one before it. Raises OSError and FileRefused.
+
+    Killed in between, it stands in both, which harms nobody.
+    """
+    status = before.stat()
+    with before.open("rb") as first, path.open("rb") as second:
+        kept = b"".join(_sifted(itertools.chain(first, second)))
+    _write_sifted(before, kept, status, seal)
+    path.unlink()
+
+
+def is_empty(path: Path) -> bool:
+    """Whether no record is left in a sifted file."""
+    if path.stat().st_size > 4096:
+        return False
+    return not any(parse(line) for line in path.read_bytes().split(b"\n"))
+
+
+def _write_sifted(path: Path, kept: bytes, status: os.stat_result, seal: Seal | None) -> None:
+    files.write_private(path, (SEAL + seal(kept) + b'"}\n' if seal else b"") + kept)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _sifted(lines: Iterable[bytes]) -> Iterator[bytes]:
+    gone: Sifted | None = None
+    for line in lines:
+        if line.startswith(SEAL):
+            continue
+        found = sifted(line) or _expended(line)
+        if found is not None:
+            gone = Sifted((gone.sifted[0] if gone else found.sifted[0], found.sifted[1]), found.hash)
+            continue
+        if gone is not None:
+            yield msgspec.json.encode(gone) + b"\n"
+            gone = None
+        yield line
+    if gone is not None:
+        yield msgspec.json.encode(gone) + b"\n"
+
+
+def _expended(line: bytes) -> Sifted | None:
+    found = _SEQ.search(line) if _EXPENDABLE.search(line) else None
+    return Sifted((int(found[1]), int(found[1])), hash_of(line.rstrip(b"\n"))) if found else None
+
+
+def sifted(line: bytes) -> Sifted | None:
+    """What a line says that stands for sifted records; None for any other."""
+    if not line.startswith(b'{"sifted":'):
+        return None
+    try:
+        return msgspec.json.decode(line, type=Sifted)
+    except msgspec.DecodeError:
+        return None
 
 
 def read_after(folder: Path, seq: int) -> Iterator[list[RecordLine]]:
@@ -98,7 +233,7 @@ def read_after(folder: Path, seq: int) -> Iterator[list[RecordLine]]:
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            continue  # grown too old meanwhile
+            continue  # the file was removed meanwhile, as too old
         with file:
             file.seek(_offset_after(path, seq))
             rest = b""

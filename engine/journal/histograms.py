@@ -1,4 +1,4 @@
-"""Histograms that cost little to feed: the Prometheus client's own take a lock for each number, ours one thread."""
+"""Histograms that take no lock, unlike the Prometheus client's: they cost little, and belong to one thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Series:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.counts = [0] * len(bounds)
-        """By bucket; not summed up."""
+        """Observations in each bucket alone, not added up as Prometheus shows them."""
         self.total = 0.0
 
     def observe(self, value: float) -> None:
@@ -26,7 +26,8 @@ class Series:
         self.total += value
 
     def add(self, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
-        """Observations that were counted elsewhere, by bounds that hold all of ours, and past them; their total."""
+        """Add observations that a worker counted: `counts` by `bounds`, which hold all of ours, and the sum of them
+        all."""
         for bound, count in zip((*bounds, inf), counts, strict=True):
             self.counts[bisect_left(self._bounds, bound)] += count
         self.total += total
@@ -41,7 +42,7 @@ class Histogram:
         self._names = ["+Inf" if bound == inf else repr(bound) for bound in self._bounds]
         self._series: dict[tuple[str, ...], Series] = {}
         if not labels:
-            self.labels()  # told from the first, at zero
+            self.labels()  # a histogram without labels is shown from the first, at zero
 
     def labels(self, *values: str) -> Series:
         """The series of these label values."""
@@ -51,7 +52,7 @@ class Histogram:
         return found
 
     def collect(self) -> Iterable[Metric]:
-        """What Prometheus is told."""
+        """The metric as the Prometheus client wants it."""
         family = HistogramMetricFamily(self._name, self._about, labels=self._labels)
         for values, series in list(self._series.items()):
             total, buckets = 0, []

@@ -22,15 +22,22 @@ from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.journal.files import (
     CURRENT,
+    SCHEMA,
     RecordLine,
+    chain,
+    first_seq,
+    fold,
+    hash_of,
+    is_empty,
     is_torn,
-    last_seq,
+    last_line,
     parse,
     read_after,
     segment_name,
     segments,
     sift,
 )
+from hatchway.engine.journal.heads import Heads, Sign
 from hatchway.engine.journal.subscribers import Subscriber, Subscribers
 from hatchway.engine.runtime.records import Record
 
@@ -41,50 +48,74 @@ KEPT_SECONDS, KEPT_BYTES = 7 * 86_400, 64 * MIB
 SEGMENT_SECONDS, SEGMENT_BYTES = 86_400, 8 * MIB
 """A file is full after a day or 8 MiB; full ones go once they are too old, or all together too large."""
 
+SEALED = 60.0
+"""Seconds between two looks whether there is something new to sign."""
+
 MOST_FILES = 1000
 """However small they are."""
 
 RECENT = 4096
-"""Records that a follower may fall behind before it is dropped."""
+"""Records that a subscriber may fall behind before it is dropped."""
 
 
 class FileJournal:
     """A sink of records. Publishing writes one line, waits for nobody and never raises."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        """Raises FileRefused where the folder or file isn't private."""
+    def __init__(self, folder: Path, clock: Clock, issuer: str = "", sign: Sign | None = None) -> None:
+        """`sign` makes the signatures of the engine `issuer`; without it nothing is signed.
+
+        Raises FileRefused where the folder or file isn't private."""
         files.make_private_dir(folder)
         self._folder, self._clock = folder, clock
         self._encode = msgspec.json.Encoder().encode
         self._recent: list[RecordLine] = []
-        self.followers = Subscribers(self)
-        self.last_seq = last_seq(folder)
+        self.subscribers = Subscribers(self)
+        last = last_line(folder)
+        self.last_seq = last.seq
         """The number of the last record; the next engine goes on from it."""
+        self._end = last.seq, hash_of(last.data)
+        """Number and hash of the last record that is in the files."""
         self.lost = 0
         """Records that could not be written."""
-        self._fd = -1
+        self.heads = Heads(folder, clock, issuer, sign) if sign else None
+        self._fd, self._anew = -1, True
         self._sifted: set[str] = set()
         self._crowded: trio.Event | None = None
         self._open()
         self._prune()
 
     def close(self) -> None:
-        """Close the file: no record may come after."""
+        """Sign what there is, and close the file: no record may come after."""
+        self.seal("stop")
         os.close(self._fd)
+
+    def seal(self, why: str) -> str | None:
+        """A signature over all that is written, None where nothing is signed; the last one, where there is no news."""
+        return self._sign(first_seq(self._folder), why)
+
+    def _sign(self, first: int, why: str) -> str | None:
+        return self.heads.sign(*self._end, first, why) if self.heads is not None and self._end[1] else None
 
     def __call__(self, record: Record) -> None:
         """Publish one record."""
         try:
-            line = RecordLine(record.seq, self._encode(record))
+            text = self._encode(record)[:-1]
         except UnicodeEncodeError:
             log.exception("record_not_encoded", seq=record.seq)
             return
-        self._write(line, record.time)
+        self._make_way(record.time)
+        written, prev = self._end
+        if self._anew or record.seq != written + 1:
+            text += self._told_once(record.seq)
+        made = chain(prev, text)
+        line = RecordLine(record.seq, b'%b,"hash":"%b"}' % (text, made.encode()))
+        if self._write(line, record.time):
+            self._end, self._anew = (record.seq, made), False
         self._recent.append(line)
         if len(self._recent) > 2 * RECENT:
             del self._recent[:RECENT]
         self.last_seq = line.seq
-        self.followers.news()
+        self.subscribers.news()
 
     def reopen(self) -> None:
         """Go on in a file of the same name: somebody may have moved the old one away (SIGHUP)."""
@@ -101,15 +132,26 @@ class FileJournal:
         path = self._folder / CURRENT
         self._fd = files.open_append(path)
         self._torn = is_torn(path)
+        self._anew = True
         self._size = path.stat().st_size
         with path.open("rb") as file:
             first = parse(file.readline().rstrip(b"\n"))
         self._first_seq = first.seq if first else None
         self._since = msgspec.json.decode(first.data)["time"] if first else self._clock.wall()
 
-    def _write(self, line: RecordLine, time: float) -> None:
+    def _told_once(self, seq: int) -> bytes:
+        """What the first record of a file tells, and one before which others were lost."""
+        written, prev = self._end
+        told = b',"schema":%d,"prev":"%b"' % (SCHEMA, prev.encode()) if self._anew else b""
+        lost = seq - written - 1
+        return told + b',"lost":%d' % lost if lost else told
+
+    def _make_way(self, time: float) -> None:
         if self._size and (self._size >= SEGMENT_BYTES or time - self._since >= SEGMENT_SECONDS):
             self._rotate(time)
+
+    def _write(self, line: RecordLine, time: float) -> bool:
+        """Whether the whole line is in the file."""
         if self._first_seq is None:
             self._first_seq, self._since = line.seq, time
         data = b"\n" * self._torn + line.data + b"\n"
@@ -117,7 +159,7 @@ class FileJournal:
             written = os.write(self._fd, data)
         except OSError as error:
             self._fail(str(error))
-            return
+            return False
         self._size += written
         self._torn = written < len(data)
         if self._torn:
@@ -125,6 +167,7 @@ class FileJournal:
         elif self.lost:
             log.warning("journal_written_again", lost=self.lost)
             self.lost = 0
+        return not self._torn
 
     def _fail(self, why: str) -> None:
         """The engine goes on without its audit log, and says so once."""
@@ -137,6 +180,7 @@ class FileJournal:
         try:
             os.fsync(old)
             os.utime(path, (time, time))  # its age by our clock, which pruning goes by
+            self.seal("rotation")
             path.rename(self._folder / segment_name(self._first_seq or self.last_seq))
             self._open()
             os.close(old)
@@ -147,15 +191,15 @@ class FileJournal:
 
     def _prune(self) -> None:
         """Remove full files that are too old, then see to it that the rest leaves room for the written one."""
-        for path, status in self._full():
-            if self._clock.wall() - status.st_mtime > KEPT_SECONDS:
-                path.unlink(missing_ok=True)
         full = self._full()
-        if _excess(full) > 0 or len(full) > MOST_FILES:
+        if _excess(full) > 0 or len(full) > MOST_FILES or any(map(self._is_old, full)):
             if self._crowded is None:
                 self._make_room()
             else:
                 self._crowded.set()
+
+    def _is_old(self, file: tuple[Path, os.stat_result]) -> bool:
+        return self._clock.wall() - file[1].st_mtime > KEPT_SECONDS
 
     def _full(self) -> list[tuple[Path, os.stat_result]]:
         """The files that are written no more, oldest first."""
@@ -166,34 +210,66 @@ class FileJournal:
         return found
 
     def _make_room(self) -> None:
-        """Take refusals and renewals out of full files, the oldest first; then remove whole files. Reads 8 MiB or so,
-        and may be called in a thread: full files are nobody else's to change."""
+        """Take refusals and renewals out of full files, the oldest first; then remove whole files."""
+        self._remove_excess(self._sift_full())
+
+    def _sift_full(self) -> int:
+        """Bytes that are still too many. Reads 8 MiB or so, and may be called in a thread: full files are nobody else's
+        to change."""
         full = self._full()
-        excess = _excess(full)
+        excess, before = _excess(full), None
         for path, _ in full:
             if excess > 0 and path.name not in self._sifted:
-                excess -= self._sift(path)
+                excess -= self._sift(path, before)
+            before = path if path.exists() else before
+        return excess
+
+    def _remove_excess(self, excess: int) -> None:
         full = self._full()
         self._sifted &= {path.name for path, _ in full}
+        going: list[Path] = []
         for number, (path, status) in enumerate(full):
-            if excess > 0 or len(full) - number > MOST_FILES:
-                excess -= status.st_size
-                path.unlink(missing_ok=True)
+            nothing_left = len(going) == number and is_empty(path)
+            too_many = excess > 0 or len(full) - number > MOST_FILES
+            if not (too_many or nothing_left or self._is_old((path, status))):
+                break  # only ever from the front: a file that lacks in between was taken by somebody else
+            excess -= status.st_size
+            going.append(path)
+        self._remove(going)
 
-    def _sift(self, path: Path) -> int:
-        """Bytes that were gained."""
+    def _remove(self, going: list[Path]) -> None:
+        """Remove the oldest files. That is signed first: files that somebody else removes are missed."""
+        if not going:
+            return
+        self._sign(first_seq(self._folder, len(going)), "pruning")
+        for path in going:
+            path.unlink(missing_ok=True)
+
+    def _sift(self, path: Path, before: Path | None) -> int:
+        """Bytes that were gained. Where no record is left, the file goes up in the one `before` it."""
         self._sifted.add(path.name)
+        seal = self.heads.seal_file if self.heads else None
         try:
-            return sift(path)
+            gained = sift(path, seal)
+            if gained and before is not None and is_empty(path):
+                gained += path.stat().st_size
+                fold(before, path, seal)
         except (OSError, FileRefused) as error:
             log.warning("journal_not_sifted", why=str(error))
             return 0
+        return gained
 
     async def run(self) -> None:
-        """Tell the followers, and make room beside the event loop, for ever."""
+        """Wake the subscribers, and prune full files in a thread, for ever."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.followers.run)
+            nursery.start_soon(self.subscribers.run)
             nursery.start_soon(self._keep_room)
+            nursery.start_soon(self._seal_news)
+
+    async def _seal_news(self) -> None:
+        while True:
+            await trio.sleep(SEALED)
+            self.seal("minute")
 
     async def _keep_room(self) -> None:
         self._crowded = trio.Event()
@@ -201,13 +277,13 @@ class FileJournal:
             while True:
                 await self._crowded.wait()
                 self._crowded = trio.Event()
-                await trio.to_thread.run_sync(self._make_room)
+                self._remove_excess(await trio.to_thread.run_sync(self._sift_full))
         finally:
             self._crowded = None
 
-    def follow(self, after: int, look: Callable[[], bool] | None = None) -> Subscriber:
-        """Read on from record number `after`. Use as a context manager; `look` as `Subscriber` has it."""
-        return Subscriber(self, self.followers, after, look)
+    def subscribe(self, after: int, look: Callable[[], bool] | None = None) -> Subscriber:
+        """A subscriber that reads on behind record number `after`; `look` is the subscriber's."""
+        return Subscriber(self, self.subscribers, after, look)
 
     def remembers(self, after: int) -> bool:
         """Whether every record after number `after` is still in memory."""

@@ -1,4 +1,4 @@
-"""The engine's log on standard error: JSON for programs, colour for people, never held up by a terminal that waits."""
+"""The log on standard error: JSON for programs, colour for people. A reader that stops never stops the engine."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ GATHERED = 0.02
 """Seconds in which lines gather for one write: to wake the thread for each would cost more than the line itself."""
 
 FAREWELL = 1.0
-"""Seconds the last lines have to be written when the engine ends."""
+"""Seconds in which the last lines are written when the engine ends."""
 
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 log = structlog.get_logger("hatchway")
 
 _quick: tuple[int, Callable[[str], Any]] | None = None
-"""The level from which records are told, and where, while programs read the log."""
+"""While programs read the log: the level from which records are logged, and the function that writes a line."""
 
 
 class LineWriter:
@@ -78,7 +78,7 @@ class LineWriter:
                 self._stream.write("".join(f"{line}\n" for line in lines if line is not None))
                 self._stream.flush()
             except (OSError, ValueError):
-                return  # nobody will ever read
+                return  # the reader of standard error is gone
 
 
 def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> LineWriter:
@@ -90,12 +90,12 @@ def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> LineWrit
     use_log_settings(settings, people=stream.isatty())
     root = logging.getLogger()
     root.handlers = [_ToStructlog()]
-    logging.getLogger("transitions").setLevel(logging.WARNING)  # it would tell every step
+    logging.getLogger("transitions").setLevel(logging.WARNING)  # below that, the library logs every step
     return writer
 
 
 def use_log_settings(settings: LogSettings, *, people: bool) -> None:
-    """Take up `log.format` and `log.level`; `people` is what `auto` goes by: somebody reads along."""
+    """Take up `log.format` and `log.level`. `people` says whether `auto` means the format for people."""
     for_people = settings.format == "console" or (settings.format == "auto" and people)
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     logging.getLogger().setLevel(max(level, logging.INFO))
@@ -121,8 +121,8 @@ def use_log_settings(settings: LogSettings, *, people: bool) -> None:
     _quick = None if for_people else (level, structlog.get_config()["logger_factory"]().msg)
 
 
-class _Line(msgspec.Struct, omit_defaults=True, gc=False):
-    """A record's line as programs get it: what structlog would write, in a fifth of the time."""
+class _LogLine(msgspec.Struct, omit_defaults=True, gc=False):
+    """A record's line in the format for programs: what structlog would write, in a fifth of the time."""
 
     kind: str
     seq: int
@@ -153,8 +153,8 @@ def log_record(record: Record) -> None:
     log.log(level, f"{record.chart}.{record.event}", **told)
 
 
-def _line(record: Record, level: str) -> _Line:
-    return _Line(
+def _line(record: Record, level: str) -> _LogLine:
+    return _LogLine(
         record.kind,
         record.seq,
         record.actor,
@@ -176,7 +176,7 @@ _SHOWN = ("kind", "seq", "actor", "source", "target", "effects", "identity", "ad
 
 
 def _printable(logger: Any, name: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The renderer prints some texts as they are, and they may quote what a stranger sent to this terminal."""
+    """A processor of structlog's that escapes control characters: values may quote what a stranger sent."""
     for key, value in fields.items():
         kept = value if isinstance(value, str) else repr(value)
         lines = kept.split("\n") if key == "exception" else [kept]
@@ -188,7 +188,7 @@ _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 def _json(fields: Any, **options: Any) -> str:
-    """JSON in ASCII: a terminal may yet show it. Five times quicker than the standard library, where that will do."""
+    """JSON in ASCII, since a terminal may show it. The standard library, five times slower, does what msgspec can't."""
     try:
         text = _encode(fields)
     except (UnicodeError, TypeError, ValueError):
@@ -203,7 +203,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 class _ToStructlog(logging.Handler):
-    """Lines of libraries that log the standard way."""
+    """Hands the lines of libraries, which log by the standard library, to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         structlog.get_logger(record.name).log(

@@ -1,4 +1,4 @@
-"""What an engine measures, as Prometheus takes it: a registry for each engine, no label that a stranger picks."""
+"""What an engine measures, for Prometheus: a registry for each engine, and no label whose value a stranger picks."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PATIENT = (0.05, 0.25, 1, 2.5, 5, 10, 15, 20, 25, 30, 45, 60)
 """Buckets in seconds for what waits for a person."""
 
 FINEST = tuple(sorted({*QUICK, *PATIENT}))
-"""Every bound there is: what is counted by them elsewhere can be put into any histogram of ours."""
+"""All bounds of all histograms: what workers count by them can be added to any histogram."""
 
-# One line more for each series, which no query of ours asks for.
+# They would be one more line for each series, which nobody reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Watches one engine. Cheap to feed; whoever asks pays for the text."""
+    """The metrics of one engine. They cost little to feed; the text is made when it is asked for."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -67,11 +67,11 @@ class Metrics:
         }
         ProcessCollector(registry=registry)
         self._by_row: dict[tuple[str, str, str | None], Counter] = {}
-        self._by_door: dict[tuple[str, str, int], Series] = {}
+        self._by_endpoint: dict[tuple[str, str, int], Series] = {}
         self._claimed: dict[str, float] = {}
 
     def watch(self, runtime: Runtime, store: Store, journal: FileJournal, started_at: float) -> None:
-        """Tell of these too, as they are when somebody asks."""
+        """Show these too, as they are when the text is asked for. `started_at` is in epoch seconds."""
         self._registry.register(_Now(runtime, store, journal, started_at, self._counts))
         runtime.subscribe_moves(self._move)
 
@@ -99,7 +99,7 @@ class Metrics:
                 self._count(chart, actor.state, 1)
 
     def take(self, record: Record) -> None:
-        """A sink of records."""
+        """A sink of records: counts steps and refusals by chart, and moves actors between states."""
         if record.kind == "transition":
             row = (record.chart, record.event, record.target)
             taken = self._by_row.get(row)
@@ -114,7 +114,7 @@ class Metrics:
             self._refusals.labels(record.chart, record.cause).inc(record.count or 1)
 
     def _move(self, chart: str, actor: str, source: str, target: str | None) -> None:
-        """Another engine of the fleet did it, and has it in its own records."""
+        """Another engine of the fleet moved an actor. That engine counts the step; here only the states change."""
         self._count(chart, source, -1)
         self._count(chart, target, 1)
 
@@ -131,17 +131,17 @@ class Metrics:
             self._sign_ins.labels("pairing").observe(max(record.time - since, 0))
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """A door has answered; `path` as the table of doors has it."""
+        """A request was answered, after so many seconds; `path` as the table of endpoints has it."""
         key = (method, path, status)
-        series = self._by_door.get(key)
+        series = self._by_endpoint.get(key)
         if series is None:
-            series = self._by_door[key] = self._requests.labels(method, path, str(status))
+            series = self._by_endpoint[key] = self._requests.labels(method, path, str(status))
         series.observe(seconds)
         if status == 200 and path == "/api/auth/verify/":
             self._sign_ins.labels("key").observe(seconds)
 
-    def answered_elsewhere(self, method: str, path: str, status: int, buckets: Sequence[int], seconds: float) -> None:
-        """A door process has answered so many in each bucket of FINEST and past it, in so many seconds together."""
+    def answered_by_worker(self, method: str, path: str, status: int, buckets: Sequence[int], seconds: float) -> None:
+        """A worker process has answered so many in each bucket of FINEST and past it, in so many seconds together."""
         self._requests.labels(method, path, str(status)).add(FINEST, buckets, seconds)
         if status == 200 and path == "/api/auth/verify/":
             self._sign_ins.labels("key").add(FINEST, buckets, seconds)
@@ -159,7 +159,7 @@ class Metrics:
 
 
 class _Now:
-    """What is so at the moment it is asked. A state that nobody is in is told too: a line at zero."""
+    """A collector of what is so at the moment. A state without actors is shown too, at zero."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class _Now:
             ("timers_armed", "Delays that run.", len(self._runtime.timers)),
             ("store_bytes", "Size of the store.", self._store.size()),
             ("start_time_seconds", "When the engine started, epoch seconds.", self._started_at),
-            ("event_readers", "Followers of the journal.", len(self._journal.followers)),
+            ("event_readers", "Followers of the journal.", len(self._journal.subscribers)),
             ("journal_lost", "Records that the log file lacks since it last could be written.", self._journal.lost),
         ):
             yield GaugeMetricFamily(f"hatchway_{name}", about, value)

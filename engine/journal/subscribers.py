@@ -1,4 +1,4 @@
-"""Those who follow the journal: told of news together, in turns so short that nobody else waits for them."""
+"""Who reads the journal as it grows. Subscribers are woken few at a time, so that nothing else waits for them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ import trio
 from hatchway.engine.journal.files import RecordLine
 
 GATHERED = 0.02
-"""Seconds between the first news and the telling: the records of one sign-in are told together, once it is answered."""
+"""Seconds from a record to the waking of subscribers: the records of one sign-in gather, and go out after its
+response."""
 
 TOLD_AT_ONCE = 4
-"""Followers woken in one turn of the event loop. Two thousand at once would hold a sign-in up until all are served."""
+"""Subscribers woken in one event-loop tick. Two thousand at once would hold a sign-in up until all are served."""
 
 LOOKED = 1.0
-"""Seconds between two questions to each follower whether it has something to do although there is no news."""
+"""Seconds between two calls of each subscriber's `look`."""
 
 ASKED_AT_ONCE = 32
 
 
 class SubscriberDropped(Exception):
-    """The follower read more slowly than records came. It may come back and go on from the last it saw."""
+    """The subscriber read more slowly than records came. It may subscribe anew behind the last record it has."""
 
 
 class RecordSource(Protocol):
-    """The journal, as followers see it."""
+    """The journal, as subscribers see it."""
 
     last_seq: int
 
@@ -42,7 +43,7 @@ class RecordSource(Protocol):
 
 
 class Subscribers:
-    """Everybody's place in one journal. Without `run` nobody is woken."""
+    """All subscribers of one journal. Without `run` none is woken."""
 
     def __init__(self, log: RecordSource) -> None:
         self._log = log
@@ -70,8 +71,8 @@ class Subscribers:
             self._news = trio.Event()
             behind = iter([one for one in self._waiting if one.after < self._log.last_seq])
             while some := list(islice(behind, TOLD_AT_ONCE)):
-                for follower in some:
-                    self._wake(follower)
+                for subscriber in some:
+                    self._wake(subscriber)
                 await trio.lowlevel.checkpoint()
 
     async def _look(self) -> None:
@@ -79,63 +80,65 @@ class Subscribers:
             await trio.sleep(LOOKED)
             everybody = iter(list(self._all))
             while some := list(islice(everybody, ASKED_AT_ONCE)):
-                for follower in some:
-                    if follower.look is not None and follower.look():
-                        self._wake(follower)
+                for subscriber in some:
+                    if subscriber.look is not None and subscriber.look():
+                        self._wake(subscriber)
                 await trio.lowlevel.checkpoint()
 
-    def _wake(self, follower: Subscriber) -> None:
-        task = self._waiting.pop(follower, None)
+    def _wake(self, subscriber: Subscriber) -> None:
+        task = self._waiting.pop(subscriber, None)
         if task is not None:
             trio.lowlevel.reschedule(task)
 
-    def join(self, follower: Subscriber) -> None:
-        """From now on its `look` is asked whether there is news for it."""
-        self._all[follower] = None
+    def join(self, subscriber: Subscriber) -> None:
+        """Have the subscriber's `look` called from now on."""
+        self._all[subscriber] = None
 
-    def leave(self, follower: Subscriber) -> None:
-        """Raises KeyError for one that has not joined."""
-        del self._all[follower]
+    def leave(self, subscriber: Subscriber) -> None:
+        """The reverse of `join`. Raises KeyError for one that has not joined."""
+        del self._all[subscriber]
 
-    async def wait(self, follower: Subscriber) -> None:
-        """Until there is news, or the follower's `look` has said yes."""
+    async def wait(self, subscriber: Subscriber) -> None:
+        """Wait until there is a new record, or the subscriber's `look` has returned True."""
 
         def abort(_: object) -> trio.lowlevel.Abort:
-            del self._waiting[follower]
+            del self._waiting[subscriber]
             return trio.lowlevel.Abort.SUCCEEDED
 
-        self._waiting[follower] = trio.lowlevel.current_task()
+        self._waiting[subscriber] = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(abort)
 
 
 class Subscriber:
-    """Somebody's place in the journal: first what the files hold, then what comes. Use as a context manager.
+    """Reads the journal from a record number on: first the files, then what comes. Use as a context manager.
 
-    `look` is asked once a second, and must be quick: whether `read` should return although there may be no news.
+    `look` is called once a second and must be quick: it says whether `read` is to return though there may be no record.
     """
 
-    __slots__ = ("_followers", "_live", "_log", "_older", "after", "look")
+    __slots__ = ("_live", "_log", "_older", "_subscribers", "after", "look")
 
-    def __init__(self, log: RecordSource, followers: Subscribers, after: int, look: Callable[[], bool] | None) -> None:
-        self._log, self._followers, self.after, self.look = log, followers, after, look
+    def __init__(
+        self, log: RecordSource, subscribers: Subscribers, after: int, look: Callable[[], bool] | None
+    ) -> None:
+        self._log, self._subscribers, self.after, self.look = log, subscribers, after, look
         self._older: Iterator[list[RecordLine]] | None = None
         self._live = False
 
     def __enter__(self) -> Subscriber:
-        self._followers.join(self)
+        self._subscribers.join(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._followers.leave(self)
+        self._subscribers.leave(self)
 
     async def read(self) -> list[RecordLine]:
-        """The next records; none where `look` ended the wait. Where the log no longer reaches, the oldest there are.
+        """The next records; none where `look` ended the wait. Records that the journal no longer has are left out.
 
         Raises SubscriberDropped, once the files were read and memory has moved on.
         """
         lines = self._next()
         if not lines:
-            await self._followers.wait(self)
+            await self._subscribers.wait(self)
             lines = self._next()
         if lines:
             self.after = lines[-1].seq
@@ -145,7 +148,7 @@ class Subscriber:
         if not self._log.remembers(self.after):
             if self._live:
                 raise SubscriberDropped
-            for _ in range(2):  # what was written while we read, or never written, is not in the first
+            for _ in range(2):  # a first reading of the files may lack records that were written meanwhile
                 self._older = self._older or self._log.older(self.after)
                 if lines := next(self._older, None):
                     return lines

@@ -26,10 +26,10 @@ AUTHORIZED_KEYS = "authorized_keys"
 """The file's name."""
 
 _TICK = 0.05
-"""Seconds: two changes closer than that may carry one time stamp."""
+"""Seconds: two changes of a file closer together than that may leave the same time stamp."""
 
 _PAUSE, _PAUSES = 0.005, 10
-"""Seconds, and how many times them an editor gets between emptying the file and writing it."""
+"""Seconds between two looks at a file that was emptied or moved, and how many of them an editor gets to write it."""
 
 
 class LineFault(NamedTuple):
@@ -40,17 +40,17 @@ class LineFault(NamedTuple):
 
 
 class AuthorizedKeys:
-    """One authorized_keys file. A look costs one `lstat`, 3 us; the file is read again only when it changed, and of it
-    only the lines that did. Whether a key is of a weak kind, the dearest question, is asked once it is used.
+    """One authorized_keys file. Each lookup costs an `lstat`, 3 us; the file is read again only when it changed, and of
+    it only the lines that did. Whether a key is of a weak kind takes longest to say, and is asked when it is used.
 
-    With `ticks`, the first look in a tick of the event loop serves all of that tick: what is asked in it was sent
-    before it began, so a change still shows to whoever asks after it.
+    With `ticks`, all lookups in one tick of the event loop share an `lstat`: the requests that they serve were sent
+    before the tick began, so a request that is sent after a change still sees the change.
 
     Where it isn't a private file of our own, every look and every edit raises `FileRefused`. A file that isn't there
     is one without keys.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ticks: LoopTicks | None = None) -> None:
         self.path = path
         self._name = os.fspath(path)
         self._stamp: tuple[int, ...] | None = None
@@ -58,17 +58,18 @@ class AuthorizedKeys:
         self._data = b""
         self._index = KeyIndex()
         self._version = 0
-        self.ticks: LoopTicks | None = None
+        self._ticks = ticks
         self._looked = -1
 
     def find(self, identity: str) -> KeyGrant | None:
         """The line that counts for a key, or None where nothing is granted to it."""
         self._refresh()
         entry = self._index.entries.get(identity)
-        return entry if entry is None or entry.key.is_sound() else None
+        return entry if entry is None or entry.key.sound or entry.key.weakness() is None else None
 
     def candidate(self, identity: str) -> KeyGrant | None:
-        """As `find`, whether or not the key is of a weak kind: what to try a signature with that may be anybody's."""
+        """As `find`, but a key of a weak kind is returned too: it is to be tried before that is asked, which takes
+        long."""
         self._refresh()
         return self._index.entries.get(identity)
 
@@ -78,12 +79,12 @@ class AuthorizedKeys:
         return self._index.of_length(length)
 
     def entries(self) -> tuple[KeyGrant, ...]:
-        """The lines that grant something, in the file's order, one for each key: each is read, in 0.5 ms."""
+        """The lines that grant something, in the file's order, one for each key. Takes 0.5 ms for each line."""
         self._refresh()
         return tuple(line.entry for line in parse_file(self._data) if line.entry)
 
     def faults(self) -> tuple[LineFault, ...]:
-        """The lines that grant nothing and are no comment; as dear as `entries`."""
+        """The lines that grant nothing and are no comment. Takes as long as `entries`."""
         self._refresh()
         return tuple(LineFault(line.number, line.fault) for line in parse_file(self._data) if line.fault)
 
@@ -92,7 +93,7 @@ class AuthorizedKeys:
         self._refresh()
 
     def look_anew(self) -> None:
-        """What is asked now may have been sent after the tick of the event loop began: the next look is a look."""
+        """Forget the per-tick cache: the next lookup stats the file."""
         self._looked = -1
 
     def version(self) -> int:
@@ -114,7 +115,8 @@ class AuthorizedKeys:
         return self.edit(partial(key_edits.unregister, selector=selector, force=force, own=own))
 
     def edit(self, change: Edit[T]) -> T:
-        """Change the content under the lock that all who edit by us take; what `change` says it did."""
+        """Change the file's content under the lock that all of Hatchway's editors take. Returns what `change`
+        returns."""
         with file_locks.locked(self._lock()):
             files.clear_leftovers(self.path)
             data = self._content()
@@ -132,7 +134,7 @@ class AuthorizedKeys:
         self._stamp, self._looked = None, -1
 
     def _refresh(self) -> None:
-        tick = -1 if self.ticks is None else self.ticks.number
+        tick = -1 if self._ticks is None else self._ticks.number
         if tick >= 0 and tick == self._looked:
             return
         try:
@@ -150,7 +152,8 @@ class AuthorizedKeys:
             data = self._settled(data)
         if data != self._data or not self._version:
             self._load(data)
-        # The stamp is from before the reading: a change in between shows at the next look. So must one within a tick.
+        # The time stamp is from before the reading, so that a change in between is seen at the next lookup. A file that
+        # changed within `_TICK` is read again then, since the next change may leave the same stamp.
         fresh = status is not None and abs(SystemClock().wall() - status.st_ctime) < _TICK
         self._stamp, self._inode = None if fresh else _stamp(status), status.st_ino if status else 0
 
@@ -159,9 +162,9 @@ class AuthorizedKeys:
         return self._data.endswith(b"\n") and data.endswith(b"\n") and data.startswith(self._data)
 
     def _settled(self, data: bytes) -> bytes:
-        """What an editor leaves in the end.
+        """The content once an editor is done with it.
 
-        Some empty or move the file before they write it: a look just then would end everybody's session.
+        Some editors empty or move the file before they write it: to take that for the content would end all sessions.
         """
         for _ in range(_PAUSES):
             time.sleep(_PAUSE)

@@ -1,4 +1,4 @@
-"""What is done to the content of authorized_keys, wherever it is kept: bytes in, bytes out (section 2.4)."""
+"""Edits of the content of authorized_keys, wherever it is kept: bytes in, bytes out (section 2.4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hatchway.engine.keys.keys import PublicKey
 
 T = TypeVar("T")
 Edit = Callable[[bytes], tuple[bytes, T]]
-"""Takes the content; gives the new content, and what was done."""
+"""Takes the content; returns the new content, and what was done."""
 
 
 class Registered(NamedTuple):
@@ -55,12 +55,13 @@ def unregister(
 ) -> tuple[bytes, tuple[str, KeyGrant | None]]:
     """Take out every line of one key: its identity, a unique prefix of it, or a unique comment.
 
-    Tells its identity and what it held, None if its lines granted nothing. Raises KeyRefused: no such key, more than
-    one, or, without `force`, one that holds MASTER or is `own`, the engine's own identity.
+    Returns, after the new content, the key's identity and what it was granted, None for nothing. Raises KeyRefused
+    where there is no such key or more than one, or, without `force`, where the key has MASTER or is `own`, the
+    engine's.
     """
     lines = known_lines(data)
     identity = _selected(lines, selector)
-    # A later line of the same key must not come to count.
+    # All lines of the key go: else a later one, which did not count, would count now.
     gone = [line for line in lines if line.key and line.key.identity == identity]
     entry = next((line.entry for line in gone if line.entry), None)
     if not force and (identity == own or (entry and MASTER in entry.permissions)):

@@ -1,4 +1,4 @@
-"""Key files to keys: the one PEM block or OpenSSH line of a file, or the one reason why not (sections 2.4 and 7)."""
+"""Reads key files: the one PEM block or OpenSSH line of a file, or the one reason why not (sections 2.4 and 7)."""
 
 from __future__ import annotations
 
@@ -106,9 +106,10 @@ def load_openssh(line: str) -> tuple[RSAPublicKey, str]:
 
 
 def canonical_openssh(line: str) -> tuple[RSAPublicNumbers, bytes, str] | None:
-    """What `load_openssh` reads, and the key's blob, in a fifth of the time: a file may have many thousand lines.
+    """The key's numbers, its blob and the comment of a line as people usually write it, in a fifth of the time that
+    `load_openssh` takes: a file may have many thousand lines.
 
-    None for whatever it doesn't know as sound at once; `load_openssh` has the words for what is wrong with that.
+    None for any other line: `load_openssh` reads it, or says what is wrong.
     """
     match = _SSH_LINE.fullmatch(line)
     try:
@@ -127,8 +128,10 @@ def canonical_openssh(line: str) -> tuple[RSAPublicNumbers, bytes, str] | None:
 
 
 def load_private(data: bytes, passphrase: bytes | None, *, proven: bool = False) -> RSAPrivateKey:
-    """The one private key of a file. Raises `KeyRefused`, as `PassphraseWanted` where it needs one. Takes 40 ms, but
-    for one that is `proven`: its numbers are not looked at."""
+    """The one private key of a file. Raises `KeyRefused`, and `PassphraseWanted` where it needs a passphrase.
+
+    Checking its numbers takes 40 ms. A key that is `proven`, as one of our own making, is not checked.
+    """
     text = _text(data)
     if not _MARK.search(text) and _SSH_LINE.fullmatch(text.strip()):
         raise KeyRefused("this is a public key; give the private one", cause="public")
@@ -154,13 +157,15 @@ def load_private(data: bytes, passphrase: bytes | None, *, proven: bool = False)
 
 
 def one_line(text: str | None) -> str:
-    """A name as people wrote it, in whatever script, for one line of a file: 200 characters at most, without control
-    characters. What a terminal must not get is escaped where it is shown."""
+    """A name in whatever script, as it goes into one line of a file: at most 200 characters, no control characters.
+
+    What a terminal must not get is escaped where the name is shown.
+    """
     return _NO_TEXT.sub("?", _SPACES.sub(" ", text or "").strip(" "))[:200]
 
 
 def same_name(one: str, other: str) -> bool:
-    """Whether people would call it the same: a letter and its accent are one character or two, as keyboards differ."""
+    """Whether two names look the same: keyboards differ in whether a letter with an accent is one character or two."""
     return unicodedata.normalize("NFC", one_line(one)) == unicodedata.normalize("NFC", one_line(other))
 
 
@@ -201,9 +206,9 @@ def _only_block(text: str) -> Block:
 
 
 def _bytes_of(text: str) -> bytes:
-    """The bytes of base64 in its one canonical spelling."""
+    """The bytes of base64 in its canonical spelling. Raises KeyRefused for another."""
     try:
-        data = base64.b64decode(text)  # it passes over much, which the comparison does not
+        data = base64.b64decode(text)  # the library accepts more than canonical base64; the comparison does not
     except ValueError:
         data = b""
     if not data or base64.b64encode(data).decode() != text:
@@ -230,7 +235,8 @@ def _public_of_block(block: Block) -> RSAPublicKey:
 
 
 def _canonical(key: object, given: bytes, encoding: Encoding, form: PublicFormat) -> RSAPublicKey:
-    """One key has one spelling, and so one line in the file and one identity."""
+    """The key, unless `given` is not its one canonical encoding: a key has one spelling and one identity. Raises
+    KeyRefused."""
     if not isinstance(key, RSAPublicKey):
         raise KeyRefused("this is not an RSA key", cause="not_rsa")
     if key.public_bytes(encoding, form) != given:
@@ -277,7 +283,7 @@ def _unreadable_private(block: Block, error: Exception) -> KeyRefused:
 def _loads(pem: bytes) -> bool:
     try:
         load_pem_private_key(pem, None)
-    except TypeError:  # the right label, and a passphrase is wanted
+    except TypeError:  # cryptography's way to say that a passphrase is needed
         return True
     except (ValueError, UnsupportedAlgorithm):
         return False

@@ -9,37 +9,41 @@ from hatchway.engine.keys.key_lines import BOM, KeyGrant, KeyLine, read_line, sp
 from hatchway.engine.keys.keys import PublicKey
 
 PIECE = 65_536
-"""Bytes compared at once, where two contents are looked through for their first difference."""
+"""Bytes compared at once in looking for the first difference of two contents."""
 
 SEARCHED = 100
-"""Repeated keys that are searched for after a change, some milliseconds each in 8 MB; for more all is read anew."""
+"""Keys on several lines that are searched for one by one after a change, some milliseconds each in 8 MB. Where there
+are more, the whole file is read anew."""
 
 
 class KeyIndex:
-    """Of two lines with one key the first counts, whatever it grants. Keys of weak kinds are among them."""
+    """Grants by the key that they are for. Of two lines with one key the first counts, whatever it grants.
+
+    Keys of weak kinds are in it too.
+    """
 
     def __init__(self) -> None:
         self.entries: dict[str, KeyGrant] = {}
-        """What counts for each identity. An entry's number is from when its line was read."""
+        """The grant of each identity. Its `line` is the number that the line had when it was read."""
         self._lengths: dict[int, dict[str, KeyGrant]] = {}
         self._times: Counter[str] = Counter()
         self._repeated: dict[str, PublicKey] = {}
 
     def of_length(self, length: int) -> Collection[KeyGrant]:
-        """Those whose signatures have so many bytes: a view, good until the next update."""
+        """The grants of keys whose signatures have `length` bytes: a view, valid until the next update."""
         return self._lengths.get(length, {}).values()
 
     def update(self, old: bytes, new: bytes) -> None:
-        """The content was `old`, of which this is the index, and is `new`.
+        """Take up a change of the content from `old`, which this is the index of, to `new`.
 
-        Costs 20 us a line that changed, and a few milliseconds for looking through 8 MB.
+        Takes 20 us for each line that changed, and a few milliseconds for finding those in 8 MB.
         """
         start, old_end, new_end = _changed(old, new)
         before, after = old[start:old_end], new[start:new_end]
         first = new.count(b"\n", 0, start) + 1
         gone, come = list(_surplus(before, after, first)), list(_surplus(after, before, first))
         keys = {line.key.identity: line.key for line in (*gone, *come) if line.key}
-        # Lines that only changed places are neither; it matters where they have one key.
+        # Lines that only changed places are not among those; their order matters where they are of one key.
         keys |= {
             name: key for name, key in self._repeated.items() if any(_text(key) in part for part in (before, after))
         }
@@ -57,7 +61,7 @@ class KeyIndex:
             self._put(key, line)
 
     def _put(self, key: PublicKey, line: KeyLine | None) -> None:
-        """`line` is what counts for the key; None where it has none any more."""
+        """Have `line` count for the key; None where the key has no line any more."""
         name, length = key.identity, key.signature_length
         entry = line.entry if line is not None else None
         if entry is not None:
@@ -73,7 +77,7 @@ class KeyIndex:
 
 
 def _surplus(lines: bytes, others: bytes, first: int) -> Iterator[KeyLine]:
-    """The lines, the first of them that number, that are not among the others as often."""
+    """The `lines` that are not among `others`, or not as often. The first one has the number `first`."""
     several = split(lines)
     left = Counter(several)
     left.subtract(split(others))
@@ -101,7 +105,7 @@ def _first_of(key: PublicKey, data: bytes) -> KeyLine | None:
 
 
 def _changed(old: bytes, new: bytes) -> tuple[int, int, int]:
-    """Where the lines begin that differ, and where they end in the one and in the other content."""
+    """The offset at which the first differing line begins, and those at which the last ends in `old` and in `new`."""
     shortest = min(len(old), len(new))
     start = new.rfind(b"\n", 0, _alike(old, new, shortest)) + 1
     after = _alike(old, new, shortest - start, from_end=True)
@@ -110,7 +114,7 @@ def _changed(old: bytes, new: bytes) -> tuple[int, int, int]:
 
 
 def _alike(old: bytes, new: bytes, most: int, *, from_end: bool = False) -> int:
-    """How many bytes, at most so many, are the same at the beginning or the end."""
+    """How many bytes, `most` at most, two contents have in common at the beginning, or at the end."""
     at = 0
     while at < most:
         size = min(PIECE, most - at)

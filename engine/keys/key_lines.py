@@ -13,7 +13,7 @@ from hatchway.engine.keys.key_files import one_line
 from hatchway.engine.keys.keys import PublicKey, read_openssh, refused_as_weak
 
 BOM = b"\xef\xbb\xbf"
-"""What some editors begin a file with."""
+"""The byte order mark that some editors put at the beginning of a file."""
 
 LONGEST_LINE = 16384
 """Bytes; a line with a key of 8192 bits takes about 1,500."""
@@ -56,7 +56,7 @@ def parse_file(data: bytes) -> tuple[KeyLine, ...]:
 
 
 def known_lines(data: bytes) -> tuple[KeyLine, ...]:
-    """As `parse_file`, in 20 us a line and not in 500: whether a key is of a weak kind is left to who asks."""
+    """As `parse_file`, in 20 us a line instead of 500: whether a key is of a weak kind is not looked at."""
     return tuple(_first_counts(read_line(raw, number) for number, raw in enumerate(split(data), 1)))
 
 
@@ -128,7 +128,7 @@ def _grant(line: KeyLine, options: dict[str, str | None]) -> KeyLine:
 
 @lru_cache(maxsize=256)
 def _permissions(value: str) -> tuple[str, ...]:
-    """Raises KeyRefused. A file of many lines has few different ones."""
+    """The permissions that an option names. Raises KeyRefused. Cached: the lines of a file have few different ones."""
     return parse_permissions(value, master=True)
 
 

@@ -56,14 +56,16 @@ _PADDINGS: dict[str, padding.PKCS1v15 | padding.PSS] = {
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An RSA public key that keeps the bounds. `identity` is its OpenSSH fingerprint, `comment` what its file says."""
+    """An RSA public key of permitted size and exponent. `identity` is its OpenSSH fingerprint; `comment` is its
+    file's."""
 
     identity: str
     key: RSAPublicKey
     bits: int
     comment: str = ""
-    _sound: bool = field(default=False, init=False, compare=False, repr=False)
-    """Whether it was looked at for weak kinds, and is of none."""
+    sound: bool = field(default=False, init=False, compare=False, repr=False)
+    """Whether `weakness` has checked the key and found no weak kind: once, and not before the key is used, since that
+    takes 0.5 ms."""
 
     @property
     def signature_length(self) -> int:
@@ -74,15 +76,11 @@ class PublicKey:
         """Whether a signature of the right length is a number that the key can make at all (RFC 8017, 5.2.2)."""
         return int.from_bytes(signature) < self.key.public_numbers().n
 
-    def is_sound(self) -> bool:
-        """Whether it is of no known weak kind: looked for once, in 0.5 ms. Few of a file's many keys are ever used."""
-        return self._sound or self.weakness() is None
-
     def weakness(self) -> str | None:
         """Which weak kind it is, in words, or None."""
         numbers = self.key.public_numbers()
         words = weak_keys.weakness(numbers.n, numbers.e)
-        object.__setattr__(self, "_sound", words is None)
+        object.__setattr__(self, "sound", words is None)
         return words
 
     def pem(self) -> bytes:
@@ -103,7 +101,7 @@ class PrivateKey:
 
     @property
     def identity(self) -> str:
-        """The public half's."""
+        """The identity of the public half."""
         return self.public.identity
 
     def pem(self) -> bytes:
@@ -138,7 +136,7 @@ def parse_openssh(line: str) -> PublicKey:
 
 
 def read_openssh(line: str) -> PublicKey:
-    """As `parse_openssh`, in a twentieth of the time: whether the key is of a weak kind is left to who uses it."""
+    """As `parse_openssh`, in a twentieth of the time: whether the key is of a weak kind is not looked at."""
     found = key_files.canonical_openssh(line)
     if found is None:
         return _bounded(*key_files.load_openssh(line))
@@ -148,7 +146,7 @@ def read_openssh(line: str) -> PublicKey:
 
 
 def refused_as_weak(words: str) -> KeyRefused:
-    """The refusal of a key for being of that kind."""
+    """The refusal of a key for the weakness that `words` name."""
     return KeyRefused(f"the RSA key is refused: {words}", cause="weak")
 
 
@@ -162,9 +160,9 @@ def read_private_key(data: bytes, passphrase: bytes | None = None) -> PrivateKey
 
 
 def read_public_half(data: bytes) -> PublicKey:
-    """The public half of the one private key of a file that we made ourselves: what is read at each start.
+    """The public half of the one private key of a file that Hatchway made. The engine reads it at each start.
 
-    Its numbers must belong together; that its primes are primes is not shown again, which would take 40 ms.
+    The numbers must belong together. That the primes are primes is not checked again, which would take 40 ms.
     Raises `KeyRefused`.
     """
     key = key_files.load_private(data, None, proven=True)

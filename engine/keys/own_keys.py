@@ -1,8 +1,7 @@
-"""The engine's own keys, made where there are none: the RSA key it signs in with, the Ed25519 key of its tokens."""
+"""The engine's own keys, made where there are none: the RSA key it signs in with, and the Ed25519 key of its tokens."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -10,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from hatchway.engine.base import files
+from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import KeyRefused
 from hatchway.engine.base.permissions import MASTER
 from hatchway.engine.keys import keys
@@ -24,7 +24,7 @@ PRIVATE_KEY, TOKEN_KEY, OLD_TOKEN_KEY = "private-key.pem", "token-key.pem", "tok
 """The files' names."""
 
 NEXT_KEY = "private-key-next.pem"
-"""What is to be `private-key.pem` as soon as it is authorized."""
+"""A new key until it is authorized; then it becomes `private-key.pem`."""
 
 OWN = "engine"
 """Comment of an engine's own key."""
@@ -42,9 +42,12 @@ def load_own_key(home: Path, authorized: AuthorizedKeys) -> PublicKey:
 
 
 def make_next_key(home: Path) -> PublicKey:
-    """The key that is to be the engine's own, on the disk before it is authorized, and taken up after: then no line of
-    authorized_keys is of a key that nobody has, and no engine is locked out of itself. What a start or a rotation that
-    failed, or was killed, has left of it is what the next one goes on with."""
+    """The key that is to become the engine's own, made where there is none yet.
+
+    It is on the disk before it is authorized, and becomes `private-key.pem` after. So no line of authorized_keys is of
+    a key that nobody has, and no engine is locked out of itself. Where a start or a rotation was killed in between, the
+    next one goes on with the same key.
+    """
     path = home / NEXT_KEY
     known = _read_public_half(path)
     if known is not None:
@@ -55,7 +58,7 @@ def make_next_key(home: Path) -> PublicKey:
 
 
 def take_next_key(home: Path) -> None:
-    """The key of `make_next_key` is the engine's own from now on."""
+    """Make the key of `make_next_key` the engine's own."""
     files.move_private(home / NEXT_KEY, home / PRIVATE_KEY)
 
 
@@ -72,7 +75,7 @@ def _read_public_half(path: Path) -> PublicKey | None:
 
 
 def make_own_key(home: Path) -> PublicKey:
-    """The engine's own public key, made where there is none; whoever calls authorizes it."""
+    """The engine's own public key, made where there is none. The caller has to authorize it."""
     known = read_own_key(home)
     if known is not None:
         return known
@@ -82,7 +85,8 @@ def make_own_key(home: Path) -> PublicKey:
 
 
 def load_token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | None]:
-    """The token key, made where there is none, and the rotated one while tokens of it may live."""
+    """The token key, made where there is none, and the public half of the one before, for as long as its tokens
+    last."""
     path, old = home / TOKEN_KEY, home / OLD_TOKEN_KEY
     try:
         key = keys.read_token_key(files.read_private(path))
@@ -90,10 +94,10 @@ def load_token_keys(home: Path) -> tuple[Ed25519PrivateKey, Ed25519PublicKey | N
         key = keys.generate_token_key()
         try:
             files.write_private(path, keys.token_key_pem(key), overwrite=False)
-        except FileExistsError:  # another engine of the fleet, with which the folder is shared, was first
+        except FileExistsError:  # another engine that shares the folder was first
             key = keys.read_token_key(files.read_private(path))
     try:
-        fresh = time.time() - old.stat().st_mtime < OLD_KEY_KEPT
+        fresh = SystemClock().wall() - old.stat().st_mtime < OLD_KEY_KEPT
         return key, read_public_token_key(files.read_private(old)) if fresh else None
     except FileNotFoundError:
         return key, None

@@ -21,7 +21,7 @@ from hatchway.engine.keys.own_keys import OLD_TOKEN_KEY, OWN, PRIVATE_KEY, TOKEN
 from hatchway.statecharts.session import LONGEST_LIFETIME
 
 Editor = Callable[[Edit[Any]], Any]
-"""Makes an edit of authorized_keys, wherever it is kept."""
+"""Makes an edit of authorized_keys, wherever it is kept, and returns what the edit did."""
 
 
 def rotate_engine_key(home: Path, edit: Editor) -> tuple[str, str]:
@@ -39,7 +39,7 @@ def rotate_engine_key(home: Path, edit: Editor) -> tuple[str, str]:
         take_next_key(home)
         try:
             edit(partial(_without, identity=old))
-        except Refusal as refused:  # asked again it would replace the new key, and leave the old one for ever
+        except Refusal as refused:  # a second rotation would replace the new key, and leave the old one authorized
             raise type(refused)(
                 f"{refused.detail}; the engine has its new key, but the old one is still authorized: remove it by"
                 f" `hatchway key unregister {old} --force`, then `hatchway engine reload`",

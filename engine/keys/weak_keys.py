@@ -36,7 +36,7 @@ def weakness(n: int, e: int) -> str | None:
 
     Debian's weak keys and other leaked ones need a downloaded block list and are not looked for.
     """
-    # Here, since it costs 10 ms and only reading a key needs it. What it has for certificates would cost 40 ms more.
+    # The import costs 10 ms, and only reading a key needs it. pyOpenSSL, for certificates, would cost 40 ms more.
     with without("OpenSSL"):
         from badkeys import rsakeys
     for check, words in _KINDS.items():
@@ -47,6 +47,6 @@ def weakness(n: int, e: int) -> str | None:
 
 def prime_modulus(n: int) -> str | None:
     """Words if `n` is itself prime, and so gives the private exponent away. 2 ms at 2048 bits, 80 ms at 8192."""
-    import gmpy2  # here, as above; Python's own pow takes ten times as long
+    import gmpy2  # imported here, as only reading a key needs it; Python's own pow takes ten times as long
 
     return "its modulus is a prime number" if gmpy2.powmod(2, n - 1, n) == 1 else None

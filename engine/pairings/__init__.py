@@ -1,1 +1,1 @@
-"""The pairing service: codes that are out, their claims and answers. It knows sessions only by what it is given."""
+"""The pairing service: codes, their claims and answers. Sessions it starts and ends by functions it is given."""

@@ -12,18 +12,22 @@ from hatchway.engine.runtime.records import Origin
 
 
 class Terminal(Protocol):
-    """Where a code was printed: told what happens to it. Must not wait."""
+    """Callback at the terminal where a code was printed, for each thing that happens to the code. It must not wait.
+
+    `event` is `claimed`, `wrong_codes`, `failed` or a final state; `details` are that event's, for people.
+    """
 
     def __call__(self, event: str, **details: Any) -> None: ...
 
 
 Shown = dict[str, str | bool | None]
-"""What a terminal is told of a claim: `address`, `forwarded`, `agent`; `local` of one that came to its own engine, and
-of another's `engine_host`, to which the address means what it does; `by_socket` and `dialled` are a Claimant's."""
+"""What the terminal shows of a claim: a `Claimant`'s fields, escaped. `local` is there where the claim came to the
+engine that printed the code; else `engine_host` names the host of the engine that it came to, which is where `address`
+is from. """
 
 
 class Issued(NamedTuple):
-    """A code fresh from the press."""
+    """A code that was just issued: its pairing's name, the code, and the seconds in which it may be claimed."""
 
     id: str
     code: str
@@ -56,20 +60,20 @@ class Claim:
 
     @property
     def answered(self) -> bool:
-        """Whether the result is there."""
+        """Whether there is a result."""
         return self._answered.is_set()
 
     def answer(self, result: IssuedSession | Refusal) -> None:
-        """The session, or why there is none: whoever waits is woken."""
+        """Set the result, the session or why there is none, and wake the tasks that wait for it."""
         self.result = result
         self._answered.set()
 
     async def wait_answered(self) -> None:
-        """Until there is a result; raises nothing."""
+        """Wait until there is a result, and raise nothing, whatever it is."""
         await self._answered.wait()
 
     async def wait_answer(self) -> IssuedSession:
-        """Raises PairingCodeRefused (rejected, withdrawn), PairingExpired, StoreUnavailable."""
+        """Wait for the session. Raises PairingCodeRefused (rejected, withdrawn), PairingExpired, StoreUnavailable."""
         await self._answered.wait()
         if isinstance(self.result, Refusal):
             raise self.result
@@ -78,7 +82,7 @@ class Claim:
 
 
 class PairingCode:
-    """A code with those it concerns: its terminal, the console that claimed it, and how many wrong tries it has seen.
+    """A code, its terminal, the console that claimed it, and how many wrong codes were tried while it was out.
 
     `consumed_at` is in elapsed seconds, None while the code is out.
     """
@@ -98,22 +102,22 @@ class PairingCode:
 
 
 class FleetCodes(Protocol):
-    """The other engines of a fleet: they claim codes that were printed here, and print codes that are claimed here."""
+    """The pairing codes of the other engines of a fleet, which also claim those that were issued here."""
 
     async def publish(self, pairing: str, code: str) -> None:
-        """From now on every engine takes the code. Raises StoreUnavailable."""
+        """Have every engine accept the code from now on. Raises StoreUnavailable."""
 
     def retire(self, code: str) -> None:
-        """The code is used up."""
+        """The code is used up: no engine accepts it any more."""
 
     async def claim(self, code: str, shown: Shown, origin: Origin) -> Claim:
         """Claim a code of another engine. Raises PairingCodeRefused, its cause `wrong_code` where it was a guess."""
 
     def leave(self, claim: Claim) -> None:
-        """The console of such a claim went away."""
+        """The console of a claim that `claim` returned went away."""
 
     def stop(self) -> None:
-        """The engine stops: no console is held here any longer."""
+        """The engine stops: give up the claims that wait here for codes of other engines."""
 
 
 MESSAGES = {

@@ -5,10 +5,15 @@ from __future__ import annotations
 import secrets
 import unicodedata
 
+from hatchway.statecharts.pairing import CHART
+
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford base32: no I L O U. Eight of them are 40 bits."""
 
 LENGTH = 8
+
+LAST_EVENTS = CHART.final | {"failed"}
+"""Events after which a terminal hears nothing more of its code: a final state, or an approval without a session."""
 
 LONGEST_TYPED = 64
 """Characters of a code as typed, with its spaces and hyphens; a longer text is no code."""
@@ -20,7 +25,7 @@ _FOLDED = str.maketrans({"O": "0", "I": "1", "L": "1"})
 
 
 def new_code() -> str:
-    """A code nobody can guess: eight characters, 40 bits."""
+    """A random code: eight characters of `ALPHABET`, 40 bits."""
     return "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
 
 

@@ -27,10 +27,10 @@ OUT_AT_ONCE = 4
 """Codes that may be out, one for each terminal."""
 
 REMEMBERED = 600.0
-"""Seconds in which a code that was issued is no guess, though it is used up."""
+"""Seconds in which a used code that is tried again doesn't count as a guess."""
 
 LEAVING = 5.0
-"""Seconds that a console's leaving waits at most for the end of a sign-in that is being stored."""
+"""Seconds that `leave` waits at most for a sign-in that is just being stored."""
 
 
 class PairingFacts(msgspec.Struct, frozen=True, gc=False):
@@ -46,7 +46,11 @@ End = Callable[[str, str], Awaitable[None]]
 
 
 class Pairings:
-    """Issues codes, takes claims and answers. The service keeps the codes; the chart's actors never hold one."""
+    """Issues codes, takes claims and the operator's answers. The service keeps the codes; no actor holds one.
+
+    `start_session` and `end_session` are those of `Sessions`; `shared` counts wrong codes for a whole fleet, and
+    `fleet` has the codes of its other engines. Both are None for an engine of no fleet.
+    """
 
     def __init__(
         self,
@@ -56,9 +60,9 @@ class Pairings:
         start_session: Start,
         end_session: End,
         shared: Shared | None = None,
-        elsewhere: FleetCodes | None = None,
+        fleet: FleetCodes | None = None,
     ) -> None:
-        self.elsewhere = elsewhere
+        self._fleet = fleet
         self._runtime, self._settings = runtime, settings
         self._start_session, self._end_session = start_session, end_session
         self._clock = runtime.clock
@@ -103,9 +107,9 @@ class Pairings:
             del self._codes[name]
             raise
         assert isinstance(issued, Issued)
-        if self.elsewhere is not None:
+        if self._fleet is not None:
             try:
-                await self.elsewhere.publish(name, code)
+                await self._fleet.publish(name, code)
             except BaseException:
                 with trio.CancelScope(shield=True):
                     await self.withdraw(name, NOBODY)
@@ -120,16 +124,16 @@ class Pairings:
             raise PairingExpired from None
 
     async def withdraw(self, name: str, origin: Origin, cause: str = "withdrawn") -> None:
-        """The host takes the code back; nothing happens to one that is used up."""
+        """Void the code at the operator's wish. Nothing happens to one that is used up."""
         if self._is_out(name):
             await self._quietly(name, "withdraw", origin, cause)
 
     async def withdraw_all(self, cause: str) -> None:
-        """No code works any more: both sides are told."""
+        """Void all codes; terminals and consoles are told. `cause` is a key of `MESSAGES`."""
         for name, _ in self._out():
             await self.withdraw(name, NOBODY, cause)
-        if self.elsewhere is not None:
-            self.elsewhere.stop()
+        if self._fleet is not None:
+            self._fleet.stop()
 
     # The console's side
 
@@ -140,15 +144,15 @@ class Pairings:
         """
         address = origin.address or ""
         try:
-            await self._wrong.take(address)  # before the comparison, so that a burst of tries finds no gap
+            await self._wrong.take(address)  # counted before the comparison, so that no burst of tries gets past it
         except TooManyRequests:
             self._runtime.records.surplus("pairing", "claim", origin)
             raise
         code = normalise(text)
         shown: Shown = claimant._asdict() | {"agent": printable(claimant.agent)}
         name = self._find(code)
-        if name is None and self.elsewhere is not None:
-            return await self._claim_elsewhere(self.elsewhere, code, shown, address, origin)
+        if name is None and self._fleet is not None:
+            return await self._claim_remote(self._fleet, code, shown, address, origin)
         if name is None:
             raise await self._refusal(code, address, origin)
         await self._wrong.give_back(address)
@@ -156,11 +160,9 @@ class Pairings:
         await self.take(claim, shown)
         return claim
 
-    async def _claim_elsewhere(
-        self, elsewhere: FleetCodes, code: str, shown: Shown, address: str, origin: Origin
-    ) -> Claim:
+    async def _claim_remote(self, fleet: FleetCodes, code: str, shown: Shown, address: str, origin: Origin) -> Claim:
         try:
-            claim = await elsewhere.claim(code, shown, origin)
+            claim = await fleet.claim(code, shown, origin)
         except PairingCodeRefused as refused:
             if refused.cause != "wrong_code":
                 await self._wrong.give_back(address)
@@ -170,7 +172,7 @@ class Pairings:
         return claim
 
     async def take(self, claim: Claim, shown: Shown) -> None:
-        """A claim of a code that was printed here. Raises PairingCodeRefused."""
+        """Claim a code that was printed at this engine, for a console of whatever engine. Raises PairingCodeRefused."""
         changes = {"match": f"{secrets.randbelow(100):02d}"}
         try:
             await self._runtime.send(
@@ -180,22 +182,28 @@ class Pairings:
             raise PairingCodeRefused(refused.cause) from None
 
     async def go(self, claim: Claim) -> None:
-        """The console of a claim of our code is gone; nothing happens where the claim is over."""
+        """The console that claimed a code of this engine is gone. Nothing happens where the claim is over."""
         if self._is_out(claim.id):
             await self._quietly(claim.id, "leave", claim.origin, "console_hung_up")
 
     async def leave(self, claim: Claim) -> None:
-        """The console hung up: its claim is void. A `y` that came first may be on its way to the store: where the claim
-        has its answer when this returns, the session is the caller's to end; else it ends as soon as it is made."""
+        """The console hung up: void its claim.
+
+        The operator's yes may have come first, and its session be on its way to the store. Where the claim has its
+        answer when this returns, the caller ends that session; else `_sign_in` does as soon as the session is made.
+        """
         await self.go(claim)
-        if self.elsewhere is not None:
-            self.elsewhere.leave(claim)
+        if self._fleet is not None:
+            self._fleet.leave(claim)
         with trio.move_on_after(LEAVING):
             await claim.wait_answered()
         claim.given_up = not claim.answered
 
     def _find(self, code: str) -> str | None:
-        """The pairing of a code that is out. Every one is compared, each in constant time."""
+        """The name of the pairing whose code this is; None where no such code is out.
+
+        All codes are compared, each in constant time, so that the time tells nothing.
+        """
         found = None
         for name, held in self._out():
             if secrets.compare_digest(held.code.encode(), code.encode()):
@@ -228,7 +236,8 @@ class Pairings:
             await self.wrong_code(name, code.wrong + 1, origin)
 
     async def wrong_code(self, name: str, count: int, origin: Origin = NOBODY) -> None:
-        """The code of this pairing was out for `count` wrong tries."""
+        """So many wrong codes were tried while this pairing's code was out: tell its terminal, and past the limit void
+        the code."""
         limit = self._settings().limits.wrong_codes_total
         if not self._is_out(name):
             return
@@ -240,13 +249,13 @@ class Pairings:
             await self._quietly(name, "withdraw", origin, "too_many_wrong_codes")
 
     async def _quietly(self, name: str, event: str, origin: Origin, cause: str) -> None:
-        with suppress(EventRefused):  # something else ended it first
+        with suppress(EventRefused):  # another event ended the pairing first
             await self._runtime.send("pairing", name, event, origin=origin, cause=cause)
 
     # Effects
 
     def _print_code(self, actor: Actor, data: Data) -> Issued:
-        """What the caller of `issue` prints: it holds the terminal."""
+        """The result of `issue`, whose caller prints the code."""
         return Issued(actor.id, self._codes[actor.id].code, pairing.CLAIM_WINDOW)
 
     def _confirm_claim(self, actor: Actor, data: Data) -> None:
@@ -261,9 +270,9 @@ class Pairings:
     def _consume_code(self, actor: Actor, data: Data) -> None:
         code = self._codes[actor.id]
         code.consumed_at = self._clock.elapsed()
-        if self.elsewhere is not None:
-            self.elsewhere.retire(code.code)
-        if actor.state != "approved":  # an approval is told when the session is there
+        if self._fleet is not None:
+            self._fleet.retire(code.code)
+        if actor.state != "approved":  # `_sign_in` tells of an approval, once there is the session
             late = actor.state == "expired" and code.claim is not None
             key = "expired_on_approval" if late else data.get("cause") or actor.state
             code.terminal(actor.state, message=MESSAGES.get(key, MESSAGES[actor.state]))

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class ActorIndex:
-    """`owner_of` tells from an actor's facts, which never change in this, whose it is."""
+    """Actors' names, sorted. `owner_of` tells from an actor's facts who owns it; that must never change."""
 
     def __init__(self, owner_of: Callable[[Any], str]) -> None:
         self._owner_of = owner_of
@@ -16,12 +16,12 @@ class ActorIndex:
         self._owned: dict[str, list[str]] = {}
 
     def add(self, name: str, facts: Any) -> None:
-        """A new actor. Names that grow, as those of sessions do, are added at once."""
+        """A new actor. A name behind all others, as every new session's is, costs no search."""
         _add(self._names, name)
         _add(self._owned.setdefault(self._owner_of(facts), []), name)
 
     def remove(self, name: str, facts: Any) -> None:
-        """It is no more."""
+        """The actor is gone; `facts` are what it was added with."""
         del self._names[bisect_left(self._names, name)]
         owner = self._owner_of(facts)
         owned = self._owned[owner]
@@ -30,13 +30,13 @@ class ActorIndex:
             del self._owned[owner]
 
     def after(self, name: str, owner: str | None) -> Iterator[str]:
-        """The names behind that one in their order: of one owner, or all. To be read before anything changes."""
+        """The names behind `name` in order, of one owner or of all. Read the iterator before the index changes."""
         names = self._names if owner is None else self._owned.get(owner, [])
         for place in range(bisect_right(names, name), len(names)):
             yield names[place]
 
     def count(self, owner: str) -> int:
-        """How many an owner has."""
+        """How many actors an owner has."""
         return len(self._owned.get(owner, ()))
 
 

@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 import trio
+from msgspec import UNSET, UnsetType
 
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.runtime.actor_index import ActorIndex
+from hatchway.engine.runtime.records import Saw
 from hatchway.engine.runtime.timers import Timers
 from hatchway.engine.store.protocol import Store, Stored
 from hatchway.statecharts.chart import NONE, Chart, ChartFault, Delay
@@ -48,7 +50,7 @@ Rule = Callable[[Any, float], float]
 """A named delay: from an actor's facts and the time now, on the delay's clock, to the deadline."""
 
 Moved = Callable[[str, str, str, str | None], None]
-"""Takes chart, actor, the state it was in here, and the state it is in now, None for gone."""
+"""Callback for an actor that another engine has moved: chart, actor, the state it had here, its state now or None."""
 
 
 class Timing:
@@ -85,10 +87,31 @@ class RegisteredChart:
         self.effects = tuple(tuple(effects[name] for name in row.effects) for row in chart.rows)
         """By the row's place in the chart."""
         self.timings = {state: Timing(delay, clock, rules) for state, delay in chart.delays.items()}
+        self._elapsed = frozenset(state for state, timing in self.timings.items() if timing.clock == "elapsed")
+
+    def seen(self, source: str, target: str, data: Data) -> tuple[Saw | UnsetType, float | None]:
+        """What an event was decided on in `source`, for its record, and the wall time where that decided.
+
+        The elapsed time is there also for a step into a state whose delay counts it: the deadline is told from it.
+        """
+        timing, proof, now, at = self.timings.get(source), data.get("proof", UNSET), UNSET, None
+        deadline = UNSET if timing is None or data["deadline"] is None else data["deadline"]
+        if timing is not None and timing.clock == "wall":
+            at, deadline = data["now"], _whole(deadline)
+        elif source in self._elapsed or target in self._elapsed:
+            now = data["now"]
+        if now is UNSET and deadline is UNSET and proof is UNSET:
+            return UNSET, at
+        return Saw(now, deadline, proof), at
+
+
+def _whole(seconds: float | UnsetType) -> float | UnsetType:
+    """Without the fraction where there is none: a deadline of a session, as its token tells it."""
+    return int(seconds) if isinstance(seconds, float) and seconds.is_integer() else seconds
 
 
 class ActorLocks:
-    """A lock for each actor, by name: one event at a time, and those that come meanwhile are let in in order."""
+    """A lock for each actor, by name: it takes one event at a time, in the order in which they came."""
 
     __slots__ = ("_waiting",)
 
@@ -137,13 +160,13 @@ class ActorTable:
         self._timers, self._moved = timers, moved
 
     def put(self, name: str, actor: Actor) -> None:
-        """That is the actor of this name from now on."""
+        """Have `actor` stand for this name from now on, in place of what did."""
         if self.index is not None and name not in self.actors:
             self.index.add(name, actor.facts)
         self.actors[name] = actor
 
     def drop(self, name: str) -> Actor | None:
-        """There is none of this name any more; the one that was there."""
+        """Remove the actor of this name. Returns it, None where there was none."""
         actor = self.actors.pop(name, None)
         if actor is not None and self.index is not None:
             self.index.remove(name, actor.facts)
@@ -168,7 +191,7 @@ class ActorTable:
     async def restore(self) -> list[Actor]:
         """Take up every actor that the store holds, its delay armed again."""
         found = await self.store.live(self.chart.name)
-        found.sort(key=itemgetter(0))  # an index of names grows at its end
+        found.sort(key=itemgetter(0))  # the index of names is quickest when names come in order
         for name, stored in found:
             actor = Actor(self.chart.name, name, stored.state, stored.version, stored.deadline, stored.facts)
             self.put(name, actor)
@@ -181,9 +204,10 @@ class ActorTable:
     # What other engines did
 
     async def absorb(self, versions: Mapping[str, int]) -> None:
-        """Other engines moved these actors to these versions, 0 for gone: what the store says is believed.
+        """Take up what other engines did to these actors; `versions` are those that they moved them to, 0 for gone.
 
-        Each is read under its lock, so that no step of ours is undone. Raises StoreUnavailable.
+        An actor that has another version here is read from the store, under its lock, so that no step of this engine's
+        is undone. Raises StoreUnavailable.
         """
         held = []
         try:

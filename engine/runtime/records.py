@@ -13,15 +13,44 @@ from hatchway.engine.base.clock import Clock
 
 
 class Origin(NamedTuple):
-    """Who is behind an event: the identity that acts, the socket's peer, and the request it came with."""
+    """Who is behind an event: the identity that acts, the socket's peer, and the request it came with.
+
+    `traceparent` is the request's header of that name (W3C Trace Context). `asked` is the permission that the request
+    needed, `held` what its session had, where the event needs one.
+    """
 
     identity: str | None = None
     address: str | None = None
     request_id: str | None = None
+    traceparent: str | None = None
+    asked: str | None = None
+    held: tuple[str, ...] = ()
 
 
 NOBODY = Origin()
 """A timer, or the engine itself."""
+
+
+class Saw(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a step or a refusal was decided on, so that anybody can decide it again.
+
+    `deadline` is that of the state the actor was in, `now` the time on that delay's clock: the wall clock's is the
+    record's `time`, and stands there alone. `proof` is what stood behind a sign-in, None for nothing that held. `asked`
+    is the permission that was needed, `held` those that the session had. `charts` names the tables that an engine
+    runs, `shared` says that other engines move the same actors.
+    """
+
+    now: float | msgspec.UnsetType = msgspec.UNSET
+    deadline: float | msgspec.UnsetType = msgspec.UNSET
+    proof: str | msgspec.UnsetType | None = msgspec.UNSET
+    asked: str | msgspec.UnsetType = msgspec.UNSET
+    held: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    charts: str | msgspec.UnsetType = msgspec.UNSET
+    shared: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+UNPROVEN = Saw(proof=None)
+"""A sign-in whose proof did not hold."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -30,6 +59,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     `time` is in epoch seconds, `seq` grows by one a record and never repeats on one engine. `kind` is `transition` (a
     row was taken), `refusal` (none was, `target` is None and `cause` says why) or `notice` (the engine's own news).
     `count` is there where one record stands for several refusals: of one address in one second, or of many addresses.
+    `saw` is there where something was decided, `traceparent` where the request brought one.
     """
 
     time: float
@@ -46,6 +76,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     request_id: str | None = None
     cause: str | None = None
     count: int | msgspec.UnsetType = msgspec.UNSET
+    saw: Saw | msgspec.UnsetType = msgspec.UNSET
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
 
 
 Sink = Callable[[Record], None]
@@ -57,16 +89,17 @@ AT_ONCE, A_SECOND = 1000, 10.0
 """Refusals from outside that may have records of their own: so many at once, and so many a second after that."""
 
 TOLD = 1.0
-"""Seconds of surplus that one record tells of."""
+"""Seconds between two records of the surplus of one address."""
 
 SOURCES = 10
-"""Addresses whose surplus of a second is told one by one; the others' is told together."""
+"""Addresses whose surplus of a second has a record each; that of all others shares one."""
 
 
 class Records:
-    """Numbers the records and hands each to every sink, in order. A sink is plain and quick, and must not raise.
+    """Numbers the records and hands each to every sink, in order. A sink is a function that is quick and never raises.
 
-    However many refusals strangers cause, few records come of them: `run` tells the surplus in sums.
+    However many refusals strangers cause, they make few records: past a rate they are counted as surplus, and `run`
+    publishes the counts.
     """
 
     def __init__(self, clock: Clock, *sinks: Sink, last_seq: int = 0) -> None:
@@ -87,14 +120,43 @@ class Records:
         effects: tuple[str, ...],
         origin: Origin = NOBODY,
         cause: str | None = None,
+        saw: Saw | msgspec.UnsetType = msgspec.UNSET,
+        at: float | None = None,
     ) -> None:
-        """A row was taken: `event` led from `source` to `target`. `cause` says why where the event alone doesn't."""
+        """A row was taken: `event` led from `source` to `target`. `cause` says why where the event alone doesn't, `saw`
+        what was decided on, `at` when by the wall clock, where that is what decided."""
         seq = self._seq = self._seq + 1
-        now = self._clock.wall()
-        self._publish(Record(now, seq, "transition", chart, actor, event, source, target, effects, *origin, cause))
+        identity, address, request_id, trace, asked, _ = origin
+        self._publish(
+            Record(
+                self._clock.wall() if at is None else at,
+                seq,
+                "transition",
+                chart,
+                actor,
+                event,
+                source,
+                target,
+                effects,
+                identity,
+                address,
+                request_id,
+                cause,
+                saw=saw if asked is None else _asked(saw, origin),
+                traceparent=trace or msgspec.UNSET,
+            )
+        )
 
     def refusal(
-        self, chart: str, actor: str, event: str, cause: str, origin: Origin = NOBODY, source: str | None = None
+        self,
+        chart: str,
+        actor: str,
+        event: str,
+        cause: str,
+        origin: Origin = NOBODY,
+        source: str | None = None,
+        saw: Saw | msgspec.UnsetType = msgspec.UNSET,
+        at: float | None = None,
     ) -> None:
         """No row was taken: nothing changed in `source`. `actor` is `-` where the event found none.
 
@@ -104,11 +166,28 @@ class Records:
             self.surplus(chart, event, origin)
             return
         seq = self._seq = self._seq + 1
-        now = self._clock.wall()
-        self._publish(Record(now, seq, "refusal", chart, actor, event, source, None, (), *origin, cause))
+        now = self._clock.wall() if at is None else at
+        saw = saw if origin.asked is None else _asked(saw, origin)
+        self._publish(
+            Record(
+                now,
+                seq,
+                "refusal",
+                chart,
+                actor,
+                event,
+                source,
+                None,
+                (),
+                *origin[:3],
+                cause,
+                saw=saw,
+                traceparent=origin.traceparent or msgspec.UNSET,
+            )
+        )
 
     def surplus(self, chart: str, event: str, origin: Origin) -> None:
-        """A refusal past a limit: it is counted, and one record a second tells how many there were of an address."""
+        """Count a refusal past a limit. One record a second says how many there were from an address."""
         key = (chart, event, origin.address)
         if key not in self._surplus and len(self._surplus) >= SOURCES:
             key = (chart, event, None)
@@ -116,16 +195,16 @@ class Records:
         self._has_surplus.set()
 
     def tell_surplus(self) -> None:
-        """Publish what was counted since the last time."""
+        """Publish the surplus that was counted since the last time."""
         told, self._surplus = self._surplus, {}
         self._has_surplus = trio.Event()
         for (chart, event, address), count in told.items():
             seq = self._seq = self._seq + 1
-            origin, now = Origin(None, address), self._clock.wall()
-            self._publish(Record(now, seq, "refusal", chart, "-", event, None, None, (), *origin, SURPLUS, count=count))
+            now, who = self._clock.wall(), (None, address, None)
+            self._publish(Record(now, seq, "refusal", chart, "-", event, None, None, (), *who, SURPLUS, count=count))
 
     async def run(self) -> None:
-        """Tell the surplus of each second, for ever."""
+        """Publish the surplus of each second, for ever."""
         while True:
             await self._has_surplus.wait()
             await trio.sleep(TOLD)
@@ -140,12 +219,24 @@ class Records:
         self._room -= 1
         return True
 
-    def notice(self, chart: str, actor: str, event: str, cause: str | None = None, origin: Origin = NOBODY) -> None:
+    def notice(
+        self,
+        chart: str,
+        actor: str,
+        event: str,
+        cause: str | None = None,
+        origin: Origin = NOBODY,
+        saw: Saw | msgspec.UnsetType = msgspec.UNSET,
+    ) -> None:
         """News of the engine that no chart holds: a start, a key registered, a setting reloaded."""
         seq = self._seq = self._seq + 1
         now = self._clock.wall()
-        self._publish(Record(now, seq, "notice", chart, actor, event, None, None, (), *origin, cause))
+        self._publish(Record(now, seq, "notice", chart, actor, event, None, None, (), *origin[:3], cause, saw=saw))
 
     def _publish(self, record: Record) -> None:
         for sink in self.sinks:
             sink(record)
+
+
+def _asked(saw: Saw | msgspec.UnsetType, origin: Origin) -> Saw:
+    return msgspec.structs.replace(saw or Saw(), asked=origin.asked, held=origin.held)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import structlog
 import trio
+from msgspec import UNSET
 
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import StoreUnavailable
@@ -25,7 +26,7 @@ RETRY = 1.0
 
 
 class Sent(msgspec.Struct, gc=False):
-    """An event on its way to an actor. `once` is used up by the step it leads to, `changes` become facts with it."""
+    """An event on its way to an actor. The step that it leads to uses up `once` and takes `changes` into the facts."""
 
     event: str
     origin: Origin
@@ -64,15 +65,17 @@ class Runtime:
         rules: Mapping[str, Rule] | None = None,
         keep: bool = False,
         owner: Callable[[Any], str] | None = None,
-    ) -> None:
-        """Resolve every name of the chart; raises ChartFault at start rather than failing at work.
+    ) -> Mapping[str, Actor]:
+        """Resolve every name of the chart; raises ChartFault at start rather than failing at work. Returns the live
+        actors by name, as this engine knows them: a view, which changes with every step.
 
         `keep` leaves actors in their final state in the store until `forget`; else reaching it removes them. `owner`
         tells from the facts whose an actor is: with it, actors are found by owner and in the order of their names.
         """
         registered = RegisteredChart(chart, self.clock, effects, rules or {}, keep)
-        self._tables[chart.name] = ActorTable(registered, store, self.timers, self._moved, owner)
+        self._tables[chart.name] = table = ActorTable(registered, store, self.timers, self._moved, owner)
         store.define({chart.name: facts})
+        return table.actors
 
     def subscribe_moves(self, moved: Moved) -> None:
         """Have `moved` called for each actor that another engine of the same store has moved."""
@@ -85,17 +88,20 @@ class Runtime:
         return self._tables[chart].actors.get(actor)
 
     def actors(self, chart: str) -> Iterable[Actor]:
-        """The live ones, as this engine knows them: a view, which changes with every step."""
+        """The live actors of a chart, as this engine knows them: a view, which changes with every step."""
         return self._tables[chart].actors.values()
 
     def actors_after(self, chart: str, name: str, owner: str | None = None) -> Iterator[Actor]:
-        """Those of a chart with owners whose names come after that one, in order; to be read before the next step."""
+        """The actors of a chart with owners whose names come after `name`, in order; of one owner, or of all.
+
+        Read the iterator before the next step.
+        """
         table = self._tables[chart]
         assert table.index is not None
         return map(table.actors.__getitem__, table.index.after(name, owner))
 
     def count_of(self, chart: str, owner: str) -> int:
-        """How many actors of a chart with owners are that one's."""
+        """How many actors of a chart with owners this owner has."""
         index = self._tables[chart].index
         assert index is not None
         return index.count(owner)
@@ -152,7 +158,7 @@ class Runtime:
         if found is None:
             if not table.store.shared:
                 raise self._refused(table, actor, sent, "no_actor", None)
-            found = Actor(chart, actor, NONE, 0, None, None)  # perhaps another engine's: it is loaded under its lock
+            found = Actor(chart, actor, NONE, 0, None, None)  # it may be another engine's: it is loaded under its lock
         return await self._deliver(table, found, sent)
 
     async def run(self) -> None:
@@ -160,8 +166,8 @@ class Runtime:
         await self.timers.run()
 
     async def _deliver(self, table: ActorTable, actor: Actor, sent: Sent) -> object:
-        """Take the event under the actor's lock. Once it has the lock it runs to completion, though whoever sent it has
-        stopped waiting."""
+        """Take the event under the actor's lock. From then on it runs to completion, also where the sender is
+        cancelled."""
         await table.locks.acquire(actor.id)
         try:
             if table.store.shields_commit:
@@ -193,7 +199,8 @@ class Runtime:
                 believed = False
 
     async def _step(self, table: ActorTable, actor: Actor, sent: Sent) -> object:
-        """One row taken and stored. Raises VersionMoved where another engine was first: what is due is decided anew."""
+        """Take one row and store it. Raises VersionMoved where another engine was first: the caller decides anew which
+        event is due."""
         chart = table.chart
         step = self._advance(table, actor, sent)
         facts = msgspec.structs.replace(actor.facts, **sent.changes) if sent.changes else actor.facts
@@ -202,7 +209,7 @@ class Runtime:
         removed = step.target in chart.removed_in
         stored = None
         if not removed:
-            # Elapsed seconds mean nothing after a reboot: only a wall deadline is kept.
+            # Elapsed seconds mean nothing after a reboot, so only a deadline of the wall clock is stored.
             kept = deadline if timing and timing.clock == "wall" else None
             stored = Stored(actor.version + 1, step.target, kept, facts)
         began = self.clock.elapsed()
@@ -223,6 +230,7 @@ class Runtime:
             step.effects,
             sent.origin,
             sent.data.get("cause"),
+            *table.chart.seen(step.source, step.target, sent.data),
         )
         return await self._run_effects(table, actor, step, sent.data)
 
@@ -236,7 +244,8 @@ class Runtime:
             raise self._refused(table, actor.id, sent, refused.cause, actor.state) from None
 
     def _refused(self, table: ActorTable, actor: str, sent: Sent, cause: str, state: str | None) -> EventRefused:
-        self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state)
+        seen = (UNSET, None) if state is None else table.chart.seen(state, state, sent.data)
+        self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state, *seen)
         return EventRefused(table.chart.name, state or NONE, sent.event, cause)
 
     async def _run_effects(self, table: ActorTable, actor: Actor, step: Step, data: Data) -> object:
@@ -262,11 +271,11 @@ class Runtime:
             timing = table.chart.timings[actor.state]
             self.timers.arm(actor, timing.now() + RETRY, timing.clock)
         except Exception:
-            # One actor's fault must not stop the clock of all the others.
+            # An error in one actor's delay must not end the task that fires all delays.
             log.exception("delay_failed", chart=actor.chart, actor=actor.id)
 
     async def catch_up(self, actor: Actor) -> None:
-        """Take the elapsed row if it is due, now rather than when its timer comes round."""
+        """Take the elapsed row where it is due, without waiting for its timer."""
         table = self._tables[actor.chart]
         await table.locks.acquire(actor.id)
         try:

@@ -1,4 +1,4 @@
-"""All delays on one heap for each clock, and one task that fires them."""
+"""All delays of the runtime: a heap for each of the two clocks, and one task that fires what is due."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TICK = 2.0
 set, shows only when it is looked at (trio's own clock stops with the host)."""
 
 AWAKE = {"elapsed": -inf, "wall": -inf}
-"""Nothing that is armed now can be missed."""
+"""When the task wakes next, by clock, while it is awake: no deadline is earlier, so `arm` need not wake it."""
 
 BATCH = 32
 """Timers fired together: enough for one group commit, few enough that a request waits a few milliseconds at most."""
 
 
 class Timed(Protocol):
-    """What can be armed: it carries the number of its live timer, 0 for none, so that a heap entry may go stale."""
+    """What can be armed. `timer` is the number of its heap entry, 0 for none; entries of other numbers are void."""
 
     timer: int
 
@@ -98,7 +98,7 @@ class Timers(Generic[T]):
     async def run(self) -> None:
         """Fire what is due, for ever. A failing `fire` ends the task: it must look after its own errors."""
         while True:
-            # Made anew before the heaps are looked at: an `arm` between the look and the sleep must wake it.
+            # The event is made before the heaps are read, so that an `arm` between the reading and the sleep wakes it.
             self._wake = trio.Event()
             self._asleep_until = AWAKE
             due = self._due()

@@ -13,7 +13,7 @@ from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.keys import PublicKey
-from hatchway.engine.runtime.records import Origin, Records
+from hatchway.engine.runtime.records import UNPROVEN, Origin, Records
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.settings import Settings
 from hatchway.engine.store.protocol import AlreadyUsed, Once
@@ -35,7 +35,7 @@ class Proof(NamedTuple):
 class KeySignIn:
     """Issues challenges and starts a session for a key that signed one. One for each engine.
 
-    `mirror` is the fleet's memory of keys and failures; None for an engine of no fleet.
+    `fleet` is the engine's view of its fleet, None for an engine of none.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class KeySignIn:
         challenges: Challenges,
         settings: Callable[[], Settings],
         own_key: Callable[[], PublicKey],
-        mirror: Shared | None = None,
+        fleet: Shared | None = None,
     ) -> None:
         self._sessions, self._records, self._keys, self._challenges = sessions, records, keys, challenges
-        self._own_key, self._mirror = own_key, mirror
-        self._failures = limit_of(mirror, clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
+        self._own_key, self._fleet = own_key, fleet
+        self._failures = limit_of(fleet, clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
         self._tried, self._search = Tried(), Search(keys)
 
     def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
@@ -97,27 +97,29 @@ class KeySignIn:
             raise
 
     def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
-        shut = self._failures.shut(origin.address or "")
-        if shut is not None and self._tried.has(origin.address or "", challenge.digest, answer):
-            self._records.surplus("session", "start", origin)
-            raise shut
+        address = origin.address or ""
+        if self._tried.has(address, challenge.digest, answer):
+            try:
+                self._failures.check(address)
+            except TooManyRequests:
+                self._records.surplus("session", "start", origin)
+                raise
 
     async def _count_failure(self, cause: str, origin: Origin) -> None:
         """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
         address = origin.address or ""
         try:
-            if shut := self._failures.shut(address):
-                raise shut
+            self._failures.check(address)
             await self._failures.take(address)
         except TooManyRequests:
             self._records.surplus("session", "start", origin)
             raise
-        self._records.refusal("session", "-", "start", cause, origin)
+        self._records.refusal("session", "-", "start", cause, origin, saw=UNPROVEN)
 
     async def _hear_of_keys(self) -> None:
         """Wait until this engine knows the keys that its fleet took out before now. Raises StoreUnavailable."""
-        if self._mirror is not None:
-            await self._mirror.wait_fresh()
+        if self._fleet is not None:
+            await self._fleet.wait_fresh()
 
     async def admit(self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin) -> IssuedSession:
         """Start a session as `verify` does, for the key whose signature a worker process has checked.

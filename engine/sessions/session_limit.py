@@ -40,7 +40,7 @@ class SessionLimit:
                 raise
 
     def leave(self, identity: str) -> None:
-        """It has started, or has not."""
+        """The start that `enter` announced has succeeded or failed."""
         left = self._starting.pop(identity) - 1
         if left:
             self._starting[identity] = left
@@ -61,7 +61,8 @@ class SessionLimit:
             await self._end(unused.id)
 
     def _unused_at(self, actor: Actor) -> float:
-        """When it will be out of use, in epoch seconds. What was before our start is not known: it counts as use."""
+        """When the session will be out of use, in epoch seconds. A start of this engine counts as a use, since uses are
+        not stored."""
         used: float = max(actor.used, actor.facts.started_at, self._began)
         return used + UNUSED
 
@@ -74,7 +75,7 @@ class SessionLimit:
         )
 
     def _note_moved(self, chart: str, name: str, before: str, after: str | None) -> None:
-        """What moves a session at another engine of the fleet is a use of it."""
+        """Another engine of the fleet has moved an actor: for a session, that is a use."""
         actor = self._runtime.peek(chart, name) if chart == "session" else None
         if actor is not None:
             actor.used = self._clock.wall()

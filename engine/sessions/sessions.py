@@ -23,14 +23,17 @@ from hatchway.statecharts import session
 from hatchway.statecharts.interpreter import EventRefused
 
 KEPT = 600.0
-"""Seconds that a door process may answer for a session by itself: so long the engine does not see that it is used."""
+"""Seconds that a worker may answer inspections of a session by itself. The engine sees no use of it meanwhile."""
 
 UNKNOWN = -1
-"""No actor's version: the store is asked for it."""
+"""A version that no actor has, so that `Runtime.absorb` reads the stored one whatever this engine knows."""
 
 
 class Sessions:
-    """Starts, renews, ends and looks up sessions. One for each engine."""
+    """Starts, renews, ends and looks up sessions. One for each engine.
+
+    `fleet` is the engine's view of its fleet, None for an engine of none.
+    """
 
     def __init__(
         self,
@@ -39,12 +42,12 @@ class Sessions:
         keys: AuthorizedKeys,
         tokens: Tokens,
         settings: Callable[[], Settings],
-        mirror: Shared | None = None,
+        fleet: Shared | None = None,
     ) -> None:
         self._runtime, self._keys, self._tokens = runtime, keys, tokens
         self._settings, self._clock = settings, runtime.clock
-        self._mirror = mirror
-        runtime.register(
+        self._fleet = fleet
+        self._actors = runtime.register(
             session.CHART,
             facts=SessionFacts,
             store=store,
@@ -78,7 +81,7 @@ class Sessions:
             facts = SessionFacts(sys.intern(identity), method, granted, lifetime, now, latest, address)
             # The time comes first: sessions of one moment stand together in the store, and are written together.
             name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
-            by = Origin(identity, origin.address, origin.request_id)
+            by = Origin(identity, *origin[1:])
             result = await self._runtime.create("session", name, "start", facts, origin=by, once=once, proof=proof)
             return _signed_in(result)
         finally:
@@ -93,12 +96,14 @@ class Sessions:
     # Use
 
     def authenticate(self, token: str) -> Principal:
-        """Whose good token this is, looked at anew on every call. Raises TokenRefused; StoreUnavailable where the
-        store is shared and this engine may have missed what others did."""
+        """Who a token stands for, and what they may do now. Expiry, session and key are checked on every call.
+
+        Raises TokenRefused; StoreUnavailable where the store is shared and this engine may have missed what others did.
+        """
         payload = self._tokens.read(token)
-        if self._mirror is not None:
-            self._mirror.check_fresh()
-        actor = self._runtime.peek("session", payload.sid)
+        if self._fleet is not None:
+            self._fleet.check_fresh()
+        actor = self._actors.get(payload.sid)
         if actor is None or actor.state != "active":
             raise TokenRefused("ended")
         facts: SessionFacts = actor.facts
@@ -113,13 +118,15 @@ class Sessions:
         return Principal(actor.id, facts.identity, facts.method, held, payload.exp)
 
     def good_until(self, principal: Principal) -> float:
-        """Epoch seconds until which nothing but a step of its session, or a change of its key, makes it less."""
-        actor = self._runtime.peek("session", principal.session)
+        """Epoch seconds until which the principal stays as it is, unless its session takes a step or its key
+        changes."""
+        actor = self._actors.get(principal.session)
         return min(principal.expires_at, (actor.deadline if actor else None) or 0)
 
     def keep(self, principal: Principal) -> float:
-        """Epoch seconds until which a door process may answer for the session by itself, which until then is in use."""
-        actor, until = self._runtime.peek("session", principal.session), self._clock.wall() + KEPT
+        """Epoch seconds until which a worker may answer inspections of this session by itself. Till then it is in use:
+        `SessionLimit` ends no session that is."""
+        actor, until = self._actors.get(principal.session), self._clock.wall() + KEPT
         if actor is not None:
             actor.used = until
         return min(self.good_until(principal), until)
@@ -132,31 +139,38 @@ class Sessions:
         return None if entry is None else permissions.cut(facts.permissions, entry.permissions)
 
     async def look_again(self, token: str) -> None:
-        """Ask the shared store itself what became of the session: another engine made or renewed it just now, perhaps.
+        """Read the token's session from the shared store: another engine may have made or renewed it just now.
 
-        Raises TokenRefused, StoreUnavailable.
+        Raises TokenRefused for a token that is none of ours, StoreUnavailable.
         """
-        assert self._mirror is not None
+        assert self._fleet is not None
         name = self._tokens.read(token).sid
-        await self._mirror.wait_fresh()
+        await self._fleet.wait_fresh()
         await self._runtime.absorb("session", {name: UNKNOWN})
 
     async def started_elsewhere(self, name: str) -> IssuedSession:
-        """A first token of a session that another engine started. Raises TokenRefused where it is none, or ended."""
+        """A first token of the session `name` that another engine started. Raises TokenRefused where there is none
+        such.
+
+        A pairing code may be claimed at one engine and approved at another: the token is made where the client waits.
+        """
         await self._runtime.absorb("session", {name: UNKNOWN})
-        actor = self._runtime.peek("session", name)
+        actor = self._actors.get(name)
         if actor is None or actor.state != "active":
             raise TokenRefused("ended")
         return self._issue_token(actor, {})
 
     def name_of(self, token: str) -> str:
-        """The session that a token is of."""
+        """The name of the session that a token belongs to. Raises TokenRefused."""
         return self._tokens.read(token).sid
 
     async def settle(self, token: str) -> None:
-        """End for good what `authenticate` refused for its clock or its key: no later clock or key revives it."""
+        """End a session that `authenticate` has refused because its time was over or its key was gone.
+
+        Else a clock that is set back, or a key that is registered again, would revive it.
+        """
         try:
-            actor = self._runtime.peek("session", self._tokens.read(token).sid)
+            actor = self._actors.get(self._tokens.read(token).sid)
         except TokenRefused:
             return
         if actor is not None:
@@ -169,7 +183,8 @@ class Sessions:
         return _signed_in(await self._event(principal.session, "renew", origin))
 
     async def logout(self, principal: Principal, origin: Origin) -> None:
-        """Every token of the session is dead, durably, when this returns."""
+        """End the session. When this returns, that is stored, and no token of the session is accepted. Raises
+        TokenRefused, StoreUnavailable."""
         await self._event(principal.session, "logout", origin)
 
     async def _event(self, name: str, event: str, origin: Origin) -> object:
@@ -181,8 +196,11 @@ class Sessions:
     # Listing and revoking
 
     def visible(self, principal: Principal, after: str = "") -> Iterator[Actor]:
-        """The live sessions a holder may see, its identity's own, all with MASTER: those whose names come after that
-        one, in the order of their names, which is that of their starts. To be read at once."""
+        """The live sessions that a principal may see: those of its identity, or with MASTER all.
+
+        They come in the order of their names, which is that of their starts, from behind the name `after` on. Read the
+        iterator before the next step of any session.
+        """
         owner, now = self._sees(principal), self._clock.wall()
         for actor in self._runtime.actors_after("session", after, owner):
             if is_live(actor, now):
@@ -190,12 +208,12 @@ class Sessions:
 
     @staticmethod
     def _sees(principal: Principal) -> str | None:
-        """Whose sessions a holder may see; None for everybody's."""
+        """The identity whose sessions a principal may see; None for everybody's."""
         return None if permissions.allows(principal.permissions, permissions.MASTER) else principal.identity
 
     async def revoke(self, principal: Principal, name: str, origin: Origin) -> None:
-        """End another session. Raises NotFound; PermissionDenied for a stranger's without MASTER is NotFound too."""
-        actor = self._runtime.peek("session", name)
+        """End the session `name`. Raises NotFound, also for one that the principal may not see; StoreUnavailable."""
+        actor = self._actors.get(name)
         if (
             actor is None
             or self._sees(principal) not in (None, actor.facts.identity)
@@ -205,12 +223,12 @@ class Sessions:
         await self._revoke(name, origin, "revoked")
 
     async def end_all_of(self, identities: set[str], origin: Origin = NOBODY) -> int:
-        """End every session of these identities, whose keys are authorized no more; how many there were."""
+        """End every session of these identities, whose keys are authorized no more. Returns how many it ended."""
         names = [actor.id for actor in self._runtime.actors("session") if actor.facts.identity in identities]
         return sum([await self._revoke(name, origin, "key_unregistered") for name in names])
 
     async def end_orphans(self) -> int:
-        """End the sessions whose key was taken out of authorized_keys, by hand or while the engine was down."""
+        """End the sessions whose key is no longer in authorized_keys. Returns how many it ended."""
         actors = list(self._runtime.actors("session"))
         return await self.end_all_of({actor.facts.identity for actor in actors if self._effective(actor.facts) is None})
 
@@ -235,10 +253,11 @@ def _identity_of(facts: SessionFacts) -> str:
 
 
 def _signed_in(result: object) -> IssuedSession:
-    """What `issue_token` returned."""
+    """The result of a step whose effect is `issue_token`."""
     assert isinstance(result, IssuedSession)
     return result
 
 
 def _nothing(actor: Actor, data: Data) -> None:
-    """The step itself is the effect: the store holds the session's end, and every token of it is looked up there."""
+    """The effects `end_session` and `clean_up_tokens`. There is nothing to do: tokens are refused because the store
+    holds the session's end."""

@@ -1,4 +1,4 @@
-"""Words of memory that an engine shares with its doors: an answer that a door keeps holds while they stand still."""
+"""Version counters in memory shared with workers: a cached response is valid while they stand still."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from zlib import crc32
 from hatchway.engine.runtime.records import Record
 
 COUNTERS = 65_536
-"""Two sessions may share a counter: then a step of one has the door ask once more about the other."""
+"""Two sessions may share a counter: then a step of one has the worker ask the engine once more about the other."""
 
 _EVERYTHING, _FRESH, _FIRST = 0, 1, 2
 SIZE = 8 * (_FIRST + COUNTERS)
 
 
 class VersionMark(NamedTuple):
-    """How the words of one session stood. `counter` says which they are."""
+    """How the counters that concern one session stood. `counter` is the place of the session's own."""
 
     counter: int
     steps: int
@@ -26,19 +26,19 @@ class VersionMark(NamedTuple):
 
 
 def create() -> int:
-    """The descriptor of such memory, all at zero. It has no name that another program could open."""
+    """The descriptor of new shared memory, all zero. It has no name by which another program could open it."""
     fd = os.memfd_create("hatchway-validity")
     os.ftruncate(fd, SIZE)
     return fd
 
 
 def readable(fd: int) -> int:
-    """A further descriptor of it, through which nothing can be written."""
+    """Another descriptor of the same memory, through which nothing can be written."""
     return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
 
 
 class VersionCounters:
-    """The words, of 64 bits and written whole: by one process, before it answers; the others only look."""
+    """Counters of 64 bits, each written in one store. The engine writes them, before it responds; workers only read."""
 
     def __init__(self, fd: int, *, write: bool = False) -> None:
         access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
@@ -46,32 +46,32 @@ class VersionCounters:
         self._words, self._times = memory.cast("Q"), memory.cast("d")
 
     def take(self, record: Record) -> None:
-        """A sink of records: a session's step is settled, and not answered yet."""
+        """A sink of records. A session's step is stored, and whoever sent the event has no response yet."""
         if record.chart == "session" and record.kind == "transition":
             self.moved(record.actor)
 
     def take_moved(self, chart: str, actor: str) -> None:
-        """Another engine of the same store has moved an actor."""
+        """A callback of `Runtime.subscribe_moves`: another engine of the same store has moved an actor."""
         if chart == "session":
             self.moved(actor)
 
     def moved(self, session: str) -> None:
-        """What was answered about this session holds no longer."""
+        """Cached responses about this session are valid no longer."""
         self._words[_FIRST + _counter(session)] += 1
 
     def moved_all(self) -> None:
-        """What was answered about any session holds no longer."""
+        """No cached response about any session is valid any longer."""
         self._words[_EVERYTHING] += 1
 
     def hold_until(self, elapsed: float = inf) -> None:
-        """No answer may be kept past that time, in elapsed seconds.
+        """Cached responses are valid until this elapsed time.
 
-        An engine whose store others write to as well renews it as long as it hears of what they do.
+        An engine of a fleet moves it on for as long as it hears what the other engines do.
         """
         self._times[_FRESH] = elapsed
 
     def mark(self, session: str) -> VersionMark:
-        """How things stand for a session now."""
+        """How the counters for a session stand now."""
         counter = _counter(session)
         return VersionMark(counter, self._words[_FIRST + counter], self._words[_EVERYTHING])
 

@@ -1,4 +1,4 @@
-"""The folder that an engine and the command keep what they know in, and what `~` stands for."""
+"""The folder in which an engine and the command keep their files, and what `~` stands for."""
 
 from __future__ import annotations
 
@@ -56,11 +56,14 @@ def expanded(path: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _refuse_anothers(home: Path) -> None:
-    """Root with `HOME` kept (sudo): what it made there, the folder's own user could replace, and could not use."""
+    """Raises SettingRefused where `home` is another user's, as root's is where sudo keeps HOME.
+
+    That user could replace the files that root makes there, and could not use them.
+    """
     try:
         owner = os.stat(home).st_uid
     except OSError:
-        return  # whoever makes a folder there tells
+        return  # making a folder there will fail, and say why
     if owner not in (0, os.geteuid()):
         raise SettingRefused(
             f"HOME is {home}, which belongs to the user {owner} and not to {os.geteuid()}: give HOME its own value"

@@ -20,9 +20,10 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class SettingKind:
-    """`read` turns TOML's value or a text into ours or raises ValueError in words; `show` is its inverse, as text.
+    """How the values of one kind of setting are read and shown.
 
-    `paths` gives the paths of the host that a value names: what a container may not reach is gathered by it.
+    `read` turns a value of TOML's, or a text, into the setting's, or raises ValueError with a sentence. `show` gives
+    the text that `read` takes. `paths` gives the host's paths that a value names, which no container may reach.
     """
 
     read: Callable[[Any], Any]
@@ -174,7 +175,7 @@ def wire_name(name: str) -> str:
     """A host's name as it travels, `xn--mller-kva` for `müller` (RFC 5890). Raises ValueError where it can't."""
     if name.isascii():
         return name
-    import idna  # for few
+    import idna  # imported here: few names are not ASCII
 
     try:
         return idna.encode(name, uts46=True).decode()

@@ -12,7 +12,7 @@ SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 
 
 TLS = {"ssl_ca_certs": "ca", "ssl_certfile": "certificate", "ssl_keyfile": "key"}
-"""What may stand after the `?` of an address with TLS, as Redis' own clients for Python spell it."""
+"""Parameters of an address with TLS, as redis-py spells them, and the fields of `RedisTls` that they set."""
 
 
 class RedisTls(NamedTuple):
@@ -27,7 +27,7 @@ class RedisTls(NamedTuple):
 
         Raises ValueError in words where a file is no good.
         """
-        import ssl  # no command needs it that only looks at the settings
+        import ssl  # imported here: commands that only look at the settings do without
 
         try:
             context = ssl.create_default_context(cafile=self.ca)

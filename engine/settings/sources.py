@@ -1,4 +1,4 @@
-"""Where settings come from: config.toml, environment and flags, or the engine that a door process is of."""
+"""Where settings come from: config.toml, environment and flags, or, in a worker process, its engine."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-Refused = Callable[[SettingRefused], None]
-"""Told of each setting that is refused, where one refusal shall not hide the rest."""
+OnRefusal = Callable[[SettingRefused], None]
+"""Callback for each setting that is refused, where all refusals are wanted and not only the first."""
 
 
 def _raise(refusal: SettingRefused) -> None:
     raise refusal
 
 
-def _read_into(values: dict[str, Any], name: str, raw: object, source: str, refused: Refused) -> None:
+def _read_into(values: dict[str, Any], name: str, raw: object, source: str, refused: OnRefusal) -> None:
     try:
         values[name] = read_value(name, raw, source)
     except SettingRefused as refusal:
         refused(refusal)
 
 
-def read_config(home: Path, refused: Refused = _raise) -> dict[str, Any]:
+def read_config(home: Path, refused: OnRefusal = _raise) -> dict[str, Any]:
     """What stands in config.toml, by dotted name and checked. Nothing if there is no such file."""
     path = home / "config.toml"
     try:
@@ -68,7 +68,7 @@ def read_config(home: Path, refused: Refused = _raise) -> dict[str, Any]:
     return values
 
 
-def read_environment(environ: Mapping[str, str], refused: Refused = _raise) -> dict[str, Any]:
+def read_environment(environ: Mapping[str, str], refused: OnRefusal = _raise) -> dict[str, Any]:
     """What the variables `HATCHWAY_...` set, by dotted name and checked. An empty one sets nothing, and one that is no
     setting of ours is passed over: `foreign_variables` tells of those."""
     values: dict[str, Any] = {}
@@ -120,12 +120,12 @@ def _build(values: Mapping[str, Any]) -> Settings:
     return Settings(**top, **{group: hints[group](**fields) for group, fields in groups.items()})
 
 
-Plain = bytes
-"""Settings to be told to another process: JSON by dotted name, in ASCII, since a path may be no UTF-8."""
+EncodedSettings = bytes
+"""Settings on their way to another process: JSON by dotted name, in ASCII, since a path may not be UTF-8."""
 
 
-def as_plain(settings: Settings) -> Plain:
-    """Every setting that has a value; `from_plain` is the inverse."""
+def encode_settings(settings: Settings) -> EncodedSettings:
+    """Every setting that has a value; `decode_settings` is the inverse."""
     values = {name: value_of(settings, name) for name in TABLE}
     told = {
         name: list(value) if isinstance(value, tuple) else show(name, value)
@@ -135,8 +135,8 @@ def as_plain(settings: Settings) -> Plain:
     return json.dumps(told).encode()
 
 
-def from_plain(plain: Plain) -> Settings:
-    """The settings that another process has read."""
+def decode_settings(plain: EncodedSettings) -> Settings:
+    """The settings that another process has encoded."""
     return _build({name: read_value(name, raw, "engine") for name, raw in json.loads(plain).items()})
 
 
@@ -144,6 +144,6 @@ def reload(running: Settings, fresh: Settings) -> tuple[Settings, tuple[str, ...
     """The settings to go on with after a reload, and the names of those that changed but wait for a restart."""
     held = {name for name, row in TABLE.items() if row.effect == RESTART}
     if running.tls == "off" and (running.tls_cert is None) != (fresh.tls_cert is None):
-        held |= {"tls_cert", "tls_key"}  # whether there is TLS at all was settled when the doors opened
+        held |= {"tls_cert", "tls_key"}  # whether there is TLS at all was settled when the sockets were opened
     waiting = tuple(name for name in TABLE if name in held and value_of(running, name) != value_of(fresh, name))
     return _build({name: value_of(running if name in waiting else fresh, name) for name in TABLE}), waiting

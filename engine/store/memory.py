@@ -59,7 +59,7 @@ class MemoryStore:
         return self._identity
 
     def check(self) -> None:
-        """Memory takes whatever comes."""
+        """Memory takes every change."""
 
     def size(self) -> int:
         return 0

@@ -1,4 +1,4 @@
-"""Changes on their way to the disk, and the tasks that wait for them."""
+"""Changes on their way to SQLite's file, and the tasks that wait until they are there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hatchway.engine.store.protocol import Change
 
 
 class PendingChange:
-    """One change on its way, and the task that waits for it. None is a probe, and nobody waits."""
+    """One change to be written, and the task that waits for it. A `change` of None is a probe, for which nobody
+    waits."""
 
     __slots__ = ("change", "error", "over", "task")
 
@@ -21,13 +22,14 @@ class PendingChange:
         self.task: trio.lowlevel.Task | None = None
 
     async def wait(self) -> None:
-        """Until it is over, whoever cancels: the change is on its way, only its outcome may be told."""
+        """Wait until it is written or refused. Cancelling has no effect: the change can't be called back, so only its
+        outcome is an answer."""
         if not self.over:
             self.task = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(_go_on)
 
     def end(self, error: BaseException | None) -> None:
-        """It is over."""
+        """The change is written, or `error` says why it is not: wake the task that waits."""
         self.error, self.over = error, True
         if self.task is not None:
             trio.lowlevel.reschedule(self.task)
@@ -38,7 +40,10 @@ def _go_on(raise_cancel: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
 
 
 class Batch(NamedTuple):
-    """Changes of one transaction. `errors` are what came of each; None where the transaction is yet to begin."""
+    """Changes of one transaction, the error of each (None for none), and the trio run to tell it to.
+
+    `errors` is None where the writer's thread has to make the changes too, and not only to commit them.
+    """
 
     jobs: list[PendingChange]
     errors: list[BaseException | None] | None

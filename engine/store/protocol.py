@@ -21,9 +21,10 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 class Once(msgspec.Struct, frozen=True, gc=False):
-    """Something that may be used one time, remembered for `seconds` (elapsed ones: no set clock brings it back).
+    """Something that may be used one time: a challenge's `digest`, remembered for `seconds`.
 
-    A store whose own clock says when it is too old goes by `until`, in that clock's epoch seconds.
+    They are elapsed seconds, so that no clock that is set makes it usable again. A store with a clock of its own goes
+    by `until`, in that clock's epoch seconds.
     """
 
     key: bytes
@@ -45,7 +46,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 def new_identity() -> str:
-    """A name that no other engine has."""
+    """A new identity for an engine or a fleet, `urn:uuid:...` (RFC 9562)."""
     return f"urn:uuid:{uuid.uuid4()}"
 
 
@@ -60,10 +61,10 @@ class AlreadyUsed(Refusal):
 
 
 class Store(Protocol):
-    """Memory, SQLite and the fleet's store pass one contract test."""
+    """Keeps actors by chart and id, each with a version. Memory, SQLite and Redis pass one contract test."""
 
     shared: bool
-    """Whether other engines write here too: then nothing read before is believed."""
+    """Whether other engines write here too: then an actor is read again before each step of it."""
 
     shields_commit: bool
     """Whether a cancelled caller can't interrupt `commit`: it never waits, or shields its own waiting. Then the runtime
@@ -91,4 +92,4 @@ class Store(Protocol):
         """Raises StoreUnavailable where it is known that a change can't be stored now."""
 
     def size(self) -> int:
-        """Bytes it takes on its medium, 0 for memory."""
+        """Bytes that the store takes on its medium, 0 for memory and Redis."""

@@ -21,14 +21,15 @@ TRYING = 1.5
 """Seconds in which a commit whose answer was lost is sent again, under the same tag."""
 
 EMPTIED = "it was emptied, or another is in its place: restart the engine"
-"""Why a store that others may have begun anew is left alone: what ended here might live there."""
+"""Why a store with another identity than at the start is refused: a session that ended here might be live there."""
 
 AGAIN = 0.05
 PAGE = 1000
 
 
 class RedisStore:
-    """Several engines' store. What was answered is in the server, and in a replica where there is a Sentinel."""
+    """The store of several engines. A change that was confirmed is in the server, and with Sentinel in a replica
+    too."""
 
     shared = True
     shields_commit = False
@@ -36,7 +37,7 @@ class RedisStore:
     def __init__(self, link: RedisLink) -> None:
         self.link = link
         self.fleet = ""
-        """Whose memory this is; empty while nobody has asked."""
+        """The identity of the fleet that the store belongs to; empty until `identity` was called."""
         self._types: dict[str, type[msgspec.Struct]] = {}
         self._encode = msgspec.msgpack.Encoder().encode
 
@@ -89,7 +90,8 @@ class RedisStore:
             raise AlreadyUsed("used before")
 
     async def _insist(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Raises StoreUnavailable once the time is over; the change may have been made all the same."""
+        """Run the commit's script, again where its answer was lost. Raises StoreUnavailable after `TRYING` seconds:
+        then nobody knows whether the change was made."""
         until = trio.current_time() + TRYING
         while True:
             try:
@@ -109,16 +111,16 @@ class RedisStore:
             raise self.link.give_up(EMPTIED)
 
     async def agree(self, key: str, proposed: bytes) -> bytes:
-        """What the whole fleet has under `key`: the first proposal that came."""
+        """The value that the whole fleet has under `key`: that of the engine that proposed one first."""
         await self.link.call(lambda client: client.set(key, proposed, condition=self.link.absent))
         agreed: bytes = await self.link.call(lambda client: client.get(key))
         return agreed
 
     def check(self) -> None:
-        """Its fleet tells, which asks all the time: `Fleet.check_fresh`."""
+        """Nothing: `Fleet.check_fresh` says whether the store answers, since the fleet asks it all the time."""
 
     def size(self) -> int:
-        return 0  # its server's own tools tell
+        return 0  # the Redis server has tools of its own for that
 
 
 def _milliseconds(once: Once | None) -> tuple[int | str, str]:

@@ -1,4 +1,4 @@
-"""The way to the fleet's store, through coredis: every call bounded, every failure one refusal, recovery by itself."""
+"""Connections to the fleet's store, by coredis: every call has a time limit and fails as StoreUnavailable."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class RedisLink:
         self._client: Any = None
         self._up = trio.Event()
         self._failing_since = inf
-        """Since when nothing has worked; infinity while all does."""
+        """Elapsed seconds since when every call has failed; infinity while calls succeed."""
         self._given_up = False
         self.why = "not connected yet"
-        """What went wrong last."""
+        """The last failure, as a sentence for people."""
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Any]:
@@ -84,7 +84,7 @@ class RedisLink:
             yield client
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Stay connected, for ever. The first attempt's end, good or bad, is told."""
+        """Stay connected, for ever. `task_status` is started when the first attempt has succeeded or failed."""
         pause, told = 0.05, False
         while True:
             try:
@@ -95,7 +95,7 @@ class RedisLink:
                         task_status.started()
                     self._up.set()
                     await self._wait_broken()
-            except Exception as error:  # a pool that fell apart, whatever for: made anew
+            except Exception as error:  # whatever broke the pool, a new one is made
                 self._lost(error)
             finally:
                 self._client, self._up = None, trio.Event()
@@ -107,20 +107,22 @@ class RedisLink:
             pause = min(pause * 2, 1.0)
 
     async def _wait_broken(self) -> None:
-        """Until nothing has worked for a while: whatever the pool thinks of its connections, it is made anew."""
+        """Return when every call has failed for `BROKEN` seconds. The pool may still believe in its connections
+        then."""
         self._failing_since = inf
         while trio.current_time() - self._failing_since < BROKEN:  # noqa: ASYNC110 - time itself is what is waited for
             await trio.sleep(0.5)
 
     def give_up(self, why: str) -> StoreUnavailable:
-        """From now on every call fails; what to raise."""
+        """Have every call fail from now on. Returns the refusal to raise."""
         if not self._given_up:
             log.error("store_given_up", why=why)
         self._given_up, self.why = True, why
         return self._unavailable(why)
 
     async def call(self, ask: Callable[[Any], Awaitable[T]], seconds: float = PATIENCE) -> T:
-        """What the server answers. Raises StoreUnavailable: then nobody knows whether it was done."""
+        """The server's answer to `ask`, within `seconds`. Raises StoreUnavailable: then nobody knows whether it was
+        done."""
         client = None if self._given_up else self._client
         if client is None:
             raise self._unavailable(self.why)
@@ -133,14 +135,17 @@ class RedisLink:
                 raise
             await (
                 trio.lowlevel.checkpoint_if_cancelled()
-            )  # coredis makes its own error of being cancelled as it connects
+            )  # coredis turns a cancellation during a connect into an error of its own
             self._failing_since = inf if self._is_answer(error) else min(self._failing_since, trio.current_time())
             raise self._lost(error) from error
         return answer
 
     def _is_answer(self, error: BaseException) -> bool:
-        """Whether a server said no, as one that is full does: the connections are sound. Of one that became a replica
-        nothing more is wanted: behind the same name there may be another by now."""
+        """Whether the error is a server's own answer, as of one that is full: then its connections are sound.
+
+        The answer of a server that became a replica does not count: its connections are given up, since the name may
+        lead to another server by now.
+        """
         known = self._coredis.exceptions
         return isinstance(error, known.ResponseError) and not isinstance(error, known.ReadOnlyError)
 
@@ -153,7 +158,7 @@ class RedisLink:
         return StoreUnavailable(f"the fleet's store can't be reached ({why}); try again", retry_after=RETRY_AFTER)
 
     async def script(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, durable: bool = False) -> Any:
-        """Run a script. A `durable` one has a replica's word too, where there is a Sentinel."""
+        """Run a script. A `durable` one is confirmed by a replica too, where there is a Sentinel."""
 
         async def ask(client: Any) -> Any:
             if not (durable and self.replicated):
@@ -171,9 +176,10 @@ class RedisLink:
 
     @asynccontextmanager
     async def one_connection(self) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-        """Commands over one connection of one's own: as long as it lasts, its server has one history.
+        """A function that runs commands over one connection, for the block. While the connection lasts it leads to one
+        server, so that no command sees an older state than the command before it.
 
-        Raises StoreUnavailable where it can't be had, or is lost.
+        Raises StoreUnavailable where there is no connection, or it is lost.
         """
         client = None if self._given_up else self._client
         if client is None:
@@ -195,7 +201,7 @@ class RedisLink:
             raise self._lost(error) from error
         finally:
             if connection is not None:
-                # In this order: the pool counts a connection that comes back broken as lent for ever.
+                # The order matters: coredis counts a connection that is returned broken as in use for ever.
                 client.connection_pool.release(connection)
                 connection.invalidate()
 

@@ -1,4 +1,4 @@
-"""What Redis does in one atomic step, as Lua. Scripts make keys up as they go: Cluster isn't promised."""
+"""What Redis does in one atomic step, as Lua. Some keys are made up in the scripts: no Redis Cluster."""
 
 from __future__ import annotations
 
@@ -144,16 +144,17 @@ return 0
 """)
 
 ENTER = _script("""
--- KEYS: instances. ARGV: name, home, life, version, 1 if live, row.
--- A row is home|life|version|live|..., and its home's alone; others may have its name once it has ended, or once its
--- home is forgotten. The answer: '' where the row is there now, or a later one of ours is; else the host that has it.
+-- KEYS: instances. ARGV: name, home, generation, version, 1 if live, row.
+-- A row is home|generation|version|live|..., and its home's alone; others may have its name once it has ended, or once
+-- its home is forgotten. The answer: '' where the row is there now, or a later one of this home; else the host that has
+-- the name.
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if held then
-  local home, life, version, live = string.match(held, '^([^|]*)|([^|]*)|(%d+)|(%d)|')
+  local home, generation, version, live = string.match(held, '^([^|]*)|([^|]*)|(%d+)|(%d)|')
   if home ~= ARGV[2] then
     local known = redis.call('GET', 'hatchway:home:' .. home)
     if known and (live == '1' or ARGV[5] == '0') then return string.match(known, '|(.*)$') end
-  elseif life == ARGV[3] and tonumber(version) > tonumber(ARGV[4]) then
+  elseif generation == ARGV[3] and tonumber(version) > tonumber(ARGV[4]) then
     return ''
   end
 end
@@ -162,18 +163,18 @@ return ''
 """)
 
 DROP = _script("""
--- KEYS: instances. ARGV: name, home, life. The row goes where it is that home's, and of that life.
+-- KEYS: instances. ARGV: name, home, generation. The row goes where it is that home's, and of that generation.
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if held then
-  local home, life = string.match(held, '^([^|]*)|([^|]*)|')
-  if home == ARGV[2] and life == ARGV[3] then redis.call('HDEL', KEYS[1], ARGV[1]) end
+  local home, generation = string.match(held, '^([^|]*)|([^|]*)|')
+  if home == ARGV[2] and generation == ARGV[3] then redis.call('HDEL', KEYS[1], ARGV[1]) end
 end
 return 0
 """)
 
 ROWS = _script("""
 -- KEYS: instances. ARGV: a name, or nothing for all. The answer: for each its name, its row, its home as run|host, and
--- whether that run lives. Of a home that is forgotten nothing is kept.
+-- whether that run is alive. Of a home that is forgotten nothing is kept.
 local rows = ARGV[1] and {ARGV[1], redis.call('HGET', KEYS[1], ARGV[1])} or redis.call('HGETALL', KEYS[1])
 local homes, alive, answer = {}, {}, {}
 for place = 1, #rows, 2 do
@@ -196,7 +197,7 @@ return answer
 """)
 
 CALL = _script("""
--- KEYS: inbox and lease of a run. ARGV: as of SEND. The answer: 1 where that run lives and has the message, else 0.
+-- KEYS: inbox and lease of a run. ARGV: as of SEND. The answer: 1 where that run is alive and has the message, else 0.
 if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end
 redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', unpack(ARGV))
 return 1

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import trio
 
-from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, StoreUnavailable
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.store.pending_changes import Batch, PendingChange
@@ -22,25 +22,26 @@ from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored, Ve
 from hatchway.engine.store.sqlite_file import damaged, files_of, in_words, open_database, which
 
 GROUP = 256
-"""Changes that share one transaction, more or less; one that can't be made leaves no trace in it."""
+"""Changes of one transaction at most, or a few more. A change that can't be made leaves no trace in its transaction."""
 
 PROBED, QUIET = 1.0, 10.0
-"""Seconds after which a store that failed is asked again whether it can be written, and one that nobody has written."""
+"""Seconds after which a probe is written to a store that failed, and to one in which nobody has written."""
 
 PROBE_BYTES = 8192
-"""What a probe writes: as many new pages as a change of ours takes, so that it finds no room where they would not."""
+"""Bytes of a probe: as many new pages as a change takes, so that a disk too full for a change is too full for it."""
 
 STUCK = 10.0
-"""Seconds after which a write that has not come to an end counts as one that failed."""
+"""Seconds after which a write that has not ended counts as failed."""
 
 PATIENCE, PAUSE = 5.0, 0.05
-"""Seconds that a commit waits for a foreign writer to let go of the file, and between two tries."""
+"""Seconds that a commit waits at most for another program that writes the file, and between two tries."""
 
 
 class SQLiteStore:
     """One engine's store. `inline` writes in the caller's thread, for tests in virtual time (trio#456).
 
-    Its connection is used by the event loop's thread until a batch is handed over, by the writer's until that is told.
+    The connection is the event loop's until it hands a batch to the writer's thread, then that thread's until the loop
+    is told that the batch is written.
     """
 
     shared = False
@@ -66,10 +67,11 @@ class SQLiteStore:
             self._writer.start()
 
     def _take_up(self) -> str:
-        """The engine's name. Raises EngineUnavailable where the file takes no change."""
+        """Prepare the file for this run; returns the engine's identity. Raises EngineUnavailable where the file can't
+        be written."""
         try:
             with in_words(self._path):
-                # Nonces die with the engine that made them, and its elapsed seconds with the host's boot.
+                # Used nonces need not be kept: an engine accepts none that was made before its start.
                 self._connection.execute("DELETE FROM used")
                 self._connection.execute("PRAGMA busy_timeout = 0")
                 named: tuple[str] | None = self._connection.execute("SELECT identity FROM engine").fetchone()
@@ -103,7 +105,7 @@ class SQLiteStore:
         return await self._read("", chart)
 
     async def _read(self, where: str, chart: str, *values: str) -> list[tuple[str, Stored]]:
-        # Read on a connection of its own: the writer's may stand inside a transaction.
+        # A connection of its own reads them: the writer's thread may be inside a transaction.
         decode = msgspec.msgpack.Decoder(self._types[chart]).decode
         query = f"SELECT id, version, state, deadline, facts FROM actors WHERE chart = ? {where}"  # noqa: S608
         with in_words(self._path), contextlib.closing(open_database(self._path)) as connection:
@@ -123,7 +125,7 @@ class SQLiteStore:
             job = PendingChange(change)
             self._gathered.append(job)
             if not self._writing and len(self._gathered) == 1:
-                # Whoever commits in this tick of the event loop shares the transaction.
+                # All that is committed in this tick of the event loop shares one transaction.
                 loop_ticks().at_end(self._flush)
             await job.wait()
             error = job.error
@@ -131,9 +133,10 @@ class SQLiteStore:
             raise error
 
     def _flush(self) -> None:
-        """Make what is gathered, and have it written: the statements here, the waiting for the disk in the thread.
+        """Make the changes that have gathered, and have the writer's thread commit them, which waits for the disk.
 
-        A thread that made them would give and take the interpreter's lock at each. One batch is on its way at a time.
+        The statements run here, since a thread would pass the interpreter's lock to and fro at each of them. One batch
+        is with the thread at a time.
         """
         if self._writing or not self._gathered:
             return
@@ -142,7 +145,7 @@ class SQLiteStore:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error:
-            errors = None  # a foreign writer has the file: the thread has time to wait for it
+            errors = None  # another program is writing the file: the thread can wait for its end
         else:
             errors = self._make([job.change for job in jobs])
         self._batches.put(Batch(jobs, errors, trio.lowlevel.current_trio_token()))
@@ -151,7 +154,7 @@ class SQLiteStore:
         while (batch := self._batches.get()) is not None:
             changes = [job.change for job in batch.jobs]
             errors = self._write(changes) if batch.errors is None else self._end(batch.errors)
-            # A run that ended meanwhile has nobody left to tell.
+            # Where the trio run has ended meanwhile, no task waits any more.
             with contextlib.suppress(trio.RunFinishedError):
                 batch.token.run_sync_soon(self._written, batch.jobs, errors)
 
@@ -162,27 +165,30 @@ class SQLiteStore:
         self._flush()
 
     def _write(self, changes: list[Change | None]) -> list[BaseException | None]:
-        """One transaction for all; a change that can't be made is undone alone, a failed commit fails all."""
-        until = time.monotonic() + PATIENCE
+        """One transaction for all these changes; returns the error of each. A change that can't be made is undone
+        alone, a failed commit fails all."""
+        until = SystemClock().elapsed() + PATIENCE
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 break
             except sqlite3.Error as error:
-                if time.monotonic() > until:
+                if SystemClock().elapsed() > until:
                     return self._fail(error, len(changes))
             time.sleep(PAUSE)
         return self._end(self._make(changes))
 
     def _make(self, changes: list[Change | None]) -> list[BaseException | None]:
-        """The changes, in a transaction that has begun; it is rolled back where the store fails."""
+        """Begin a transaction and make the changes; returns the error of each. Where the store fails it is rolled
+        back."""
         try:
             return [self._attempt(self._connection.execute, change) for change in changes]
-        except Exception as error:  # whatever it is, those who wait must hear of it
+        except Exception as error:  # whatever it is, the tasks that wait must be woken with it
             return self._fail(error, len(changes))
 
     def _end(self, errors: list[BaseException | None]) -> list[BaseException | None]:
-        """Commit what `_make` made."""
+        """Commit the transaction of `_make`; returns the error of each change, the same for all where the commit
+        fails."""
         if self._connection.in_transaction:
             try:
                 if which(self._path) != self._file:
@@ -201,7 +207,10 @@ class SQLiteStore:
         return [_unavailable(self._failed)] * count
 
     def _attempt(self, execute: Callable[..., sqlite3.Cursor], change: Change | None) -> BaseException | None:
-        """One change, whole or not at all. (A savepoint would say so in two statements more.) None is a probe."""
+        """Make one change, or none of it; returns its error. A `change` of None is a probe.
+
+        Each statement is undone by hand where a later one fails: a savepoint would cost two more statements.
+        """
         if change is None:
             self._use(execute, Once(os.urandom(PROBE_BYTES), QUIET))
             return None
@@ -260,10 +269,10 @@ class SQLiteStore:
             raise _unavailable(self._failed)
 
     def _probe(self) -> None:
-        """Write what was never there: SQLite writes no page that is as it was. The next sweep takes it out.
+        """Write random bytes, since SQLite writes no page that did not change. The next sweep removes them.
 
-        A store that failed is asked here and now: nobody else may try one whose engine is said not to be ready. Else
-        the thread waits for the disk, as for every change, and the next question has what came of it.
+        A store that has failed is probed here, and the caller waits: nothing else is written while `/readyz` says that
+        the engine is not ready. Else the probe goes to the thread as changes do, and the next `check` sees its outcome.
         """
         if self._failed is None and self._writer is not None:
             self._gathered.append(PendingChange(None))

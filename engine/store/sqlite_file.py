@@ -1,4 +1,4 @@
-"""The database's file: opened, brought to this version of the schema, and known again where it was taken away."""
+"""SQLite's file: opening it, migrating its schema, noticing that another file is in its place, and advice on errors."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MIGRATIONS = {
     CREATE TABLE used (key BLOB NOT NULL PRIMARY KEY, expires_at REAL NOT NULL) WITHOUT ROWID;
     CREATE INDEX used_by_expiry ON used (expires_at);
     """,
-    # A sweep takes half of the rows: it reads them all in less time than an index of theirs takes to be kept.
+    # A sweep deletes about half of the rows: reading all of them costs less than keeping an index on their expiry.
     1: "DROP INDEX used_by_expiry",
 }
 
 
 def which(path: Path) -> tuple[int, int] | None:
-    """Which file stands there."""
+    """Device and inode of the file at `path`, by which one that was replaced is told; None where there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -58,7 +58,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def in_words(path: Path) -> Iterator[None]:
-    """What SQLite says in the block about the file, as EngineUnavailable that says what to do about it."""
+    """Raises what SQLite raises in the block as EngineUnavailable, which says what to do about it."""
     try:
         yield
     except sqlite3.Error as error:
@@ -66,7 +66,8 @@ def in_words(path: Path) -> Iterator[None]:
 
 
 def _advice(path: Path, error: sqlite3.Error) -> str:
-    """Only damage is told as damage: a file that was moved away for another reason would take every session along."""
+    """What to do about an error. Only damage is called damage: the advice for it is to move the file away, and that
+    loses every session."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code not in PASSING:
         return damaged(path, error)
@@ -101,14 +102,15 @@ PASSING = {
     sqlite3.SQLITE_IOERR: _FAILING,
     sqlite3.SQLITE_NOMEM: ("can't be used", "leave more memory to the engine"),
 }
-"""What SQLite says of the place a file is in and of those who use it, not of what is in it; and what to do about it."""
+"""SQLite's errors that come from where the file lies and who may use it, not from its content; what to do about
+each."""
 
 ROOM = 65_536
-"""Bytes that a start wants to find free: the database's files beside it take half of that."""
+"""Bytes that must be free at a start. The files that SQLite puts beside the database take half of them."""
 
 
 def damaged(path: Path, error: Exception) -> str:
-    """What to do about a file whose content is none of ours."""
+    """What to do about a file that is damaged, or none of Hatchway's."""
     return (
         f"{path} can't be read as Hatchway's store ({error}): restore it from a backup, or move it away to start"
         " with no sessions"

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from hatchway.api.cli.host import load_stored
-from hatchway.api.client.client import AsyncClient
+from hatchway.api.client import AsyncClient
 from hatchway.engine.base.errors import FileRefused, TokenRefused
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.runtime.records import NOBODY

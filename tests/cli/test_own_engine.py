@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from hatchway.api.client.client import AsyncClient, Client, ClientFault, Unreachable
+from hatchway.api.client import AsyncClient, Client, ClientFault, Unreachable
 from hatchway.api.client.own_engine import listens_at
 from tests.support.fakes import ROOT, key
 from tests.support.false_engine import answer, false_engine, stored

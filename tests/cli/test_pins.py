@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hatchway.api.cli.failures import failure_of
 from hatchway.api.cli.host import Here, store_token
 from hatchway.api.cli.pins import CertificateChanged, fingerprint, tls_for
-from hatchway.api.client.client import Client, Unreachable
+from hatchway.api.client import Client, Unreachable
 from hatchway.api.client.wire import CertificateRefused
 from tests.support.fakes import key
 from tests.support.false_engine import answer, false_engine, stored

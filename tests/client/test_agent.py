@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hatchway.api.client import ChallengeRefused, Client, Refused
 from hatchway.api.client import agent as agents
 from hatchway.api.client.agent import FAILURE, SIGN_RESPONSE, Agent, AgentFault, read_keys, read_signature, string
-from hatchway.api.client.client import ChallengeRefused, Client, Refused
 from hatchway.api.client.signers import MOST_TRIED, agent_signers, only_key
 from tests.support.agents import false_agent, holding, listing
 from tests.support.fakes import key

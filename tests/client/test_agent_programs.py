@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from hatchway.api.client import AsyncClient
 from hatchway.api.client.agent import Agent, AgentFault
-from hatchway.api.client.client import AsyncClient
 from hatchway.api.client.signers import agent_signers, only_key
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.keys.keys import parse_openssh

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from hatchway.api.client.client import Accepted, AsyncClient, Client, Refused, SignedIn, StoredToken
+from hatchway.api.client import Accepted, AsyncClient, Client, Refused, SignedIn, StoredToken
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine
 from hatchway.engine.runtime.records import NOBODY

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hatchway.api.client.client import AsyncClient
+from hatchway.api.client import AsyncClient
 from tests.readme import README
 from tests.support.containers import LONG, Place, listed, living, new_name, place
 from tests.support.fakes import key, key_file

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatchway.api.client.client import (
+from hatchway.api.client import (
     AsyncClient,
     ChallengeRefused,
     Client,

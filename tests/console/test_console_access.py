@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.browser import KEYS, Host, Visitor, visiting
+from tests.support.node_packages import node_package
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
@@ -18,14 +17,8 @@ AXE = "axe-core@4.14.1"
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """axe-core's script, from npm once a machine; it is no part of the product."""
-    folder = Path.home() / ".cache" / "hatchway-tests" / AXE
-    script = folder / "node_modules" / "axe-core" / "axe.min.js"
-    if not script.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        options = ["--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
-        subprocess.run(["npm", "install", *options, AXE], check=True, capture_output=True)
-    return script.read_text()
+    """axe-core's script."""
+    return (node_package(AXE) / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
 def findings(page: Page, axe: str) -> list[str]:
@@ -70,7 +63,8 @@ def test_axe_finds_nothing(chromium: Browser, host: Host, axe: str, scheme: str,
         page.click("#start-open")
         page.click("#start-form button.main")
         expect(page.locator("#start-image-error")).to_be_visible()
-        page.locator("#charts summary").first.click()
+        if width > 600:  # a list of states stands in the picture's and the table's place
+            page.locator("#charts summary").first.click()
         shown["home"] = findings(page, axe)
         assert fits(page)
         page.click("#everywhere")

@@ -115,12 +115,12 @@ def test_the_charts_are_lit_by_what_happens(visitor: Visitor, chromium: Browser,
     expect(page.locator("#live-state")).to_have_text("Live")
     pairing = page.locator("[data-chart=pairing]")
     session = page.locator("[data-chart=session]")
-    expect(session.locator("[data-state=active]")).to_have_class(re.compile("held"))
+    expect(session.locator("svg [data-state=active]")).to_have_class(re.compile("held"))
     expect(session.locator(".now")).to_contain_text("active")
     page.evaluate(NOTE_LIT)
     with host.pairing() as terminal, visiting(chromium, host) as guest:
         terminal.code()
-        expect(pairing.locator("[data-state=issued]")).to_have_class(re.compile("held"))
+        expect(pairing.locator("svg [data-state=issued]")).to_have_class(re.compile("held"))
         expect(pairing.locator(".now")).to_have_text("1 issued")
         guest.pair(terminal)
         page.wait_for_function("() => window.lit.includes('approved')")
@@ -135,6 +135,24 @@ def test_the_charts_are_lit_by_what_happens(visitor: Visitor, chromium: Browser,
         assert told.count() == count
         page.click("#stream-pause")
         expect(told.filter(has_text="session logout")).to_have_count(1)
+
+
+def test_the_charts_on_a_phone(visitor: Visitor, host: Host) -> None:
+    """Each state stands with its rows under one another and is lit as in the picture; nothing is scrolled sideways."""
+    page = visitor.open()
+    page.set_viewport_size({"width": 320, "height": 800})
+    visitor.sign_in(host.home / "private-key.pem", page=page)
+    expect(page.locator("[data-chart=session] .states [data-state=active]")).to_have_class("held")
+    expect(page.locator("[data-chart=session] .states [data-state=active] .count")).not_to_be_empty()
+    with host.pairing() as terminal:
+        terminal.code()
+        issued = page.locator("[data-chart=pairing] .states [data-state=issued]")
+        expect(issued).to_have_class("held")
+        expect(issued).to_contain_text("claim [within_claim_window] → claimed")
+        expect(issued).to_contain_text("claim_elapsed after 30 s → expired")
+    wide = "nodes => nodes.filter(node => node.scrollWidth > node.clientWidth + 1).map(node => node.outerHTML)"
+    assert page.locator("#charts figure, #charts ol, #charts ul, #charts li").evaluate_all(wide) == []
+    expect(page.locator("#charts svg").first).to_be_hidden()
 
 
 def test_the_stream_is_resumed_where_it_stopped(visitor: Visitor, chromium: Browser, host: Host) -> None:

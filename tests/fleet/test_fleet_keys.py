@@ -20,7 +20,7 @@ import pytest
 from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, KeyRefused
 from hatchway.engine.base.permissions import FIVE, MASTER
-from hatchway.engine.fleet.key_administration import open_desk
+from hatchway.engine.fleet.key_administration import open_key_administration
 from hatchway.engine.fleet.keys import FleetKeys, SharedKeys
 from hatchway.engine.keys import key_edits
 from hatchway.engine.keys.keys import PrivateKey, generate_token_key, token_key_pem
@@ -42,7 +42,7 @@ class Hosts:
 
     def __init__(self, folder: Path, redis: RedisServer, relay: Relay, stack: ExitStack) -> None:
         self.folder, self.redis, self.relay, self.stack = folder, redis, relay, stack
-        self.desk = open_desk(folder, Settings(store=redis.url, keys="store"))
+        self.desk = open_key_administration(folder, Settings(store=redis.url, keys="store"))
         self.a, self.b = self.host("a", relay.url), self.host("b", redis.url)
         for engine in (self.a, self.b):
             engine.begin()
@@ -290,7 +290,7 @@ def test_first_starts_at_once(redis: RedisServer, tmp_path: Path) -> None:
 def test_changes_at_once_lose_nothing(redis: RedisServer, tmp_path: Path) -> None:
     """Registered from many hosts at one moment, each key is there; taken out so, each is gone."""
     names = [f"crowd {number}" for number in range(8)]
-    desk = open_desk(tmp_path, Settings(store=redis.url, keys="store"))
+    desk = open_key_administration(tmp_path, Settings(store=redis.url, keys="store"))
 
     def at_once(changes: list[Any]) -> None:
         threads = [threading.Thread(target=desk.edit, args=(change,)) for change in changes]
@@ -342,7 +342,7 @@ def test_engines_with_a_folder_are_not_joined(redis: RedisServer, tmp_path: Path
         assert lone.process.wait(30) == 1
         assert "setting `keys`" in lone.log()
         with pytest.raises(EngineUnavailable):
-            open_desk(tmp_path, Settings(store=redis.url, keys="store")).rotate_token(None, force=True)  # type: ignore[arg-type]
+            open_key_administration(tmp_path, Settings(store=redis.url, keys="store")).rotate_token(None, force=True)  # type: ignore[arg-type]
     finally:
         lone.close()
         folder.close()

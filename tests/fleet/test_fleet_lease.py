@@ -83,7 +83,7 @@ async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: St
 
 async def test_a_fleet_counts_as_one(link: RedisLink) -> None:
     """So many failures a minute from one source, at whichever engine; the one too many is told the seconds."""
-    here, there, other = (FleetLimit(link, lambda: 3, what) for what in ("tries", "tries", "codes"))
+    here, there, other = (FleetLimit(link, lambda: 3, what, SystemClock()) for what in ("tries", "tries", "codes"))
     assert [await taken(limit) for limit in (here, there, here)] == [0, 0, 0]
     with pytest.raises(TooManyRequests, match=r"too many tries from this address: wait [3-6][0-9] s") as refused:
         await there.take("192.0.2.1")
@@ -100,7 +100,7 @@ async def test_a_fleet_counts_as_one(link: RedisLink) -> None:
 async def test_a_fleet_forgets_after_its_minute(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the source may fail as often again."""
     monkeypatch.setattr(limits, "WINDOW", 0.5)
-    limit = FleetLimit(link, lambda: 1, "tries")
+    limit = FleetLimit(link, lambda: 1, "tries", SystemClock())
     assert await taken(limit) == 0
     with trio.fail_after(20):
         while await taken(limit):
@@ -111,17 +111,17 @@ async def test_an_engine_remembers_who_is_to_wait(link: RedisLink, monkeypatch: 
     """Once the store has told it, a source is refused without asking again, until its wait is over; no other is."""
     clock = Hands()
     limit = FleetLimit(link, lambda: 1, "tries", clock)
-    assert limit.shut("192.0.2.1") is None
+    limit.check("192.0.2.1")
     await limit.take("192.0.2.1")
-    assert limit.shut("192.0.2.1") is None, "the store has not said so yet"
+    limit.check("192.0.2.1")  # the store has not said so yet
     assert await taken(limit) > 0
     monkeypatch.setattr(link, "script", None)
-    refused = limit.shut("192.0.2.1")
-    assert refused is not None
-    assert 0 < (refused.retry_after or 0) <= 60
-    assert limit.shut("192.0.2.2") is None
+    with pytest.raises(TooManyRequests) as refused:
+        limit.check("192.0.2.1")
+    assert 0 < (refused.value.retry_after or 0) <= 60
+    limit.check("192.0.2.2")
     clock.now += 61
-    assert limit.shut("192.0.2.1") is None
+    limit.check("192.0.2.1")
 
 
 @pytest.mark.parametrize(("left", "told"), [(60_000, 60), (59_001, 60), (1, 1)])
@@ -134,7 +134,7 @@ async def test_a_wait_is_told_in_whole_seconds(
         return left
 
     monkeypatch.setattr(link, "script", script)
-    assert await taken(FleetLimit(link, lambda: 1, "tries")) == told
+    assert await taken(FleetLimit(link, lambda: 1, "tries", SystemClock())) == told
 
 
 def engine(link: RedisLink, clock: Hands | None = None) -> Lease:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from functools import partial
 from math import inf
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -25,6 +26,7 @@ from hatchway.engine.fleet.fleet import Fleet, open_fleet
 from hatchway.engine.fleet.remote_calls import Caller, NoReply, RemoteCalls
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records
+from hatchway.engine.store.scripts import REPLY, Script
 from tests.support.redis_server import RedisServer, speak
 
 pytestmark = [pytest.mark.redis]
@@ -222,3 +224,55 @@ async def test_a_call_that_was_sent_twice(sides: Sides) -> None:
         async with a.calls.open(twice) as call:
             await call.reply()
     assert len(runs) == 1
+
+
+async def test_a_reply_waits_for_no_other(sides: Sides) -> None:
+    """One that the store takes slowly keeps neither other replies nor messages."""
+    a, b = sides
+    script, slow = b.fleet.link.script, trio.Event()
+
+    async def one_is_slow(what: Script, keys: Any, args: Any, **more: Any) -> Any:
+        if what is REPLY and b"slow" in args[1]:
+            await slow.wait()
+        return await script(what, keys, args, **more)
+
+    async def echo(body: bytes, caller: Caller) -> bytes:
+        return body
+
+    b.calls.serve("echo", echo)
+    with patch.object(b.fleet.link, "script", one_is_slow), trio.fail_after(SOON):
+        async with a.calls.open(partial(a.calls._deliver, b.run, "echo", b"slow")) as late:
+            assert await a.calls.call(b.run, "echo", b"quick", SOON) == b"quick"
+            assert not late.replied
+            slow.set()
+            assert await late.reply() == b"slow"
+
+
+async def test_a_stop_waits_for_a_reply(sides: Sides, redis: RedisServer) -> None:
+    """An engine that is stopped while it replies goes on with that before it gives its lease up."""
+    a, _ = sides
+    replying = trio.Event()
+
+    async def slowly(what: Script, *args: Any, **more: Any) -> Any:
+        if what is REPLY:
+            replying.set()
+            await trio.sleep(0.3)
+        return await script(what, *args, **more)
+
+    async def echo(body: bytes, caller: Caller) -> bytes:
+        return body
+
+    async def call(run: str) -> None:
+        assert await a.calls.call(run, "echo", b"last", SOON) == b"last"
+
+    clock = SystemClock()
+    with trio.fail_after(SOON):
+        async with trio.open_nursery() as outer, open_fleet(redis.url, clock, "fir", "fir") as fir:
+            script = fir.link.script
+            Side(fir).calls.serve("echo", echo)
+            with patch.object(fir.link, "script", slowly):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(fir.run, Runtime(clock, Records(clock, lambda record: None)), {})
+                    outer.start_soon(call, fir.lease.run)
+                    await replying.wait()
+                    nursery.cancel_scope.cancel()

@@ -316,7 +316,7 @@ async def test_a_start_that_is_left(hosts: Hosts) -> None:
         await a.instances.end("one", ORIGIN)
         dropping = trio.Event()
 
-        async def slow(name: str, life: str) -> None:
+        async def slow(name: str, generation: str) -> None:
             dropping.set()
             await trio.sleep(0.1)
 

@@ -39,15 +39,17 @@ def test_a_start_loads_no_more_than_it_needs() -> None:
     """Quart, the drawing of charts and coloured tracebacks, and what comes with them, wait until they are wanted; so
     does what looks at the keys, and never brings what it has for certificates."""
     code = f"""
-import gc, sys
-from hatchway.api.host.memory import loading, settle
+import gc, sys, trio
+from hatchway.engine.base.memory import loading, settle
 with loading():
     import hatchway.api.host.run
 from hatchway.engine.keys.keys import parse_openssh
 print("badkeys" in sys.modules)
 parse_openssh({LINE!r})
 print([name for name in {LEFT_OUT} if name in sys.modules])
-settle()
+async def main():
+    settle()
+trio.run(main)
 import rich.traceback
 print(gc.isenabled(), gc.get_freeze_count() > 10_000)
 """

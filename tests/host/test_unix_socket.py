@@ -14,7 +14,7 @@ import httpx
 import pytest
 import trio
 
-from hatchway.api.client.client import AsyncClient, Client
+from hatchway.api.client import AsyncClient, Client
 from tests.support.fakes import key
 from tests.support.processes import EngineProcess
 from tests.support.waits import until

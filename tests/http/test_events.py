@@ -196,8 +196,8 @@ async def test_readers_are_counted_and_let_go(browser: Browser, engine: Engine, 
     """Whoever hangs up is gone, with nothing left behind."""
     readers = [Reader(browser, master) for _ in range(5)]
     async with reading(*readers):
-        assert len(engine.journal.followers) == 5
-    assert len(engine.journal.followers) == 0
+        assert len(engine.journal.subscribers) == 5
+    assert len(engine.journal.subscribers) == 0
 
 
 async def test_a_reader_that_falls_behind_is_let_go_alone(browser: Browser, engine: Engine, master: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hatchway.api.client.client import AsyncClient
+from hatchway.api.client import AsyncClient
 from hatchway.engine.instances import supervisor as lives
 from hatchway.engine.settings.sources import load_settings
 from tests.readme import CHAPTERS

@@ -17,7 +17,19 @@ import trio.testing
 
 from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.journal import journal as journal_module
-from hatchway.engine.journal.files import CURRENT, RecordLine, last_seq, parse, read_after, segments, sift
+from hatchway.engine.journal.files import (
+    CURRENT,
+    RecordLine,
+    fold,
+    hash_of,
+    is_empty,
+    last_seq,
+    parse,
+    read_after,
+    segments,
+    sift,
+    sifted,
+)
 from hatchway.engine.journal.journal import KEPT_BYTES, SEGMENT_BYTES
 from hatchway.engine.runtime.records import NOBODY, Origin
 from tests.support.journals import Host, folder
@@ -49,6 +61,9 @@ async def test_a_record_is_one_line(folder: Path) -> None:
             "address": "192.0.2.1",
             "request_id": "ab-2",
             "cause": "wrong_signature",
+            "schema": 2,
+            "prev": "",
+            "hash": hash_of(path.read_bytes().rstrip(b"\n")),
         }
     ]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -56,7 +71,7 @@ async def test_a_record_is_one_line(folder: Path) -> None:
 
 
 async def test_values_never_make_a_second_line(folder: Path) -> None:
-    """Line ends, control bytes and quotes in a value are escaped: nobody writes a line but us."""
+    """RecordLine ends, control bytes and quotes in a value are escaped: nobody writes a line but us."""
     host = Host(folder)
     host.records.notice("engine", 'x\n{"seq":99}\r\x1b[2J"\x00', "start")
     assert len((folder / CURRENT).read_bytes().splitlines()) == 1
@@ -212,7 +227,7 @@ async def test_a_flood_takes_nothing_from_an_operator(
 
 
 async def test_a_sifted_file_keeps_its_age(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of a file goes after its seven days, not after seven more; a file without anything left goes."""
+    """What is left of a file goes after its seven days, not after seven more; it says what has made room."""
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
     host = Host(folder)
     host.tell()
@@ -221,9 +236,13 @@ async def test_a_sifted_file_keeps_its_age(folder: Path, monkeypatch: pytest.Mon
     first, second, *_ = segments(folder)
     os.utime(first, (1000.0, 1000.0))
     assert sift(first) > 0
-    assert (len(first.read_bytes().splitlines()), first.stat().st_mtime) == (1, 1000.0)
+    _, stub = first.read_bytes().splitlines()
+    assert (seqs(folder)[0], sifted(stub).sifted, first.stat().st_mtime) == (1, (2, 4), 1000.0)  # type: ignore[union-attr]
     assert sift(second) > 0
+    assert is_empty(second)
+    fold(first, second)
     assert not second.exists()
+    assert [sifted(line) is None for line in first.read_bytes().splitlines()] == [True, False]
 
 
 async def test_refusals_without_end_have_few_records(folder: Path) -> None:

@@ -19,7 +19,7 @@ __all__ = ["folder"]
 async def take(journal: FileJournal, after: int, count: int) -> list[int]:
     """The numbers that a follower gets, until it has `count` of them."""
     found: list[int] = []
-    with journal.follow(after) as follower:
+    with journal.subscribe(after) as follower:
         while len(found) < count:
             found += [line.seq for line in await follower.read()]
     return found
@@ -45,7 +45,7 @@ async def test_followers_get_the_old_and_the_new(
             host.tell(10)
             await trio.sleep(0.01)
     assert found == list(range(11, 4001))
-    assert len(host.journal.followers) == 0
+    assert len(host.journal.subscribers) == 0
 
 
 async def test_a_follower_without_news_is_asked_every_second(
@@ -60,7 +60,7 @@ async def test_a_follower_without_news_is_asked_every_second(
         asked.append(trio.current_time() - started)
         return len(asked) % 2 == 0
 
-    with host.journal.follow(0, look) as follower:
+    with host.journal.subscribe(0, look) as follower:
         assert await follower.read() == []
         assert asked == pytest.approx([1, 2])
         nursery.start_soon(tell_later, host)
@@ -100,7 +100,7 @@ async def test_a_slow_follower_is_dropped_alone(folder: Path) -> None:
     """Who falls too far behind is let go; the others, and memory, don't notice. It may come back and miss nothing."""
     host = Host(folder)
     host.tell()
-    with host.journal.follow(0) as slow, host.journal.follow(0) as quick:
+    with host.journal.subscribe(0) as slow, host.journal.subscribe(0) as quick:
         for follower in (slow, quick):
             assert [line.seq for line in await follower.read()] == [1]
         for _ in range(12):
@@ -108,7 +108,7 @@ async def test_a_slow_follower_is_dropped_alone(folder: Path) -> None:
             assert len(await quick.read()) == RECENT // 4
         with pytest.raises(SubscriberDropped):
             await slow.read()
-    assert len(host.journal.followers) == 0
+    assert len(host.journal.subscribers) == 0
     assert await take(host.journal, 1, 3 * RECENT) == list(range(2, 3 * RECENT + 2))
 
 
@@ -118,7 +118,7 @@ async def test_a_slow_reader_of_old_files_is_not_dropped(folder: Path) -> None:
     host.tell(RECENT)
     host = host.again()
     found: list[int] = []
-    with host.journal.follow(0) as follower:
+    with host.journal.subscribe(0) as follower:
         while len(found) < 4 * RECENT:
             if host.journal.last_seq < 4 * RECENT:
                 host.tell(RECENT // 2)

@@ -231,7 +231,7 @@ def test_a_register_killed_at_any_moment_loses_no_key(keys: AuthorizedKeys) -> N
 
 async def test_one_look_serves_a_tick_of_the_event_loop_and_no_more(keys: AuthorizedKeys) -> None:
     """A change shows in the next turn, where everything is that is asked after it; our own edit shows at once."""
-    keys.ticks = loop_ticks()
+    keys = AuthorizedKeys(keys.path, loop_ticks())
     put(keys, f"{LINE} a\n")
     assert granted(keys) == {"a": FIVE}
     put(keys, f'permissions="SHELL" {LINE} a\n')
@@ -248,7 +248,7 @@ async def test_one_look_serves_a_tick_of_the_event_loop_and_no_more(keys: Author
 
 async def test_a_refused_file_is_looked_at_anew_in_the_same_turn(keys: AuthorizedKeys) -> None:
     """A refusal is not kept for the turn: what mends the file is seen by the next look."""
-    keys.ticks = loop_ticks()
+    keys = AuthorizedKeys(keys.path, loop_ticks())
     put(keys, f"{LINE} a\n")
     keys.path.chmod(0o666)
     for _ in range(2):
@@ -261,8 +261,9 @@ async def test_a_refused_file_is_looked_at_anew_in_the_same_turn(keys: Authorize
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_the_first_look_of_any_turn_is_a_look(keys: AuthorizedKeys, number: int) -> None:
     """Also of the first turns there are; so is the next one after an edit of ours, or where it was asked for."""
-    keys.ticks = LoopTicks()
-    keys.ticks.number = number
+    ticks = LoopTicks()
+    ticks.number = number
+    keys = AuthorizedKeys(keys.path, ticks)
     put(keys, f"{LINE} a\n")
     assert granted(keys) == {"a": FIVE}
     put(keys, f'permissions="SHELL" {LINE} a\n')

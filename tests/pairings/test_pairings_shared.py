@@ -50,8 +50,9 @@ class Others:
 
 
 @pytest.fixture
-async def others(engine: Engine) -> Others:
-    engine.pairings.elsewhere = others = Others()
+async def others(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Others:
+    others = Others()
+    monkeypatch.setattr(engine.pairings, "_fleet", others)
     return others
 
 
@@ -122,7 +123,7 @@ async def test_a_guess_is_what_no_engine_has_out(
     assert told == [("refusal", cause)] * (0 if cause is None else len(others.told))
 
 
-async def test_both_ends_are_told_elsewhere(engine: Engine, others: Others) -> None:
+async def test_both_ends_are_told_elsewhere(engine: Engine, others: Others, monkeypatch: pytest.MonkeyPatch) -> None:
     """That a console went away, and that the engine stops."""
     elsewhere = await claim(engine.pairings)
     elsewhere.answer(PairingCodeRefused("rejected"))
@@ -132,7 +133,7 @@ async def test_both_ends_are_told_elsewhere(engine: Engine, others: Others) -> N
     assert not elsewhere.given_up
     await engine.pairings.withdraw_all("engine_stopped")
     assert others.told[-1] == ("stop", "")
-    engine.pairings.elsewhere = None
+    monkeypatch.setattr(engine.pairings, "_fleet", None)
     await engine.pairings.withdraw_all("engine_stopped")
     await engine.pairings.leave(elsewhere)
     await engine.pairings.withdraw("nobody's", NOBODY)

@@ -10,7 +10,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -136,22 +136,89 @@ def test_it_runs(version: str, installed: dict[str, Future[Path]], tmp_path: Pat
     assert "hatchway engine pair" in hatchway("--help")
     assert [line.split()[0] for line in hatchway("help").splitlines()] == CHAPTERS
     assert hatchway("help", CHAPTERS[0]).startswith("# ")
-    log = tmp_path / "engine.log"
+    with running_engine(bin_folder, port, env, tmp_path):
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            check_console(client)
+        assert str(port) in hatchway("engine", "ping")
+        assert hatchway("engine", "stop") == "stopped\n"
+
+
+@contextmanager
+def running_engine(bin_folder: Path, port: int, env: dict[str, str], cwd: Path) -> Iterator[None]:
+    """An engine from start to end, which it comes to by itself, having warned of nothing."""
+    log = cwd / "engine.log"
     with log.open("wb") as file:
         engine = subprocess.Popen(
-            [bin_folder / "hatchway", "engine", "start"], env=env, cwd=tmp_path, stdout=file, stderr=file
+            [bin_folder / "hatchway", "engine", "start"], env=env, cwd=cwd, stdout=file, stderr=file
         )
     try:
         wait_answering(engine, f"http://127.0.0.1:{port}", log)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-            assert "Hatchway" in client.get("/").text
-            for name in CONSOLE:
-                if name != "index.html":
-                    assert client.get(f"/console/{name}").content == (ROOT / "api/console" / name).read_bytes()
-        assert str(port) in hatchway("engine", "ping")
-        assert hatchway("engine", "stop") == "stopped\n"
+        yield
         assert engine.wait(20) == 0
     finally:
         engine.kill()
         engine.wait()
     assert "Warning" not in log.read_text()
+
+
+def check_console(client: httpx.Client) -> None:
+    """Page and files as they are in the checkout."""
+    assert "Hatchway" in client.get("/").text
+    for name in CONSOLE:
+        if name != "index.html":
+            assert client.get(f"/console/{name}").content == (ROOT / "api/console" / name).read_bytes()
+
+
+OWN = ("api.py", "engine/__init__.py", "statecharts.py", "client.py", "server.py", "tests/__init__.py")
+"""Modules of a user's own, named as folders of ours are. None may be imported by what isn't the user's."""
+
+PROGRAM = """
+import sys
+import api, client, engine, server, statecharts, tests
+import trio
+from hatchway import AsyncClient, Client
+
+url, key = sys.argv[1:]
+with Client(url, key=key) as found:
+    assert found.sign_in().permissions
+    assert found.inspect().valid
+
+async def inspect():
+    async with AsyncClient(url, key=key) as found:
+        await found.sign_in()
+        return (await found.inspect()).valid
+
+assert trio.run(inspect)
+assert {one.WHOSE for one in (api, client, engine, server, statecharts, tests)} == {"mine"}
+print("both worked")
+"""
+
+
+def test_it_runs_beside_modules_of_the_users_own(installed: dict[str, Future[Path]], tmp_path: Path) -> None:
+    """Where an `api.py` and an `engine/` of his stand on the path: client, command, console, engine and workers work,
+    and import none of his."""
+    bin_folder, port, own = installed[HERE].result(), free_port(), tmp_path / "own"
+    for name in OWN:
+        (own / name).parent.mkdir(parents=True, exist_ok=True)
+        (own / name).write_text('import os\nassert "MINE" in os.environ, "this is not yours"\nWHOSE = "mine"\n')
+    (own / "program.py").write_text(PROGRAM)
+    home = tmp_path / "home"
+    settings = {"HATCHWAY_HOME": str(home), "HATCHWAY_PORT": str(port), "HATCHWAY_WORKERS": "2"}
+    env, url = environment() | settings | {"PYTHONPATH": str(own)}, f"http://127.0.0.1:{port}"
+
+    def done(*command: str | Path, **more: str) -> str:
+        ended = subprocess.run(
+            command, env=env | more, cwd=own, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    hatchway = bin_folder / "hatchway"
+    with running_engine(bin_folder, port, env, own):
+        with httpx.Client(base_url=url) as client:
+            check_console(client)
+        done(hatchway, "login", "--url", url)
+        assert "this one" in done(hatchway, "session", "list")
+        program = (bin_folder / "python", own / "program.py", url, home / "private-key.pem")
+        assert done(*program, MINE="1") == "both worked\n"
+        assert done(hatchway, "engine", "stop") == "stopped\n"

@@ -51,6 +51,26 @@ ONLY = {
 }
 """Where a library may be imported: by path, or by folder."""
 
+CLOCKS = {
+    "engine/base/clock.py": "it is the one source of time",
+    "engine/engine.py": "an engine is opened on the host's clock, unless it is given another",
+    "api/server/server.py": "as an engine is",
+    "api/server/tls.py": "as an engine is",
+    "api/workers/engine_client.py": "a worker is another process than its engine",
+    "engine/keys/authorized_keys.py": "it compares with a file's time stamp, and lets an editor finish writing",
+    "engine/keys/own_keys.py": "it compares with a file's time stamp",
+    "engine/store/sqlite.py": "the writer's thread waits, without trio, for another program to be done with the file",
+    "engine/journal/logs.py": "a line of the log has the host's time; the writer's thread waits without trio",
+    "engine/instances/apptainer/launcher.py": "it is a program of its own, on the standard library alone",
+    "engine/instances/apptainer/watcher.py": "it is a program of its own, on the standard library alone",
+    "engine/instances/slurm/node.py": "it is a program of its own, on the standard library alone",
+    "api/http/gateway.py": "it measures how long a response took",
+    "api/host/systemd.py": "systemd wants the kernel's monotonic clock",
+    "api/cli/": "a command runs on its user's host, and loads no trio to know the time",
+    "api/client/": "a client runs on its user's host, and loads no trio to know the time",
+}
+"""Where a clock is read or a thread sleeps, by path or folder, and why there. All else is given a `Clock`."""
+
 STATECHARTS_MAY = {
     "collections",
     "dataclasses",
@@ -137,6 +157,26 @@ def test_a_test_stands_in_the_folder_of_what_it_holds() -> None:
     assert len({path.name for path in found}) == len(found)
     for folder in {path.parent for path in found}:
         assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder
+
+
+def test_time_comes_from_one_place() -> None:
+    """Whoever needs the time is given a clock, so that tests can hold it; who reads one has a reason in CLOCKS."""
+    read = {name for name, path in modules() if reads_a_clock(path)}
+    places = {name: [place for place in CLOCKS if name.startswith(place)] for name in read}
+    assert not [name for name, found in places.items() if not found], "give it a Clock, or a reason in CLOCKS"
+    assert {place for found in places.values() for place in found} == CLOCKS.keys(), "take what is left over out"
+
+
+def reads_a_clock(path: Path) -> bool:
+    """Whether a file uses the standard library's clocks or sleeps, or makes a `SystemClock`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "time":
+            return True
+        if isinstance(node, ast.Attribute) and node.attr in ("now", "utcnow", "today") and "date" in ast.unparse(node):
+            return True
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "SystemClock":
+            return True
+    return False
 
 
 def test_no_loops() -> None:

@@ -19,8 +19,9 @@ from hatchway.api.http.app import make_app
 from hatchway.api.http.schema.openapi import record_schema
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.engine import Engine
+from hatchway.engine.journal.files import SealedRecord
 from hatchway.engine.journal.logs import set_up_logs
-from hatchway.engine.runtime.records import Record
+from hatchway.engine.runtime.records import Saw
 from hatchway.engine.settings.settings import LogSettings
 from hatchway.statecharts.catalogue import CHARTS
 from hatchway.statecharts.chart import Chart
@@ -194,8 +195,10 @@ async def test_no_secret_is_ever_logged(engine: Engine, nursery: trio.Nursery, l
 
 def test_no_field_of_a_record_is_free_text() -> None:
     """The fields, in order, are the agreed ones: none that a secret would be put in."""
-    assert tuple(record_schema()["properties"]) == Record.__struct_fields__
-    assert Record.__struct_fields__ == (
+    assert tuple(record_schema()["properties"]) == SealedRecord.__struct_fields__
+    assert tuple(record_schema()["properties"]["saw"]["properties"]) == Saw.__struct_fields__
+    assert Saw.__struct_fields__ == ("now", "deadline", "proof", "asked", "held", "charts", "shared")
+    assert SealedRecord.__struct_fields__ == (
         "time",
         "seq",
         "kind",
@@ -210,4 +213,23 @@ def test_no_field_of_a_record_is_free_text() -> None:
         "request_id",
         "cause",
         "count",
+        "saw",
+        "traceparent",
+        "schema",
+        "prev",
+        "lost",
+        "hash",
     )
+
+
+async def test_a_record_is_little_longer_for_what_it_proves(engine: Engine, nursery: trio.Nursery) -> None:
+    """At most 60 bytes for each record of a session, and on average: what was decided on, and the hash."""
+    await full_run(engine, nursery)
+    more = []
+    for record in lines(engine):
+        told = {name: value for name, value in record.items() if name not in ("saw", "hash", "schema", "prev")}
+        extra = len(json.dumps(record, separators=(",", ":"))) - len(json.dumps(told, separators=(",", ":")))
+        if "schema" not in record:
+            more.append(extra)
+            assert record["chart"] != "session" or extra <= 60, record
+    assert sum(more) / len(more) <= 60

@@ -39,7 +39,7 @@ class Fleet:
 
 @pytest.fixture
 async def fleet(engine: Engine) -> Fleet:
-    fleet = engine.sessions._mirror = engine.key_sign_in._mirror = Fleet(engine)
+    fleet = engine.sessions._fleet = engine.key_sign_in._fleet = Fleet(engine)
     return fleet
 
 

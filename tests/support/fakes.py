@@ -24,6 +24,7 @@ from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import Algorithm, PrivateKey, generate_key, sign
 from hatchway.engine.runtime.records import Record
 from hatchway.engine.settings.settings import Settings
+from tests.support.checked_journal import check_journal
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,6 +136,7 @@ async def virtual_engine(home: Path, clock: TrioClock | None = None, **settings:
         engine.watch = watch  # type: ignore[attr-defined]
         engine.keys.register(key().public, FIVE)
         yield engine
+    check_journal(home)
 
 
 def watch_of(engine: Engine) -> Watch:

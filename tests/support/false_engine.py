@@ -9,7 +9,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from hatchway.api.client.client import StoredToken
+from hatchway.api.client import StoredToken
 
 
 def answer(status: int, body: bytes, *headers: str) -> bytes:

@@ -82,7 +82,7 @@ def served(home: Path) -> Iterator[Mounts]:
         async with virtual_engine(home) as engine, trio.open_nursery() as nursery:
             for mount, with_lane, doors in zip(MOUNTS, LANES, DOORS_OF, strict=True):
                 app, sockets = mount(engine), await open_sockets("127.0.0.1", 0, both_loopbacks=True)
-                app.gateway.bound = tuple(listener.getsockname()[:2] for listener in sockets)
+                app.gateway.use_bound(tuple(listener.getsockname()[:2] for listener in sockets))
                 ports.append(app.gateway.bound[0][1])
                 lane = Counted(app.gateway.handle) if with_lane else None
                 lanes.extend([lane] if lane and not doors else [])

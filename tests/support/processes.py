@@ -21,6 +21,7 @@ from hatchway.engine.base.files import make_private_dir, write_private
 from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PrivateKey
+from tests.support.checked_journal import check_journal
 from tests.support.fakes import ROOT, key, signed
 
 HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
@@ -140,9 +141,10 @@ class EngineProcess:
         return time.monotonic() - before
 
     def close(self) -> None:
-        """The end of the test: whatever still runs does not."""
+        """The end of the test: whatever still runs does not, and what it has written down is true."""
         if self._process is not None and self._process.poll() is None:
             self.kill()
+        check_journal(self.home)
 
     def log(self) -> str:
         """Everything it has written to standard output and standard error."""

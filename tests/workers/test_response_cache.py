@@ -27,7 +27,7 @@ from hatchway.engine.keys.keys import PublicKey
 from hatchway.engine.sessions import versions as validity
 from hatchway.engine.sessions.versions import VersionCounters
 from hatchway.engine.settings.settings import Settings
-from hatchway.engine.settings.sources import as_plain
+from hatchway.engine.settings.sources import encode_settings
 from tests.support.fakes import Hands, key, signed
 
 ANSWER = Response(200, b'{"valid":true}')
@@ -49,9 +49,9 @@ class Asked:
         self.client.clock = cast(Any, self.clock)
         own = key("own").public.openssh()
         bound = (("127.0.0.1", 7420),)
-        self.client.configure(Configure(bytes(self.home), as_plain(Settings()), bound, own, b"k" * 32))
+        self.client.configure(Configure(bytes(self.home), encode_settings(Settings()), bound, own, b"k" * 32))
         self.gateway = make_app(self.client, self.home).gateway
-        self.gateway.bound = bound
+        self.gateway.use_bound(bound)
 
     async def inspect(self, token: str, until: float = 2000.0) -> bool:
         """Inspect; whether the engine was asked."""
@@ -155,7 +155,7 @@ async def test_without_the_plain_parser_answers_are_kept_too(door: Asked) -> Non
     """The setting `lane` decides who reads a request, and not whether a worker may give a response again."""
     await door.inspect("a")
     own = key("own").public.openssh()
-    door.client.configure(Configure(bytes(door.home), as_plain(Settings(lane=False)), (), own, b""))
+    door.client.configure(Configure(bytes(door.home), encode_settings(Settings(lane=False)), (), own, b""))
     headers = ((b"host", b"127.0.0.1:7420"), (b"authorization", b"Bearer a"))
     request = Request("GET", "/api/auth/inspect/", b"", headers, b"", ("127.0.0.1", 5), ("127.0.0.1", 7420))
     assert door.gateway.handle(request) is None
@@ -176,7 +176,7 @@ async def test_challenges_of_a_shared_store_are_the_engines(door: Asked) -> None
     assert door.client.challenges is not None
     assert door.client.challenges.read(made["nonce"]).identity == "any"
     own = key("own").public.openssh()
-    door.client.configure(Configure(bytes(door.home), as_plain(Settings()), (), own, b""))
+    door.client.configure(Configure(bytes(door.home), encode_settings(Settings()), (), own, b""))
     assert await door.is_asked(ask(door.gateway, "/api/auth/challenge/", host))
 
 

@@ -13,7 +13,7 @@ from hatchway.api.http.request import Request, Response
 from hatchway.api.workers.messages import Frames, HandleRequest, Responded, ToEngine, ToWorker, frame
 from hatchway.api.workers.request_counts import WorkerCounts
 from hatchway.engine.settings.settings import Settings
-from hatchway.engine.settings.sources import as_plain, from_plain
+from hatchway.engine.settings.sources import decode_settings, encode_settings
 from tests.support.fakes import virtual_engine
 
 
@@ -48,8 +48,8 @@ def test_a_response_survives_the_channel() -> None:
 def test_settings_survive_the_channel() -> None:
     """Every setting a door is told is the engine's own, a folder with a comma in its name too."""
     settings = Settings(image_folders=("/a,b", "/c"), trusted_proxies=("10.0.0.0/8",), tls_cert=Path("/x"), port=0)
-    told = msgspec.msgpack.decode(msgspec.msgpack.encode(as_plain(settings)))
-    assert from_plain(told) == settings
+    told = msgspec.msgpack.decode(msgspec.msgpack.encode(encode_settings(settings)))
+    assert decode_settings(told) == settings
 
 
 @pytest.mark.virtual_time
@@ -63,7 +63,7 @@ async def test_counts_of_a_door_are_as_if_the_engine_had_counted(home: Path) -> 
             for one in seconds:
                 (tally if by_door else engine.metrics).answered("POST", "/api/auth/verify/", 200, one)
             for row in tally.take():
-                engine.metrics.answered_elsewhere(row.method, row.path, row.status, row.buckets, row.seconds)
+                engine.metrics.answered_by_worker(row.method, row.path, row.status, row.buckets, row.seconds)
             told.append(
                 [line for line in engine.metrics.text().splitlines() if b"request_d" in line or b"sign_" in line]
             )

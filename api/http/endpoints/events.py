@@ -52,10 +52,10 @@ async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[byt
     reader = _Reader(invocation.engine, invocation.request)
     with (
         suppress(SubscriberDropped),
-        journal.follow(after, reader.look) as follower,
+        journal.subscribe(after, reader.look) as subscriber,
     ):  # it may come back with its last id
         while not reader.over:
-            lines = await follower.read()
+            lines = await subscriber.read()
             if lines:
                 yield frames(after, lines)
                 after = lines[-1].seq

@@ -15,6 +15,7 @@ from hatchway.api.http.problems import STATUS
 from hatchway.api.http.request import Response, json_response
 from hatchway.api.http.schema.shapes import JSON, Media, ProblemShape
 from hatchway.engine.base.version import installed_version
+from hatchway.engine.journal.files import SCHEMA, SealedRecord
 from hatchway.engine.runtime.records import Record
 
 REF = "#/components/schemas/{name}"
@@ -52,6 +53,7 @@ def openapi(endpoints: tuple[Endpoint, ...]) -> dict[str, Any]:
     for component in components.values():
         component["description"] = cleandoc(component.get("description", ""))
     components["Record"] = record_schema()
+    del components["Saw"]  # it stands in the record
     by_type = dict(zip(_types(endpoints), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -77,15 +79,19 @@ def _schemas(types: Iterable[Any]) -> tuple[list[dict[str, Any]], dict[str, dict
 
 
 def record_schema() -> dict[str, Any]:
-    """The JSON Schema of a record: a line of the log, the data of an event. Every field is always there, but
-    `count`."""
-    _, components = msgspec.json.schema_components([Record], ref_template=REF)
-    schema: dict[str, Any] = components["Record"]
+    """The JSON Schema of a record: a line of the journal, the data of an event. Every field up to `cause` is always
+    there, the others where there is something to say."""
+    _, components = msgspec.json.schema_components([SealedRecord], ref_template=REF)
+    schema: dict[str, Any] = components["SealedRecord"]
     fields: dict[str, dict[str, Any]] = schema["properties"]
-    for field in fields.values():
+    fields["saw"] = components["Saw"] | {"additionalProperties": False}
+    fields["saw"]["description"] = cleandoc(fields["saw"]["description"])
+    for field in (*fields.values(), *fields["saw"]["properties"].values()):
         field.pop("default", None)
-    exact = {"required": [name for name in fields if name != "count"], "additionalProperties": False}
-    return schema | exact | {"description": cleandoc(schema["description"])}
+    names = list(fields)
+    exact = {"required": names[: names.index("cause") + 1], "additionalProperties": False, "title": "Record"}
+    told = f"{cleandoc(Record.__doc__ or '')}\n\n{cleandoc(SealedRecord.__doc__ or '')}"
+    return schema | exact | {"description": told, "$comment": f"version {SCHEMA}"}
 
 
 _LICENSE = {"name": "MIT", "identifier": "MIT"}

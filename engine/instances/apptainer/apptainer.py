@@ -31,21 +31,21 @@ STOP_SECONDS = 10
 """Seconds an instance has to end by itself once it is told to."""
 
 CLEARED_WITHIN = 5.0
-"""Seconds that what belongs to an ended instance has to go too, before it is killed."""
+"""Seconds that the processes of an ended instance have to end too, before they are killed."""
 
 BEGUN_WITHIN = 60.0
-"""Seconds between an instance's beginning and that of the processes which serve it."""
+"""Seconds at most between an instance's beginning and that of the processes that serve it."""
 
 RUNTIME = ".apptainer"
-"""Where the runtime keeps its own where the user's home takes nothing. No instance can be named so."""
+"""The runtime's folder, in `folder`, where the user's home can't be written. No instance can have that name."""
 
 _WORDS, _LAUNCHER, _LOGS = "start.log", "launcher", "logs"
-"""What the runtime said of a start, there from the moment the runtime is asked; who asks it; where the logs of an ended
-one are, and where in their files they begin and end."""
+"""Files in an instance's folder: the runtime's messages at its start, made before the runtime is called; the launcher's
+pid; where the logs of an ended instance are, and the offsets at which they begin and end."""
 
 
 class Apptainer:
-    """The platform of one host. `folder` is a private one of the engine's, for what belongs to each instance."""
+    """Runs instances on this host. `folder` is a private folder of the engine's, with a folder for each instance."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Apptainer:
         check_limits(request, self._host())
 
     async def run(self) -> None:
-        """Nothing: each instance is minded by itself."""
+        """Nothing: nothing is done for all instances together."""
 
     # Starting
 
@@ -100,11 +100,11 @@ class Apptainer:
     def _failed(self, identity: str, code: int) -> StartFailed:
         refusal = refusal_of(self._words(identity))
         if isinstance(refusal, InstanceExists):
-            self.forget(identity)  # what runs under that name is somebody else's: there is nothing to undo
+            self.forget(identity)  # what runs under that name is not ours, so there is nothing to undo
         return StartFailed(refusal, code)
 
     def _launched(self, identity: str) -> bool:
-        """Whether the runtime was asked to start that name for us, by this engine or by one before it."""
+        """Whether this engine, in this run or an earlier one, has called the runtime to start that name."""
         return (self._folder / identity / _WORDS).exists()
 
     async def _launch(self, request: InstanceRequest) -> Child:
@@ -141,7 +141,7 @@ class Apptainer:
         return started
 
     async def heard(self) -> None:
-        """The runtime is on this host: it is never away."""
+        """Nothing: what is asked reaches the runtime at once, since it is a program of this host."""
 
     async def undo(self, identity: str) -> None:
         if not self._launched(identity):
@@ -166,17 +166,18 @@ class Apptainer:
             if request.command and self._commands.known(folder):
                 nursery.start_soon(_then_cancel, scope, self._commands.wait, folder)
         if processes.since(started.entry.pid) == started.since:
-            # The watcher is gone and the instance is not: somebody killed it, and the command's end with it.
+            # The watcher was killed and the instance was not. How the command ends would never be known.
             await self.stop(request, started)
         await self._clear(request.identity, started, CLEARED_WITHIN)
-        # A stop that is still under way would strike the next instance of the name.
+        # A call of `stop` that is still under way would stop the next instance of the name.
         async with self._stop_turn(request.identity):
             ends = [(path, begin, output.size(path)) for path, begin in map(partial(self.log, started), ("out", "err"))]
             files.write_private(folder / _LOGS, msgspec.json.encode([(str(path), *ends) for path, *ends in ends]))
             return exit_code(folder)
 
     async def _wait_process(self, started: ConfirmedStart) -> None:
-        """By an event: its descriptor is opened first and the list read again after, so no end goes unseen."""
+        """Wait for the end of the instance's process. The list is read again once its pidfd is open, so that no end is
+        missed."""
         with processes.held(started.entry.pid, started.since) as process:
             if process is None:
                 return
@@ -201,7 +202,7 @@ class Apptainer:
         processes.kill(started.entry.pid, started.since)
 
     async def _clear(self, identity: str, started: ConfirmedStart | None, seconds: float) -> None:
-        """Wait for what belongs to an ended instance; kill what stays, listed or not."""
+        """Wait until the processes of an ended instance have ended; kill those that have not after `seconds`."""
         folder = self._folder / identity
         with trio.move_on_after(seconds):
             for process in _belonging(started):
@@ -211,7 +212,7 @@ class Apptainer:
         self._commands.kill(folder)
         await self._commands.wait(folder)
 
-    # Beside it
+    # Progress and logs
 
     def progress(self, identity: str) -> str:
         return progress_of(self._words(identity))
@@ -236,23 +237,24 @@ class Apptainer:
 
 
 def _begun(entry: ListedInstance) -> ConfirmedStart | None:
-    """The instance of that entry, as its processes tell; None where it has ended."""
+    """The instance of an entry in the runtime's list; None where its process has ended."""
     since = processes.since(entry.pid)
     return ConfirmedStart(entry, since, session=processes.session(entry.pid)) if since else None
 
 
 def _refuse_if(why: str, identity: str) -> None:
-    """Raises StartFailed, whereupon the start is undone."""
+    """Raises StartFailed where there is a reason `why`; then the caller undoes the start."""
     if why:
         log.warning("instance_volume_refused", instance=identity, why=why)
         raise StartFailed(refusal_of(why), 1)
 
 
 def _belonging(started: ConfirmedStart | None) -> list[Noted]:
-    """Whoever minds an instance opens a session; its file system's process stays in it, whatever becomes of him."""
+    """The processes that serve an instance. Its parent process opens a session, in which they stay when it has
+    ended."""
     pids = processes.in_sessions({started.session}) if started else []
     found = [Noted(pid, processes.since(pid)) for pid in pids]
-    # A session's number may be another's by now: only what began with the instance belongs to it.
+    # The session id may have been given out again: only processes that began with the instance belong to it.
     return [process for process in found if started and _apart(process, started) < BEGUN_WITHIN]
 
 
@@ -261,7 +263,7 @@ def _apart(process: Noted, started: ConfirmedStart) -> float:
 
 
 async def _kill_all(find: Callable[[], list[Noted]]) -> None:
-    """SIGKILL until nobody is left: a process that was about to fork may have."""
+    """Send SIGKILL until `find` finds no process: one may have forked before it was killed."""
     while left := find():
         for process in left:
             processes.kill(*process)

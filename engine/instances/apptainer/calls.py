@@ -1,4 +1,4 @@
-"""Calls of the runtime's program: argument vectors only, an environment built from nothing, no standard input."""
+"""Calls of the runtime's program: argument vectors, an environment of its own, and no standard input."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class _Listing(msgspec.Struct):
 
 
 class Calls:
-    """The runtime as the engine's own user has it.
+    """The runtime, as the engine's user calls it.
 
-    `folder` is where the runtime keeps what it knows of instances where the user's home takes nothing; None where
-    whoever calls says so himself.
+    `folder` is where the runtime keeps its records of instances if the user's home can't be written; None where the
+    caller sets that in the environment.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -42,9 +42,9 @@ class Calls:
 
     @cached_property
     def config(self) -> Path:
-        """The runtime's own folder. Asked for late: an engine that starts no instance needs no home.
+        """The runtime's own folder. It is asked for when it is needed: an engine without instances needs no home.
 
-        Once one of ours is there it stays the one: instances are found where they were begun.
+        Where there is one in `folder`, that is used from then on: instances must be found where they were started.
         """
         usual = Path(self.user.pw_dir) / ".apptainer"
         if self._folder is None or (not self._folder.exists() and takes_files(usual)):
@@ -69,7 +69,7 @@ class Calls:
 
     @property
     def program(self) -> str:
-        """Its path. Raises RuntimeUnavailable."""
+        """The program's path. Raises RuntimeUnavailable."""
         self.check_user()
         found = shutil.which("apptainer", path=PATH) or shutil.which("apptainer")
         if found is None:
@@ -92,14 +92,17 @@ class Calls:
         return {entry.instance: entry for entry in listing.instances}
 
     def logs(self, identity: str) -> tuple[str, str]:
-        """Where the runtime will keep the logs, out and err; its list says for certain once the instance runs."""
+        """Where the runtime is going to keep the logs, out and err. Once the instance runs, the runtime's list says
+        it."""
         folder = f"{self.config}/instances/logs/{socket.gethostname()}/{self.user.pw_name}"
         return f"{folder}/{identity}.out", f"{folder}/{identity}.err"
 
 
 def takes_files(folder: Path) -> bool:
-    """Whether a file can be made in it, or in the folder that it would be made in: there may be none, no right to
-    write, or no room."""
+    """Whether a file can be made in the folder, or, where there is no such folder yet, in the one that it would be in.
+
+    It can't where permissions or room are missing.
+    """
     try:
         with tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent) as file:
             file.write(b"-")
@@ -110,8 +113,10 @@ def takes_files(folder: Path) -> bool:
 
 
 def _own_user() -> tuple[pwd.struct_passwd, bool]:
-    """The engine's user, and whether the system knows it; it does not in a container that was given a user by number,
-    or while a directory server is away."""
+    """The engine's user, and whether the system knows that user.
+
+    It does not in a container that was started with a user by number, or while a directory server is down.
+    """
     uid = os.geteuid()
     try:
         return pwd.getpwuid(uid), True
@@ -120,10 +125,10 @@ def _own_user() -> tuple[pwd.struct_passwd, bool]:
 
 
 def _environment(user: pwd.struct_passwd) -> dict[str, str]:
-    """Whatever the engine's own environment holds (APPTAINER_BIND, secrets) stays with the engine."""
+    """The environment of the runtime. Nothing of the engine's own is in it, such as APPTAINER_BIND or secrets."""
     env = {"PATH": PATH, "HOME": user.pw_dir}
     run = Path(f"/run/user/{user.pw_uid}")
     if (run / "bus").exists():
-        # The way to the user's systemd, which sets limits for an ordinary user.
+        # The addresses of the user's systemd, which sets limits for an ordinary user.
         env |= {"XDG_RUNTIME_DIR": str(run), "DBUS_SESSION_BUS_ADDRESS": f"unix:path={run}/bus"}
     return env

@@ -1,4 +1,4 @@
-"""The watchers: one small process a command, found again by an engine that comes later."""
+"""Watchers: one small process for each command, which a later run of the engine finds again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXIT, _WATCHER = "exit", "watcher"
 
 
 class Commands:
-    """Each instance's folder holds the exit code of its command once there is one."""
+    """Starts watchers and waits for them. Each leaves its command's exit code in the instance's folder."""
 
     def __init__(self, env: Mapping[str, str], log_bytes: Callable[[], int]) -> None:
         self._env, self._log_bytes = dict(env), log_bytes
@@ -27,7 +27,10 @@ class Commands:
     async def ensure(
         self, folder: Path, started: ConfirmedStart, run: list[str], stop: list[str], variables: Mapping[str, str]
     ) -> None:
-        """Start the instance's watcher, unless an engine before this one has. `run` is empty without a command."""
+        """Start the instance's watcher, unless an earlier run of the engine has. `run` is empty without a command.
+
+        `run` and `stop` are the runtime's command lines, `variables` what their environment holds besides.
+        """
         if exit_code(folder) is not None or self._find(folder):
             return
         plan = {
@@ -40,16 +43,17 @@ class Commands:
             "pid": started.entry.pid,
             "ticks": started.since.rpartition(":")[2],
         }
-        # Not by argument, where every user of the host could read the variables' values; nor by a file.
+        # The plan holds the values of variables, so it is sent by a pipe: every user can read a process's arguments.
         told, note = msgspec.json.encode(plan), folder / _WATCHER
         self._children[folder] = await processes.begin(_PROGRAM, [str(folder)], self._env, note, told)
 
     def known(self, folder: Path) -> bool:
-        """Whether a watcher was written down: the end of one that was not is seen by its instance's alone."""
+        """Whether a watcher was noted in the folder. Where none was, only the end of the instance itself can be
+        seen."""
         return (folder / _WATCHER).exists()
 
     async def wait(self, folder: Path) -> None:
-        """Returns when no watcher of this folder runs."""
+        """Wait until no watcher of this folder runs."""
         child = self._children.get(folder)
         if child is not None:
             await child.wait()

@@ -1,4 +1,4 @@
-"""What this host can enforce: processors, memory, cgroup controllers handed down to us, GPUs."""
+"""What this host can enforce: processors, memory, the cgroup controllers that our user may use, GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hatchway.engine.instances.request import InstanceRequest
 
 
 class Host(NamedTuple):
-    """`memory` in bytes; `controllers` are those of cgroups that our user may set."""
+    """What a host has. `memory` is in bytes; `controllers` are the cgroup controllers that our user may use."""
 
     cpus: int
     memory: int
@@ -21,7 +21,7 @@ class Host(NamedTuple):
 
 
 def this_host() -> Host:
-    """Looked at anew: a controller may be handed down, a GPU plugged in."""
+    """This host as it is now: controllers may have been delegated, or a GPU added, since the last call."""
     return Host(
         os.cpu_count() or 1,
         os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -31,7 +31,8 @@ def this_host() -> Host:
 
 
 def _controllers(uid: int) -> frozenset[str]:
-    """Apptainer sets limits through systemd, and for an ordinary user in the part of cgroups v2 that it hands down."""
+    """The cgroup controllers by which Apptainer can set limits. It uses systemd, and for an ordinary user the part of
+    cgroups v2 that systemd has delegated to that user."""
     if not Path("/run/systemd/system").is_dir():
         return frozenset()
     below = f"user.slice/user-{uid}.slice/user@{uid}.service/" if uid else ""
@@ -42,7 +43,7 @@ def _controllers(uid: int) -> frozenset[str]:
 
 
 def check_limits(request: InstanceRequest, host: Host) -> None:
-    """Raises ResourcesUnavailable, which names each limit that can't be kept: none is ever dropped."""
+    """Raises ResourcesUnavailable, which names each limit that can't be enforced here. None is dropped silently."""
     errors = {
         name: why
         for name, why in (

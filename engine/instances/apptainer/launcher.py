@@ -1,8 +1,7 @@
-"""Runs one program, and leaves nothing of a run that failed or was given up. A program of its own, standard library
-only.
+"""The launcher, a program of its own on the standard library alone: runs another program and clears up if that failed.
 
-Reads the argument vector from standard input, whole or not at all: whoever began it writes its pid down first. Ends
-with that program's exit code; what the program has detached goes on where that is 0.
+It reads an argument vector from standard input, whole or not at all: the engine notes its pid before it sends that. It
+ends with the program's exit code. Processes that the program has detached go on where that is 0, and are killed else.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ NOT_RUN, GIVEN_UP = 127, 143
 """Exit codes: the program could not be run; the run was given up, by SIGTERM."""
 
 CLEARED_WITHIN = 10.0
-"""Seconds that killed processes have to be gone."""
+"""Seconds until killed processes must be gone."""
 
 _SUBREAPER = 36
-"""Of prctl(2)."""
+"""PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
 _HEARD = (signal.SIGTERM, signal.SIGCHLD)
 
@@ -32,8 +31,8 @@ def main() -> int:
     try:
         argv = json.load(sys.stdin.buffer)
     except ValueError:
-        return NOT_RUN  # whoever began it is gone
-    # Whatever the program detaches stays a descendant, and becomes a child of ours once it has no other parent.
+        return NOT_RUN  # the engine ended before it had sent all
+    # As a subreaper, this process becomes the parent of whatever the program detaches, and so can find and kill it.
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     code = _run(argv)
@@ -67,7 +66,7 @@ def _reaped() -> list[tuple[int, int]]:
 
 
 def _clear() -> None:
-    """Kill all descendants: the children of one that is killed become ours, and are next."""
+    """Kill all descendants. The children of a killed process become ours, and are killed next."""
     until = time.monotonic() + CLEARED_WITHIN
     while (children := _children()) and time.monotonic() < until:
         for child in children:

@@ -1,11 +1,11 @@
-"""Minds one instance and outlives the engine: runs its command, and keeps its logs in bounds. A program of its own,
-standard library only.
+"""The watcher, a program of its own on the standard library alone: runs an instance's command and bounds its logs.
 
-Reads its plan from standard input, writes the command's exit code to a file, then stops the instance (section 2.6).
+It outlives the engine. It reads its plan from standard input, writes the command's exit code to a file, then stops the
+instance (section 2.6).
 
 A log holds the beginning of what was written, up to half of what it may take. What has no room there goes into files
-beside it, `LOG.HEAD+START`, each of a quarter: HEAD bytes are in the log itself, START is where in all that was written
-the file begins. Of these the newest two are kept, so that whoever reads always knows how much is left out.
+beside it, `LOG.HEAD+START`, each of a quarter: HEAD bytes are in the log itself, START is the position in all that was
+written at which the file begins. The newest two of them are kept. So a reader always knows how much was left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOK = 0.25
 """Seconds between two looks at what the container itself has written into the log."""
 
 CHUNK, PIPE = 1 << 16, 1 << 20
-"""Bytes that are read at once; and at the end, more than a pipe holds."""
+"""Bytes that are read at once; and at most at the end, which is more than a pipe holds."""
 
 GOES_ON = b"\n[hatchway: the log is full here; the newest of what followed is in the files %s.* beside this one]\n"
 
@@ -35,8 +35,8 @@ def main() -> None:
     try:
         plan = json.load(sys.stdin.buffer)
     except ValueError:
-        return  # whoever began it is gone, and did not hand the whole plan over
-    # The terminal's signals are for the engine; the children get their own defaults back.
+        return  # the engine ended before it had sent the whole plan
+    # Signals of the terminal are meant for the engine. The command gets their default handling back.
     for ignored in (signal.SIGHUP, signal.SIGINT):
         signal.signal(ignored, signal.SIG_IGN)
     logs = [BoundedLog(path, begin, plan["most"]) for path, begin in plan["logs"]]
@@ -64,18 +64,18 @@ class BoundedLog:
         self._parts: list[str] = []
         self._part, self._room = -1, 0
         self._at = self._head
-        """Where in all that was written the next byte beside the log is."""
+        """The position, in all that was written, of the next byte that goes into a file beside the log."""
 
     def write(self, data: bytes) -> None:
         room = 0 if self._parts else max(0, self._full - os.fstat(self._file).st_size)
         if data[:room]:
-            with suppress(OSError):  # a full disk: whoever writes must not be held up by that
+            with suppress(OSError):  # a full disk must not hold up the command that writes
                 os.write(self._file, data[:room])
         if data[room:]:
             self._spill(data[room:])
 
     def bound(self) -> None:
-        """Take out what the container itself has written over the bound: it has the file open, and can't be told."""
+        """Cut off what the container itself has written past the bound: it has the file open and knows no bound."""
         excess = os.fstat(self._file).st_size - self._full
         if excess > 0:
             kept = os.pread(self._file, min(excess, self._size), self._full + max(0, excess - self._size))
@@ -96,7 +96,7 @@ class BoundedLog:
             self._at, self._room, data = self._at + written, self._room - written, data[written:]
 
     def _skip(self, count: int) -> None:
-        """So many bytes are left out: what follows is in a file of its own."""
+        """Leave out `count` bytes: what follows goes into a new file."""
         self._at, self._room = self._at + count, 0
 
     def _open_part(self) -> None:
@@ -115,7 +115,7 @@ class BoundedLog:
 
 
 class Command:
-    """A program that writes into these logs, out and err; nowhere if there are none."""
+    """A program whose output goes into `logs`, out and err, or nowhere where there are none."""
 
     def __init__(self, argv: list[str], env: dict[str, str], logs: list[BoundedLog]) -> None:
         self._logs: dict[int, BoundedLog] = {}
@@ -144,7 +144,8 @@ class Command:
             os.close(writing)
 
     def wait(self) -> int:
-        """The exit code; 128 and the signal's number where one ended it. What it writes is taken meanwhile."""
+        """Take what the program writes until it ends. Returns its exit code, or 128 and the number of the signal that
+        ended it."""
         if not self._pid:
             return NOT_RUN
         while True:
@@ -153,7 +154,7 @@ class Command:
                 self.read_rest()
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
-            # A signal of a child's end wakes it; the container's own writing does not.
+            # The end of a child wakes this up; what the container writes into the log itself does not, hence LOOK.
             ready = select.select([self._ended, *self._open], [], [], LOOK)[0]
             for reading in ready:
                 self._read(reading, CHUNK)
@@ -161,7 +162,7 @@ class Command:
                 log.bound()
 
     def read_rest(self) -> None:
-        """What stands in the pipes now: somebody in the container may have them open still."""
+        """Take what is in the pipes. It does not wait for their end: a process in the container may have them open."""
         for reading in list(self._open):
             self._read(reading, PIPE)
 
@@ -178,7 +179,7 @@ class Command:
 
 
 def write_code(path: str, code: int) -> None:
-    """Whole or not at all, and on the medium before the instance is gone."""
+    """Write the exit code, whole or not at all; it is on the disk when this returns."""
     temporary = path + ".new"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     os.write(fd, b"%d\n" % code)
@@ -188,7 +189,7 @@ def write_code(path: str, code: int) -> None:
 
 
 def began(pid: int) -> str:
-    """The tick in which the process began, so that a later instance is never stopped for this one."""
+    """The clock tick in which a process began. By it a later process of the same pid, of another instance, is told."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]

@@ -1,12 +1,12 @@
-"""One job as squeue tells it: whose it may be, and what its state means."""
+"""One job as squeue shows it: which start it may belong to, and what its state means."""
 
 from __future__ import annotations
 
 import msgspec
 
 MARK = "hatchway:"
-"""How a job's comment begins that says whose start it is. A site may write there too: it tells of a job whose number is
-not known yet, and beside the number it is no more than a check."""
+"""How the comment of our jobs begins; the key of the start follows. It finds a job whose number is not known yet. Where
+the number is known it is only a check, since a site may write comments of its own."""
 
 _WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"})
 _ENDS = {
@@ -21,11 +21,11 @@ _ENDS = {
     "TIMEOUT": ("job_timed_out", "the job's time limit ended"),
 }
 _OUT_OF_MEMORY = ("xceeded job memory limit", "xceeded memory limit", "oom-kill", "oom_kill")
-"""Words of slurmstepd's: by OverMemoryKill, and by cgroups, in older releases and in newer ones."""
+"""Parts of slurmstepd's messages: of OverMemoryKill, and of cgroups in older and newer releases."""
 
 
 class SlurmJob(msgspec.Struct, frozen=True):
-    """One job as squeue tells it: a word for its state in Slurm 22.05, a list of words in later ones."""
+    """One job as squeue prints it. `job_state` is a word in Slurm 22.05, and a list of words in later releases."""
 
     job_id: int
     job_state: str | list[str]
@@ -36,6 +36,7 @@ class SlurmJob(msgspec.Struct, frozen=True):
 
     @property
     def states(self) -> frozenset[str]:
+        """The job's state and its flags, such as COMPLETING."""
         return frozenset([self.job_state] if isinstance(self.job_state, str) else self.job_state)
 
     @property
@@ -45,24 +46,26 @@ class SlurmJob(msgspec.Struct, frozen=True):
         return comment.removeprefix(MARK) if comment.startswith(MARK) else ""
 
     def may_be(self, key: str) -> bool:
-        """Whether nothing speaks against a job of the right number: one is given out again after a cold start."""
+        """Whether a job of the right number can be that of this start. After a cold start Slurm gives numbers out
+        anew."""
         return self.mark == key if self.mark else not self.command or key in self.command
 
     @property
     def waits(self) -> bool:
+        """Whether the job is not running yet."""
         return bool(self.states & _WAITING)
 
     @property
     def ended(self) -> bool:
-        """Its last process is gone too."""
+        """Whether the job is over, with its last process."""
         return bool(self.states & {"COMPLETED", *_ENDS}) and "COMPLETING" not in self.states
 
     @property
     def end(self) -> tuple[str, str] | None:
-        """Why Slurm ended it, for programs and for people; None where it ended by itself."""
+        """Why Slurm ended the job, for programs and for people; None where it ended by itself."""
         return next((_ENDS[state] for state in sorted(self.states) if state in _ENDS), None)
 
     def why_ended(self, output: str) -> tuple[str, str] | None:
-        """`end`, by what Slurm wrote into the job's output too: one that it kills for its memory it calls failed."""
+        """As `end`, but looks into the job's output too: Slurm calls a job failed that it has killed for its memory."""
         out_of_memory = any(phrase in output for phrase in _OUT_OF_MEMORY)
         return _ENDS["OUT_OF_MEMORY"] if "FAILED" in self.states and out_of_memory else self.end

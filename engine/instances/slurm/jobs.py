@@ -1,4 +1,4 @@
-"""Slurm's own programs: sbatch, scancel, and one squeue for all jobs, whoever waits for which."""
+"""Calls of Slurm's programs: sbatch, scancel, and one squeue for all jobs that are waited for."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from hatchway.engine.instances.slurm.job import MARK, SlurmJob
 log = structlog.get_logger(__name__)
 
 SHORTEST_PAUSE, FIRST_PAUSE, LONGEST_PAUSE = 0.3, 1.0, 10.0
-"""Seconds between two looks at the queue: few after something happened, more the longer nothing does."""
+"""Seconds between two calls of squeue: few after something has happened, more the longer nothing does."""
 
 CALL_WITHIN = 30.0
-"""Seconds that one of Slurm's programs has: sbatch by itself waits minutes for room in the queue."""
+"""Seconds in which a call must end. Without a limit sbatch waits minutes for room in the queue."""
 
 _NUMBER, _WORDS, _SUBMITTER = "job", "submit.log", "submitter"
-"""Names in a start's folder: what sbatch printed, what it said, and the process that ran it."""
+"""Files in a start's folder: what sbatch printed, its messages, and the pid of the process that ran it."""
 
 _CUT_OFF = ("imed out", "Zero Bytes", "sleeping and retrying")
 _AWAY = (
@@ -46,11 +46,11 @@ _FIELDS = {
     "CPU count": "cpu",
     "generic resource": "gpu",
 }
-"""Words of a reason of Slurm's, and the field of the request that it is about."""
+"""Words in Slurm's reasons, and the fields of the request that they are about."""
 
 
 class Unsure(RuntimeUnavailable):
-    """Slurm was asked for a job and did not answer: there may be one all the same."""
+    """Slurm was asked for a job and did not answer. There may be such a job."""
 
     def __init__(self) -> None:
         super().__init__("Slurm does not take jobs at the moment", cause="job_unsure", retry_after=30)
@@ -62,7 +62,8 @@ class _Answer(msgspec.Struct):
 
 
 class Jobs:
-    """The jobs that we submitted, each by the key of its start: known by their numbers, as sbatch told them."""
+    """The jobs that the engine submitted, by the keys of their starts. `sbatch` tells their numbers, which are kept in
+    files."""
 
     def __init__(self, env: Mapping[str, str], user: str) -> None:
         conf = {"SLURM_CONF": os.environ["SLURM_CONF"]} if os.environ.get("SLURM_CONF") else {}
@@ -75,7 +76,7 @@ class Jobs:
         self._pause, self._silent, self._over = FIRST_PAUSE, False, False
 
     def program(self, name: str) -> str:
-        """Its path. Raises RuntimeUnavailable."""
+        """The path of one of Slurm's programs. Raises RuntimeUnavailable."""
         found = shutil.which(name, path=PATH) or shutil.which(name)
         if found is None:
             raise RuntimeUnavailable(f"Slurm's {name} is not installed on this host")
@@ -84,7 +85,7 @@ class Jobs:
     # Looking
 
     async def run(self) -> None:
-        """Ask for all jobs at once, again and again, for as long as somebody waits for one."""
+        """Ask squeue for all jobs, again and again while any task waits for one, for ever."""
         try:
             await self._ask_on()
         finally:
@@ -117,7 +118,7 @@ class Jobs:
         self._hurry = trio.Event()
 
     def hurry(self) -> None:
-        """Something was just asked of Slurm: look soon."""
+        """Look soon, since Slurm was just asked for something."""
         self._pause = FIRST_PAUSE
         self._hurry.set()
 
@@ -129,22 +130,23 @@ class Jobs:
             words = (done.stderr or done.stdout)[:2000].decode(errors="replace")
             log.warning("slurm_queue_unreadable", words=words)
             raise RuntimeUnavailable("the answer of Slurm's squeue can't be read", retry_after=30) from None
-        if answer.errors or done.returncode:  # it prints an empty list where it could not ask
+        if answer.errors or done.returncode:  # squeue prints an empty list where it could not ask
             raise RuntimeUnavailable("Slurm does not answer", retry_after=30)
         keys = {number: key for key, number in self._numbers.items()}
         ours = [job for job in answer.jobs if job.user_name == self._user]
-        ours.sort(key=lambda job: (not job.ended, job.job_id))  # of two with one key, the one that lives
+        ours.sort(key=lambda job: (not job.ended, job.job_id))  # of two jobs with one key, the live one counts
         found = {self._key_of(job, keys.get(job.job_id)): job for job in ours}
         return {key: job for key, job in found.items() if key}
 
     def _key_of(self, job: SlurmJob, numbered: str | None) -> str | None:
-        """Whose start it is: `numbered` has its number. None where it is nobody's of ours."""
+        """The key of the start that the job belongs to, None for none of ours. `numbered` is the key of the start whose
+        job has this number."""
         if numbered is not None and job.may_be(numbered):
             return numbered
         return job.mark if job.mark not in self._numbers else None
 
     async def look(self) -> Mapping[str, SlurmJob]:
-        """All jobs by key, as Slurm answers a question that is yet to be asked. Waits while it does not answer."""
+        """All jobs by key, by a squeue that is called after this call. Waits for as long as Slurm does not answer."""
         wanted = self._begun + 1
         self._waiting += 1
         self.hurry()
@@ -156,7 +158,8 @@ class Jobs:
         return self._seen
 
     async def wait(self, key: str, true: Callable[[SlurmJob | None], bool]) -> SlurmJob | None:
-        """The job once that holds of it, None where Slurm does not know it: it may have forgotten it, long after."""
+        """Wait until `true` is true of the job, and return it. It is None where Slurm does not know it, or no
+        longer."""
         self._waiting += 1
         if self._waiting == 1:
             self.hurry()
@@ -180,9 +183,11 @@ class Jobs:
     # Asking
 
     async def submit(self, key: str, options: list[str], script: Path) -> str:
-        """The new job's number. Raises ResourcesUnavailable with Slurm's reason, RuntimeUnavailable, Unsure.
+        """Submit a job; returns its number. Raises ResourcesUnavailable with Slurm's reason, RuntimeUnavailable,
+        Unsure.
 
-        In the script's folder it is written down, and who submits it: an engine that comes later finds both.
+        The number, and the pid of the process that submits, are written into the script's folder, where a later run of
+        the engine finds them.
         """
         argv = [self.program("sbatch"), "--parsable", f"--comment={MARK}{key}", *options, str(script)]
         folder = script.parent
@@ -198,7 +203,7 @@ class Jobs:
         return str(self._numbers[key])
 
     async def _submitted_within(self, key: str, folder: Path) -> int | None:
-        """The exit code of sbatch, None where it took too long."""
+        """Run sbatch; returns its exit code, None where it took too long."""
         code: int | None = None
         with trio.move_on_after(CALL_WITHIN):
             code = await self._submitters[key].wait()
@@ -209,7 +214,7 @@ class Jobs:
         return code
 
     async def submitted(self, key: str, folder: Path) -> None:
-        """Returns when no sbatch for that folder runs, not one that an engine before this one began either."""
+        """Wait until no sbatch for that folder runs, whether this run of the engine began it or an earlier one."""
         child, submitter = self._submitters.pop(key, None), processes.noted(folder / _SUBMITTER)
         if child is not None:
             await child.wait()
@@ -217,7 +222,7 @@ class Jobs:
             await processes.wait_gone(*submitter)
 
     def knows(self, key: str, folder: Path) -> bool:
-        """Whether the job's number is known: it is looked up in the folder of its start."""
+        """Whether the job's number is known, here or in the folder of its start."""
         if key not in self._numbers:
             with suppress(OSError):
                 number = _text(folder / _NUMBER).strip().partition(";")[0]
@@ -226,18 +231,19 @@ class Jobs:
         return key in self._numbers
 
     def learn(self, key: str, folder: Path) -> None:
-        """Keep the number of a job that was found by its mark: whoever submitted it was cut off before it was told."""
+        """Keep the number of a job that was found by its mark, since sbatch was cut off before it printed the
+        number."""
         job = self._seen.get(key)
         if job is not None and not self.knows(key, folder):
             files.write_private(folder / _NUMBER, b"%d" % job.job_id)
             self._numbers[key] = job.job_id
 
     def forget(self, key: str) -> None:
-        """The start is dropped, and its job's number with it."""
+        """Drop the number of the start's job."""
         self._numbers.pop(key, None)
 
     async def cancel(self, job: SlurmJob, *, by_force: bool = False) -> None:
-        """Have it end. Raises RuntimeUnavailable where Slurm does not answer."""
+        """Have the job end. Raises RuntimeUnavailable where Slurm does not answer."""
         await self.call("scancel", *(["--full", "--signal=KILL"] if by_force else []), str(job.job_id))
         self.hurry()
 
@@ -248,7 +254,7 @@ class Jobs:
         return done
 
     async def _run(self, argv: list[str]) -> CompletedProcess[bytes] | None:
-        """None where it took too long."""
+        """Run a program to its end; None where it took too long."""
         done: list[CompletedProcess[bytes]] = []
         with trio.move_on_after(CALL_WITHIN):
             run = partial(trio.run_process, argv, env=self._env, cwd="/", stdin=b"", capture_stdout=True, check=False)
@@ -265,7 +271,8 @@ def _unsure(words: str) -> bool:
 
 
 def refusal_of(words: str) -> Refusal:
-    """What sbatch's words mean to whoever asked: Slurm's reason, without its program's name or a path of the host."""
+    """The refusal for a message of sbatch's: Slurm's reason, without the program's name and without paths of the
+    host."""
     if any(phrase in words for phrase in _AWAY):
         return RuntimeUnavailable("Slurm does not take jobs at the moment", retry_after=30)
     lines = (line.removeprefix("sbatch: ").removeprefix("error: ") for line in words.splitlines())

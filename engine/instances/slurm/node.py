@@ -1,7 +1,8 @@
-"""Runs one instance in one Slurm job, on the job's node. A program of its own, standard library only, Python 3.9 on.
+"""Runs an instance in a Slurm job, on the job's node. A program on the standard library alone, from Python 3.9 on.
 
-Reads its plan from the folder that it is given, where it leaves what the engine looks for: the runtime's words, its
-entry once the instance runs, or the exit code of a start that failed. It ends when all of the instance has.
+It reads its plan from the folder that it is given, and leaves there what the engine looks for: the runtime's messages,
+the runtime's entry once the instance runs, or the exit code of a start that failed. It ends when all processes of the
+instance have ended.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from contextlib import suppress
 from typing import Any
 
 PLAN, WORDS, STARTED, FAILED, ENDED = "plan.json", "start.log", "started.json", "failed", "ended"
-"""Names in the folder: what to do; what the runtime said; its entry; its exit code if it failed; that all is over."""
+"""Files in the folder: the plan; the runtime's messages; its entry; its exit code if it failed; that all is over."""
 
 CLEARED_WITHIN = 5.0
-"""Seconds that what belongs to an ended instance has to go too, before it is killed."""
+"""Seconds that the processes of an ended instance have to end too, before they are killed."""
 
 _DEATH_SIGNAL, _SUBREAPER = 1, 36
-"""Of prctl(2)."""
+"""PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
 Plan = dict[str, Any]
 Process = tuple[int, str]
@@ -36,7 +37,7 @@ def main() -> int:
     folder = sys.argv[1]
     with open(os.path.join(folder, PLAN), encoding="utf-8") as file:
         plan: Plan = json.load(file)
-    # Whatever the runtime detaches stays a child of this job's: Slurm's process tree has it, and its end is seen.
+    # As a subreaper, this process becomes the parent of whatever the runtime detaches, and so sees its end.
     _prctl(_SUBREAPER, 1)
     guard = os.getpid()
     if os.fork():
@@ -47,7 +48,10 @@ def main() -> int:
 
 
 def _guard() -> int:
-    """Outlives whoever runs the instance, even one that is killed outright, and lets nothing stay behind."""
+    """Fork: the child goes on to run the instance, and the parent kills what the child leaves, also where it is killed.
+
+    Returns 0 in the child.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     code = os.waitstatus_to_exitcode(os.wait()[1])
     _clear(0 if code == 0 else CLEARED_WITHIN)
@@ -55,7 +59,7 @@ def _guard() -> int:
 
 
 def run(folder: str, plan: Plan) -> int:
-    """0 where the instance ran and ended, else the runtime's exit code."""
+    """Run the instance to its end. Returns 0 where it ran, else the runtime's exit code."""
     env = {**allotted(os.environ), **plan["env"]}
     program = shutil.which("apptainer", path=env["PATH"]) or "apptainer"
     for name in ("start", "list", "exec", "stop"):
@@ -77,10 +81,11 @@ def run(folder: str, plan: Plan) -> int:
 
 
 def _start(folder: str, plan: Plan, env: dict[str, str]) -> tuple[int, Any]:
-    """The runtime's exit code, and its entry where the instance runs and has bound what was checked."""
+    """Start the instance. Returns the runtime's exit code, and its entry where the instance runs and has bound what was
+    checked."""
     binds = runpy.run_path(os.path.join(folder, "binds.py"))
     with open(os.path.join(folder, WORDS), "ab") as words:
-        # It was checked before the job was queued: the queue is time enough to lay a link there.
+        # The engine checked the sources before the job was queued. Since then a link may have been put in their place.
         why = binds["moved"](plan["binds"])
         code = 1 if why else _call(plan["start"], env, words).returncode
         entry = _listed(plan, env) if code == 0 else None
@@ -91,14 +96,14 @@ def _start(folder: str, plan: Plan, env: dict[str, str]) -> tuple[int, Any]:
 
 
 def allotted(environ: Any) -> dict[str, str]:
-    """What Slurm sets for this job and the instance has to know: which GPUs are its own, where its scratch is."""
+    """The variables of the job that the instance needs: which GPUs are its own, where its scratch folder is."""
     found = {name: environ[name] for name in ("TMPDIR",) if environ.get(name)}
     gpus = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     return {**found, **{f"APPTAINERENV_{name}": environ[name] for name in gpus if name in environ}}
 
 
 def _listed(plan: Plan, env: dict[str, str]) -> Any:
-    """The runtime's own entry, None if the instance was gone before it had started."""
+    """The runtime's entry for the instance, None where it has ended already."""
     with suppress(ValueError, KeyError):
         for entry in json.loads(_call(plan["list"], env, None).stdout)["instances"]:
             if entry["instance"] == plan["identity"]:
@@ -107,7 +112,7 @@ def _listed(plan: Plan, env: dict[str, str]) -> Any:
 
 
 def _watcher(folder: str, plan: Plan, env: dict[str, str], entry: Any) -> int:
-    """The pid of the command's watcher, the same program as on one host."""
+    """Start the command's watcher, the same program as for instances on the engine's host. Returns its pid."""
     told = {"exec": plan["exec"], "stop": plan["stop"], "env": env, "pid": entry["pid"]}
     told["ticks"] = _process(entry["pid"])[1]
     told.update(logs=[(entry["logOutPath"], 0), (entry["logErrPath"], 0)], most=plan["log_bytes"])
@@ -117,26 +122,26 @@ def _watcher(folder: str, plan: Plan, env: dict[str, str], entry: Any) -> int:
     assert popen.stdin
     popen.stdin.write(json.dumps(told).encode())
     popen.stdin.close()
-    popen.returncode = 0  # its end is waited for with that of all the others
+    popen.returncode = 0  # `_reap` waits for its end; Popen must not
     return popen.pid
 
 
 def _call(argv: list[str], env: dict[str, str], out: Any) -> Any:
-    """An argument vector of the plan's, no shell; both outputs to `out`, or kept where that is None."""
+    """Run a command line of the plan's, without a shell. Both outputs go to `out`, or are kept where that is None."""
     out = subprocess.PIPE if out is None else out
     return subprocess.run(argv, env=env, cwd="/", stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False)  # noqa: S603
 
 
 def _wait(plan: Plan, env: dict[str, str], instance: Process, watcher: Process | None, told: list[int]) -> None:
-    """Returns when the instance is over, or its command's watcher is; told to end, it stops the instance."""
+    """Wait until the instance or its command's watcher has ended; stop the instance when a signal in `told` says so."""
     stopped = False
-    while _lives(instance) and (watcher is None or _lives(watcher)):
+    while _is_alive(instance) and (watcher is None or _is_alive(watcher)):
         if told and not stopped:
             stopped = True
             _call(plan["stop"], env, sys.stderr)
         _reap()
         time.sleep(0.2)
-    if _lives(instance):
+    if _is_alive(instance):
         _call(plan["stop"], env, sys.stderr)
 
 
@@ -151,15 +156,15 @@ def _process(pid: int) -> Process:
     return pid, (_stat(pid) or [""] * 20)[19]
 
 
-def _lives(process: Process) -> bool:
-    """Whether it runs: its pid may be another's by now, the tick in which it began is not."""
+def _is_alive(process: Process) -> bool:
+    """Whether the process runs. The tick in which it began tells it from a later one of the same pid."""
     pid, ticks = process
     fields = _stat(pid)
     return bool(fields) and fields[0] not in ("Z", "X") and fields[19] == ticks
 
 
 def _reap() -> bool:
-    """Take the ends of children; whether there is any left."""
+    """Reap children that have ended. Returns whether any child is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -169,7 +174,8 @@ def _reap() -> bool:
 
 
 def _clear(seconds: float) -> None:
-    """Wait for what the job started, kill what stays: all of it is ours or becomes so, since we are the subreaper."""
+    """Wait until all processes of the job have ended; kill those that have not after `seconds`. All of them are
+    children of this process or become so, since it is the subreaper."""
     until = time.monotonic() + seconds
     while _reap():
         if time.monotonic() >= until:
@@ -185,7 +191,7 @@ def _children() -> list[int]:
 
 
 def _write(folder: str, name: str, text: str) -> None:
-    """Whole or not at all: the engine may look at any moment, from another host."""
+    """Write a file, whole or not at all: the engine may read it at any moment, on another host."""
     path = os.path.join(folder, name)
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     os.write(fd, text.encode())

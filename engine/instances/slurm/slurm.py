@@ -1,4 +1,4 @@
-"""Slurm: an instance is one job, whose script runs it by Apptainer on the job's node, in a folder that nodes share."""
+"""Runs instances as jobs of Slurm: a job's script runs Apptainer on its node, in a folder that all nodes share."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ STOP_SECONDS = 10
 """Seconds an instance has to end by itself once its job is told to."""
 
 LOOK = 0.25
-"""Seconds between two looks for what a job leaves in its folder: a shared file system tells nobody of a change."""
+"""Seconds between two looks for files that a job leaves in its folder. (Shared file systems have no notifications.)"""
 
 WRITTEN_WITHIN = 5.0
 """Seconds after a job's end until what its node has written is seen from here."""
 
 HEARD_WITHIN = 3.0
-"""Seconds that whoever stops an instance waits for a word of Slurm's."""
+"""Seconds that a stop waits for Slurm's answer."""
 
 UNDONE_WITHIN = 10.0
-"""Seconds until a start that can't be undone is left for a later try."""
+"""Seconds after which a start that can't be undone yet is left for a later try."""
 
 _KEY, _SCRIPT, _OUTPUT = "key", "job.sh", "job.log"
 _NODE, _WATCHER, _BINDS = Path(node.__file__), Path(watcher.__file__), Path(binds.__file__)
 _RUNTIME = "apptainer"
-"""As the node's own PATH has it."""
+"""The runtime's program, found by the node's own PATH."""
 
 _MIB = 1 << 20
 
 
 class _Begun(msgspec.Struct):
-    """What the node's program leaves once the instance runs."""
+    """The file that the node's program leaves once the instance runs."""
 
     entry: ListedInstance
     node: str
 
 
 class Slurm:
-    """The platform of a cluster. `folder` is a private one that every node sees under the same path."""
+    """Runs instances on a cluster. `folder` is a private folder that every node has under the same path."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Slurm:
         self._unheard: set[str] = set()
 
     async def run(self) -> None:
-        """The one poll for all jobs."""
+        """Poll for all jobs, for ever."""
         await self._jobs.run()
 
     def admit(self, request: InstanceRequest) -> None:
@@ -103,13 +103,14 @@ class Slurm:
             job = await self._jobs.submit(key, _options(request, folder), script)
         except Refusal as refused:
             if not isinstance(refused, Unsure):
-                self.forget(request.identity)  # there is no job: nothing is to be undone
+                self.forget(request.identity)  # there is no job, so there is nothing to undo
             raise StartFailed(refused, 1) from None
         await report.queued(job)
         return await self._follow(request, key, report)
 
     def _write(self, request: InstanceRequest, folder: Path, key: str) -> Path:
-        """Everything the job needs, in files that are ours alone: of all this Slurm keeps no more than the script."""
+        """Write all that the job needs into private files. Slurm itself gets the script alone, which holds no values of
+        variables. Returns the script's path."""
         files.make_private_dir(folder)
         files.make_private_dir(folder / argv.EMPTY)
         env = self._env | {"APPTAINER_CONFIGDIR": str(folder / "apptainer")} | argv.variables(request)
@@ -128,7 +129,7 @@ class Slurm:
             files.write_private(folder / program.name, program.read_bytes())
         run = shlex.join(["exec", "python3", "-I", "-S", str(folder / _NODE.name), str(folder)])
         files.write_private(folder / _SCRIPT, f"#!/bin/sh\nPATH={PATH}\nexport PATH\n{run}\n".encode())
-        files.write_private(folder.parent / _KEY, key.encode())  # last: from here on there may be a job
+        files.write_private(folder.parent / _KEY, key.encode())  # written last: from here on there may be a job
         return folder / _SCRIPT
 
     async def adopt(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
@@ -156,7 +157,8 @@ class Slurm:
         return started
 
     async def _find(self, identity: str, key: str) -> SlurmJob | None:
-        """The job of a start that another engine may have begun; found by its mark alone, its number is kept."""
+        """The job of a start that an earlier run of the engine may have begun. The number of a job that is found by its
+        mark is kept."""
         folder = self._folder / identity / key
         await self._jobs.submitted(key, folder)
         self._jobs.knows(key, folder)
@@ -214,7 +216,7 @@ class Slurm:
         return code
 
     def _end(self, identity: str, job: SlurmJob) -> tuple[str, str] | None:
-        """Why Slurm ended it, None where it ended by itself."""
+        """Why Slurm ended the job, None where it ended by itself."""
         with suppress(OSError):
             return job.why_ended((self._of(identity) / _OUTPUT).read_text(errors="replace"))
         return job.end
@@ -226,7 +228,8 @@ class Slurm:
         await self._cancel(started, by_force=True)
 
     async def _cancel(self, started: ConfirmedStart, *, by_force: bool) -> None:
-        """Until Slurm has heard it: it may be away for a while. Force counts from when the milder word was heard."""
+        """Have the job end, and try again until Slurm has taken the request. Force comes after the gentle request was
+        taken."""
         if started.since in self._unheard:
             return
         self._unheard.add(started.since)
@@ -248,7 +251,7 @@ class Slurm:
             return
         raise RuntimeUnavailable("Slurm does not answer: the instance is stopped as soon as it does", retry_after=30)
 
-    # Beside it
+    # Progress and logs
 
     def progress(self, identity: str) -> str:
         job = self._jobs.seen(self._key(identity) or "")
@@ -262,7 +265,7 @@ class Slurm:
         return ""
 
     def _of(self, identity: str) -> Path:
-        """The folder of this start alone: what is left of an earlier job of the name writes elsewhere."""
+        """The folder of the name's present start. Processes left of an earlier job of that name write into another."""
         return self._folder / identity / (self._key(identity) or "none")
 
     def _key(self, identity: str) -> str | None:
@@ -280,7 +283,7 @@ class Slurm:
 
 
 def _options(request: InstanceRequest, folder: Path) -> list[str]:
-    """For sbatch. Nothing of the engine's own environment, or of the request's, goes with the job."""
+    """The options of sbatch. No variable goes with the job, neither of the engine's environment nor of the request."""
     asked = {
         "cpus-per-task": None if request.cpu is None else -(-request.cpu // 1000),
         "mem": None if request.memory is None else f"{-(-request.memory // _MIB)}M",

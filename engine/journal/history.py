@@ -1,0 +1,163 @@
+"""The past, read from the files: where a moment stands, and pages of records that fit a question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from hatchway.engine.journal.files import PIECE, RecordLine, first_of, parse, segments
+
+SCANNED = 64 * 1024 * 1024
+"""Bytes that are looked through for one page: one that is not full then is handed out, and says where to go on."""
+
+MOST = 1000
+"""Records of one page."""
+
+_TIME = re.compile(rb'\{"time":([0-9.eE+-]+),')
+
+
+class Question(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What records a reader wants: those that fit all that is given. Times in epoch seconds."""
+
+    actor: str | None = None
+    identity: str | None = None
+    address: str | None = None
+    kind: str | None = None
+    chart: str | None = None
+    event: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def needles(self) -> tuple[bytes, ...]:
+        """What stands in each line that fits. A quote within a value is escaped, so that none of these does."""
+        fields = ("actor", "identity", "address", "kind", "chart", "event")
+        given = {name: getattr(self, name) for name in fields if getattr(self, name) is not None}
+        return tuple(msgspec.json.encode({name: value})[1:-1] for name, value in given.items())
+
+
+class HistoryPage(msgspec.Struct, frozen=True):
+    """Records, oldest first, and the number after which the next page goes on; None at the end."""
+
+    lines: list[RecordLine]
+    next: int | None
+
+
+def page(folder: Path, question: Question, after: int | None, limit: int) -> HistoryPage:
+    """At most `limit` records after number `after`; None begins at the question's `since`, or at the oldest."""
+    paths = segments(folder)
+    if after is None:
+        paths = _since(paths, question.since) if question.since is not None else paths
+    else:
+        paths = _after(paths, after)
+    found: list[RecordLine] = []
+    scanned, last = 0, after or 0
+    for path, data in _contents(paths, question.since if after is None else None):
+        scanned += len(data)
+        for line in _fitting(data, question):
+            if line.seq <= (after or 0) or _time(line.data) < (question.since or 0.0):
+                continue
+            if question.until is not None and _time(line.data) > question.until:
+                return HistoryPage(found, None)
+            found.append(line)
+            if len(found) == limit:
+                return HistoryPage(found, line.seq)
+        last = _last_seq(data) or last
+        if scanned >= SCANNED and path != paths[-1]:
+            return HistoryPage(found, last)
+    return HistoryPage(found, None)
+
+
+def _fitting(data: bytes, question: Question) -> Iterator[RecordLine]:
+    needles = question.needles()
+    if any(needle not in data for needle in needles):
+        return
+    for text in data.split(b"\n"):
+        if all(needle in text for needle in needles) and (line := parse(text)) is not None:
+            yield line
+
+
+def _contents(paths: list[Path], since: float | None) -> Iterator[tuple[Path, bytes]]:
+    for number, path in enumerate(paths):
+        try:
+            with path.open("rb") as file:
+                if since is not None and number == 0:
+                    file.seek(offset_of(path, since))
+                yield path, file.read()
+        except FileNotFoundError:
+            continue  # grown too old meanwhile
+
+
+def _last_seq(data: bytes) -> int | None:
+    end = len(data)
+    while end > 0:
+        begin = data.rfind(b"\n", 0, end - 1) + 1
+        line = parse(data[begin:end].rstrip(b"\n"))
+        if line is not None:
+            return line.seq
+        end = begin
+    return None
+
+
+def _time(data: bytes) -> float:
+    found = _TIME.match(data)
+    return float(found[1]) if found else 0.0
+
+
+def segments_since(folder: Path, moment: float) -> list[Path]:
+    """The files from the one on that holds the first record at or after `moment`."""
+    return _since(segments(folder), moment)
+
+
+def _since(paths: list[Path], moment: float) -> list[Path]:
+    low, high = 0, len(paths)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _first_time(paths[middle]) < moment:
+            low = middle
+        else:
+            high = middle
+    return paths[low:]
+
+
+def _after(paths: list[Path], seq: int) -> list[Path]:
+    low, high = 0, len(paths)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (first_of(paths[middle]) or seq + 2) <= seq + 1:
+            low = middle
+        else:
+            high = middle
+    return paths[low:]
+
+
+def _first_time(path: Path) -> float:
+    try:
+        with path.open("rb") as file:
+            for data in file:
+                if parse(data.rstrip(b"\n")) is not None:
+                    return _time(data)
+    except FileNotFoundError:
+        pass
+    return float("inf")
+
+
+def offset_of(path: Path, moment: float) -> int:
+    """Where in a file the first record at or after `moment` may begin: looked for by halves."""
+    with path.open("rb") as file:
+        low, high = 0, path.stat().st_size
+        while high - low > PIECE:
+            middle = (low + high) // 2
+            file.seek(middle)
+            file.readline()
+            line = file.readline()
+            if parse(line.rstrip(b"\n")) is None or _time(line) >= moment:
+                high = middle
+            else:
+                low = middle
+        file.seek(low)
+        if low:
+            file.readline()
+        return file.tell()

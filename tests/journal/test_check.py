@@ -1,0 +1,333 @@
+"""A check replays what the journal says: a step that no chart has is found, and what is no fault is none."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import structlog
+
+from hatchway.engine.journal import journal as journal_module
+from hatchway.engine.journal.check import BadLine, Check, Findings, check_folder, heads_in, open_all
+from hatchway.engine.journal.files import CURRENT, segments
+from hatchway.engine.journal.heads import HEADS, HeadRefused, read_keys, remember_keys
+from hatchway.engine.journal.journal import FileJournal
+from hatchway.engine.runtime.records import NOBODY, UNPROVEN, Origin, Records, Saw
+from tests.support.fakes import ROOT
+from tests.support.generated_journal import ISSUER, SIGNED_IN, Generated
+
+TOKEN, BOB = ("issue_token",), Origin("SHA256:bob", "192.0.2.1", "ab-1")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Generated]:
+    """A journal of an engine that has started."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    generated = Generated(tmp_path / "home" / "log")
+    generated.start()
+    yield generated
+    structlog.reset_defaults()
+
+
+def check(made: Generated) -> Findings:
+    return check_folder(made.folder, made.keys)
+
+
+def again(made: Generated, *, killed: bool = False) -> None:
+    """The next life of the engine."""
+    if killed:
+        os.close(made.journal._fd)
+    else:
+        made.stop()
+    made.journal = FileJournal(made.folder, made.clock, ISSUER, made.tokens.sign)
+    made.records = Records(made.clock, made.journal, last_seq=made.journal.last_seq)
+    made.start()
+
+
+def sign_in(made: Generated, name: str = "s1", saw: Saw = SIGNED_IN) -> None:
+    made.records.transition("session", name, "start", "none", "active", TOKEN, BOB, None, saw)
+
+
+def out(made: Generated, name: str = "s1", left: float = 3000) -> None:
+    saw = Saw(deadline=int(made.clock.now + left))
+    made.records.transition("session", name, "logout", "active", "ended", ("end_session",), BOB, None, saw)
+
+
+def claim(made: Generated, *, after: float, target: str = "claimed", window: float = 30.0) -> None:
+    now = made.clock.elapsed()
+    issued = Saw(now=now)
+    made.records.transition("pairing", "p1", "issue", "none", "issued", ("print_code",), BOB, None, issued)
+    saw, effects = Saw(now=now + after, deadline=now + window), ("confirm_claim", "ask_operator")
+    made.records.transition("pairing", "p1", "claim", "issued", target, effects, BOB, None, saw)
+
+
+def elapse(made: Generated, *, after: float) -> None:
+    sign_in(made)
+    saw = Saw(deadline=int(made.clock.now + 600))
+    made.clock.now = int(made.clock.now + 600) + after
+    made.records.transition(
+        "session", "s1", "lifetime_elapsed", "active", "expired", ("clean_up_tokens",), NOBODY, None, saw
+    )
+
+
+def refuse(made: Generated, event: str, cause: str, source: str | None, saw: Saw = SIGNED_IN) -> None:
+    sign_in(made)
+    made.records.refusal("session", "s1", event, cause, BOB, source, saw)
+
+
+def each(made: Generated, *does: Callable[[Generated], object]) -> None:
+    for do in does:
+        do(made)
+
+
+WRONG: dict[str, tuple[Callable[[Generated], object], str]] = {
+    "a proof that is none": (lambda made: sign_in(made, saw=Saw(proof="hearsay")), "must be refused"),
+    "a proof that is not told": (lambda made: sign_in(made, saw=Saw(now=1.0)), "lacks 'proof'"),
+    "a second logout": (lambda made: each(made, sign_in, out, out), "has no beginning"),
+    "a session of nobody": (lambda made: out(made, "s2"), "has no beginning"),
+    "a second start": (lambda made: each(made, sign_in, sign_in), "was in 'active'"),
+    "a logout after the end": (lambda made: each(made, sign_in, partial(out, left=-5)), "lifetime_elapsed' was due"),
+    "a lifetime of two days": (lambda made: each(made, sign_in, partial(out, left=2 * 86_400)), "and not 86400"),
+    "an early end": (lambda made: elapse(made, after=-10), "early"),
+    "a late claim": (lambda made: claim(made, after=30.0), "must be refused in 'issued' \\(within_claim_window\\)"),
+    "another target": (lambda made: claim(made, after=1.0, target="approved"), "leads from 'issued' to 'claimed'"),
+    "a longer window": (lambda made: claim(made, after=40.0, window=60.0), "and not 30 s"),
+    "a refusal of what is there": (lambda made: refuse(made, "renew", "no_row", "active"), "wrongly"),
+    "a refusal of a live one": (lambda made: refuse(made, "renew", "no_actor", None), "was not found"),
+    "a refusal in another state": (lambda made: refuse(made, "renew", "no_row", "ended"), "not in 'ended'"),
+    "an unknown chart": (
+        lambda made: made.records.transition("house", "x", "open", "none", "open", ()),
+        "there is no chart",
+    ),
+    "an unknown event": (
+        lambda made: made.records.transition("session", "x", "fly", "none", "active", (), saw=SIGNED_IN),
+        "no_row",
+    ),
+    "other effects": (
+        lambda made: made.records.transition("session", "x", "start", "none", "active", (), saw=SIGNED_IN),
+        "with issue_token",
+    ),
+    "a permission that was not held": (
+        lambda made: made.records.transition(
+            "instance", "i", "request", "none", "requested", ("queue_start",), Origin("a", asked="RUNTIME")
+        ),
+        "needs RUNTIME",
+    ),
+    "a permission that was held": (
+        lambda made: made.records.refusal(
+            "instance", "-", "request", "permission_denied", Origin("a", asked="RUNTIME", held=("RUNTIME",))
+        ),
+        "was held, and was refused",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_no_chart_allows_is_found(made: Generated, name: str) -> None:
+    """Though the engine itself has written it, with its hash and under its head."""
+    wrong, why = WRONG[name]
+    wrong(made)
+    made.stop()
+    with pytest.raises(BadLine, match=why):
+        check(made)
+
+
+def test_what_is_right_is_no_fault(made: Generated) -> None:
+    """Sign-ins, refusals, windows that were kept to the last moment, an end in time."""
+    sign_in(made, "s0")
+    made.records.refusal("session", "-", "start", "wrong_signature", BOB, saw=UNPROVEN)
+    made.records.refusal("session", "s9", "renew", "no_actor", BOB)
+    made.records.refusal("session", "s0", "start", "no_row", BOB, "active", SIGNED_IN)
+    claim(made, after=29.999)
+    elapse(made, after=0.5)
+    out(made, "s0")
+    made.stop()
+    found = check(made)
+    assert (found.steps["session"], found.steps["pairing"], found.refusals) == (4, 2, 3)
+    assert found.sealed == found.last
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_counts_go_on_over_starts(made: Generated, killed: bool) -> None:
+    """Whether the engine was stopped or killed: numbers and hashes go on, sessions outlive it."""
+    sign_in(made)
+    again(made, killed=killed)
+    out(made)
+    sign_in(made, "s2")
+    again(made, killed=killed)
+    made.stop()
+    found = check(made)
+    assert (found.first, found.records, found.actors, found.unknown) == (1, found.last, 2, {})
+
+
+def test_a_kill_may_cost_one_record(made: Generated) -> None:
+    """What was stored as the engine died has no record: the next step of its actor is no fault, yet must be one that
+    can follow; without a kill it is a fault."""
+    again(made, killed=True)
+    out(made, "s7")
+    again(made)
+    made.records.transition("session", "s8", "renew", "active", "active", TOKEN, BOB, None, Saw(deadline=2**31))
+    made.stop()
+    assert check(made).unknown == {"session": 2}
+
+
+def test_torn_and_lost_lines_are_told(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that a kill cut, and records that a full disk did not take: the journal says so itself, and goes on."""
+    sign_in(made)
+    os.close(made.journal._fd)
+    with (made.folder / CURRENT).open("ab") as file:
+        file.write(b'{"time":1.0,"seq":3,"kind":"tran')
+    made.journal = FileJournal(made.folder, made.clock, ISSUER, made.tokens.sign)
+    made.records = Records(made.clock, made.journal, last_seq=made.journal.last_seq)
+    made.start()
+    write = os.write
+    full = True
+
+    def writes(fd: int, data: bytes) -> int:
+        if full and fd == made.journal._fd:
+            raise OSError(errno.ENOSPC, "no space")
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", writes)
+    made.records.notice("engine", ISSUER, "reload")
+    made.records.notice("engine", ISSUER, "reload")
+    full = False
+    out(made)
+    made.stop()
+    found = check(made)
+    assert (found.torn, found.lost, found.last) == (1, 2, found.records + 2)
+
+
+def test_what_came_before_is_unknown(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where old files made room, or some are looked at alone, actors that began before are no fault."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)
+    monkeypatch.setattr(journal_module, "KEPT_BYTES", 40_000)
+    made.work(600)
+    made.stop()
+    found = check(made)
+    assert found.first > 1
+    assert found.sifted > 2
+    assert found.sealed == found.last
+    some = segments(made.folder)[-3:-1]
+    assert Check(heads_in(made.folder), None, None).run(open_all(some), whole=False).unknown["session"] > 0
+    segments(made.folder)[0].unlink()
+    with pytest.raises(BadLine, match="files are missing"):
+        check(made)
+
+
+def test_a_sifted_file_is_signed(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else can take lines out and say that they made room."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)
+    monkeypatch.setattr(journal_module, "KEPT_BYTES", 40_000)
+    made.work(600)
+    made.stop()
+    path = next(path for path in segments(made.folder) if path.read_bytes().startswith(b'{"seal":'))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[1:]))
+    with pytest.raises(BadLine, match=r"no engine has signed|begins at|must be"):
+        check(made)
+    path.write_bytes(b"".join([lines[0], *lines[2:]]))
+    with pytest.raises(BadLine, match="not what was signed"):
+        check(made)
+
+
+def test_heads_outlive_a_rotated_key(made: Generated) -> None:
+    """The public key stays, and a head of before is still one; a stranger's is none."""
+    sign_in(made)
+    first = made.journal.seal("asked")
+    stranger = Generated(made.folder.with_name("stranger") / "log", seed=5)
+    made.tokens.use(stranger.tokens._key)
+    remember_keys(made.keys_path, made.tokens.jwks())
+    out(made)
+    made.stop()
+    keys = read_keys(made.keys_path.read_bytes())
+    assert len(keys) == 2
+    found = check_folder(made.folder, keys, first)
+    assert (found.witnessed, found.sealed) == (2, found.last)
+    stranger.start()
+    other = stranger.journal.seal("asked")
+    with pytest.raises(HeadRefused):
+        check_folder(made.folder, made.keys, other)
+
+
+def test_a_later_witness_sees_a_cut(made: Generated) -> None:
+    """Though the heads that lie with the journal were cut with it."""
+    sign_in(made)
+    out(made)
+    made.stop()
+    *heads, last = heads_in(made.folder)
+    (made.folder / HEADS).write_text("\n".join(heads))
+    path = made.folder / CURRENT
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+    check(made)
+    with pytest.raises(BadLine, match="its end is cut off"):
+        check_folder(made.folder, made.keys, last)
+
+
+def test_an_older_form_is_readable(made: Generated) -> None:
+    """A journal without hashes is replayed as far as it tells; one of a later form is left to a later version."""
+    made.stop()
+    old = b'{"time":1.0,"seq":1,"kind":"transition","chart":"session","actor":"s","event":"start","source":"none",'
+    old += b'"target":"active","effects":["issue_token"],"identity":null,"address":null,"request_id":null,"cause":null}'
+    path = made.folder / CURRENT
+    path.write_bytes(old + b"\n")
+    found = Check().run([(path, path.open("rb"))])
+    assert (found.records, found.sealed, found.steps["session"]) == (1, None, 1)
+    path.write_bytes(old.replace(b'"active"', b'"ended"') + b"\n")
+    with pytest.raises(BadLine, match="leads from"):
+        Check().run([(path, path.open("rb"))])
+    path.write_bytes(old[:-1] + b',"schema":3,"prev":"","hash":"AAAAAAAAAAAAAAAAAAAA"}\n')
+    with pytest.raises(BadLine, match="later version"):
+        Check().run([(path, path.open("rb"))])
+
+
+def test_other_charts_are_left_to_their_version(made: Generated) -> None:
+    """Steps of an engine with other tables are counted, and not judged."""
+    made.records.notice("engine", ISSUER, "stop")
+    made.records.notice("engine", ISSUER, "start", saw=Saw(charts="0123456789ab"))
+    made.records.transition("session", "x", "fly", "none", "flown", ())
+    made.records.notice("engine", ISSUER, "stop")
+    made.start()
+    out(made, "x")
+    made.stop()
+    found = check(made)
+    assert (found.skipped, found.unknown) == ({"0123456789ab": 1}, {"session": 1})
+
+
+COUNT = 1_000_000
+
+MEASURED = """
+import resource, sys, time
+from pathlib import Path
+from hatchway.engine.journal.check import check_folder
+from hatchway.engine.journal.heads import read_keys
+home = Path(sys.argv[1])
+keys = read_keys((home / "head-keys.json").read_bytes())
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+began = time.process_time()
+found = check_folder(home / "log", keys)
+spent = time.process_time() - began
+print(found.records / spent, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+@pytest.mark.bench
+def test_a_year_is_checked_in_two_minutes(tmp_path: Path) -> None:
+    """Ten million records in two minutes of a core, and the memory of a long journal is that of a short one."""
+    rates, held = [], []
+    for number, count in enumerate((COUNT // 10, COUNT)):
+        home = tmp_path / f"{number}"
+        maker = [sys.executable, "-m", "tests.support.generated_journal", str(home), str(count)]
+        subprocess.run(maker, cwd=ROOT, check=True)
+        told = subprocess.run([sys.executable, "-c", MEASURED, str(home)], check=True, capture_output=True, text=True)
+        rate, memory = map(float, told.stdout.split())
+        rates.append(rate)
+        held.append(memory)
+    assert max(rates) > 10_000_000 / 120
+    assert held[1] < held[0] + 64
