@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from hatchway.api.http.problems import STATUS
 from hatchway.api.http.schema.openapi import record_schema
@@ -16,6 +19,7 @@ from tests.support.fakes import ROOT
 
 README = ROOT / "README.md"
 CHAPTERS = {page.stem: page for page in sorted((ROOT / "api/handbook").glob("*.md"))}
+LICENSES = CHAPTERS["licenses"]
 PAGES = (README, *CHAPTERS.values())
 
 
@@ -57,6 +61,36 @@ def record() -> str:
     return f"```json\n{json.dumps(record_schema(), indent=2)}\n```"
 
 
+def closure(name: str = "hatchway", extras: tuple[str, ...] = ("fleet",)) -> dict[str, Distribution]:
+    """What is installed for a distribution with these extras: each one's name in lower case, and itself."""
+    found: dict[str, Distribution] = {}
+    wanted = [(name, extras)]
+    while wanted:
+        name, extras = wanted.pop()
+        one = distribution(name)
+        found[one.metadata["Name"].lower().replace("_", "-")] = one
+        for text in one.requires or ():
+            need = Requirement(text)
+            asked = need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+            if asked and need.name.lower().replace("_", "-") not in found:
+                wanted.append((need.name, tuple(need.extras)))
+    return found
+
+
+def license_of(one: Distribution) -> str:
+    """In words of SPDX where its metadata has them (PEP 639), else as the metadata says it."""
+    told = one.metadata.json
+    classified = [c.rpartition(" :: ")[2] for c in told.get("classifier", ()) if c.startswith("License")]
+    short = str(told.get("license", "")).strip()
+    return str(told.get("license_expression") or (short if 0 < len(short) < 40 else ", ".join(classified)))
+
+
+def licenses() -> str:
+    """Every distribution that an installation holds, and its license."""
+    rows = ["| distribution | license |", "|---|---|"]
+    return "\n".join(rows + [f"| {name} | {license_of(one)} |" for name, one in sorted(closure().items())])
+
+
 def drawn(text: str) -> str:
     """A page's text with each drawn part as it is now."""
     for part in (charts, endpoints, problems, record, settings):
@@ -69,3 +103,4 @@ def drawn(text: str) -> str:
 if __name__ == "__main__":
     for page in PAGES:
         page.write_text(drawn(page.read_text()))
+    LICENSES.write_text(re.sub(r"\| distribution .*\|\n", licenses() + "\n", LICENSES.read_text(), flags=re.DOTALL))
