@@ -78,14 +78,14 @@ def open_command(
     open until Ctrl-C, and is dialled again where the network was lost.
     """
     from hatchway.api.cli.host import Here
-    from hatchway.api.client.ssh.connection import Host
+    from hatchway.api.client.ssh.connection import SshTarget
     from hatchway.api.open.attached import Wanted
     from hatchway.api.open.near_end import NearEnd
     from hatchway.api.open.tunnel import Tunnel
     from hatchway.engine.base.durations import lifetime as lifetime_of
 
     settings = Here.settings_alone()
-    wanted = Wanted(Host(host, ssh_options, settings.ssh), settings.remote_command)
+    wanted = Wanted(SshTarget(host, ssh_options, settings.ssh), settings.remote_command)
     steps = Steps(as_json)
     with operator_screen() as (answers, screen), _ended_like_by_ctrl_c():
         near = NearEnd(local_port)

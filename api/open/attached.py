@@ -8,7 +8,7 @@ import time
 from typing import Any, NamedTuple
 
 from hatchway.api.client.operator import ATTACH_PROTOCOL, OperatorLine
-from hatchway.api.client.ssh.connection import Host, Session, SshConnection
+from hatchway.api.client.ssh.connection import Session, SshConnection, SshTarget
 from hatchway.api.client.ssh.faults import SshFault
 from hatchway.api.client.ssh.remote import attach_script
 from hatchway.engine.base.errors import EngineUnavailable
@@ -24,7 +24,7 @@ LONGEST_LINE = 65_536
 class Wanted(NamedTuple):
     """What to dial and what to find there: `command` is the setting's, None to look for it."""
 
-    host: Host
+    host: SshTarget
     command: str | None = None
 
 

@@ -66,6 +66,8 @@ CLOCKS = {
     "engine/instances/slurm/node.py": "it is a program of its own, on the standard library alone",
     "api/http/gateway.py": "it measures how long a response took",
     "api/host/systemd.py": "systemd wants the kernel's monotonic clock",
+    "api/host/detached.py": "it waits for another process, before there is any engine or trio",
+    "api/open/": "it is a command's, on its user's own machine",
     "api/cli/": "a command runs on its user's host, and loads no trio to know the time",
     "api/client/": "a client runs on its user's host, and loads no trio to know the time",
 }

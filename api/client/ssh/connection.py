@@ -49,7 +49,7 @@ _OWN = (
 command line come before these, and win."""
 
 
-class Host(NamedTuple):
+class SshTarget(NamedTuple):
     """Whom to dial, and with what: `ssh` is the command (with arguments, as a shell reads them), `options` its own."""
 
     target: str
@@ -65,7 +65,7 @@ class Host(NamedTuple):
 class SshConnection:
     """The connection, from `connect` to `close`. Not for several threads at once."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: SshTarget) -> None:
         self.host = host
         self.folder = Path(tempfile.mkdtemp(prefix="hatchway-", dir=folder_for_sockets()))
         self._control = self.folder / "control"
@@ -197,7 +197,7 @@ class SshConnection:
 class Session:
     """A command that runs on the host. `socket` is its input and output."""
 
-    def __init__(self, host: Host, process: subprocess.Popen[bytes], ours: socket.socket) -> None:
+    def __init__(self, host: SshTarget, process: subprocess.Popen[bytes], ours: socket.socket) -> None:
         self.socket, self._host, self._process = ours, host, process
 
     def fault(self) -> SshFault:

@@ -43,23 +43,23 @@ exec "$found" engine attach $flags
 """
 
 
-class Script(NamedTuple):
+class RemoteScript(NamedTuple):
     """A command line for the host's login shell, and the marker that begins each line which is meant for us."""
 
     command: str
     mark: str
 
 
-def script(*parts: str, **values: str) -> Script:
+def script(*parts: str, **values: str) -> RemoteScript:
     """`parts` as one script, run by `sh` with these variables and `mark`."""
     mark = f"hatchway-{secrets.token_hex(8)}"
     sets = "".join(f"{name}={shlex.quote(value)}\n" for name, value in {"mark": mark, **values}.items())
     text = base64.b64encode((sets + "".join(parts)).encode()).decode()
     # Letters that every login shell leaves alone; the script's own input stays whoever asked's.
-    return Script(f"exec /bin/sh -c 'eval \"$(echo {text} | base64 -d)\"'", mark)
+    return RemoteScript(f"exec /bin/sh -c 'eval \"$(echo {text} | base64 -d)\"'", mark)
 
 
-def attach_script(version: str, wanted: str | None, flags: str, *, upgrade: bool = False) -> Script:
+def attach_script(version: str, wanted: str | None, flags: str, *, upgrade: bool = False) -> RemoteScript:
     """Find the command and become `engine attach`. `wanted` is the setting's command, looked for where it is None."""
     upgrading = "yes" if upgrade else ""
     return script(FIND, ATTACH, version=version, wanted=wanted or "", upgrade=upgrading, flags=flags)
