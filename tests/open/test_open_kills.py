@@ -1,4 +1,4 @@
-"""What is left of `hatchway open` when it, its ssh or sshd's child is killed or stopped: nothing, and the engine goes on."""
+"""What is left of `hatchway open` where it, its ssh or sshd's child is killed or stopped: nothing but the engine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_stopped(pid: int) -> bool:
 
 
 async def nothing_left(host: SshHost, one: Opening, before: list[int]) -> None:
-    """On both sides: processes, sockets, files, addresses of the engine, codes. The engine and its sessions are there."""
+    """On both sides: processes, sockets, files, codes, addresses of the engine, which goes on with its sessions."""
     with trio.fail_after(NOTHING_WITHIN):
         while not (
             one.private_folders == []
@@ -181,7 +181,7 @@ async def test_an_engine_that_is_stopped_ends_it(tmp_path: Path) -> None:
 
 async def test_two_tunnels_and_a_stop(tmp_path: Path) -> None:
     """The same host opened twice: each console has a session of its own. `--stop` spares what others use."""
-    async with running(tmp_path) as (host, config), opening(tmp_path / "one", "lab", config, "--stop") as one:
+    async with running(tmp_path) as (_, config), opening(tmp_path / "one", "lab", config, "--stop") as one:
         first = await one.sign_in()
         async with opening(tmp_path / "two", "lab", config) as two:
             second = await two.sign_in()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,8 +23,8 @@ from tests.support.terminal import Screen, terminal
 class Opening:
     """One run of the command. `folder` is the laptop's: its browser writes the link there."""
 
-    def __init__(self, screen: Screen, folder: Path) -> None:
-        self.screen, self.folder = screen, folder
+    def __init__(self, screen: Screen, folder: Path, runtime: Path) -> None:
+        self.screen, self.folder, self.runtime = screen, folder, runtime
         self.session: dict[str, Any] = {}
 
     @property
@@ -33,7 +35,7 @@ class Opening:
     @property
     def private_folders(self) -> list[Path]:
         """What it has made for its sockets."""
-        return list((self.folder / "run").glob("hatchway-*"))
+        return list(self.runtime.iterdir())
 
     async def link(self) -> tuple[str, str]:
         """Where the browser was sent: the console's address, and the code."""
@@ -80,7 +82,7 @@ class Opening:
         named = [
             int(entry)
             for entry in os.listdir("/proc")
-            if entry.isdigit() and str(self.folder / "run").encode() in command_line(int(entry))
+            if entry.isdigit() and str(self.runtime).encode() in command_line(int(entry))
         ]
         return sorted({*descendants(self.pid), *named} - {self.pid})
 
@@ -100,16 +102,20 @@ def command_line(pid: int) -> bytes:
 @asynccontextmanager
 async def opening(folder: Path, host: str, config: Path, *flags: str, **environ: str) -> AsyncIterator[Opening]:
     """`hatchway open HOST` of a laptop whose folder this is."""
-    (folder / "run").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "link").unlink(missing_ok=True)
+    runtime = tempfile.mkdtemp(prefix="hatchway-run-")  # a short path, as a login's own is
     browser = folder / "browser"
     browser.write_text(f'#!/bin/sh\nprintf "%s" "$1" > {folder}/link.part && mv {folder}/link.part {folder}/link\n')
     browser.chmod(0o755)
-    variables: dict[str, Any] = {"BROWSER": f"{browser} %s", "XDG_RUNTIME_DIR": str(folder / "run")} | environ
+    variables: dict[str, Any] = {"BROWSER": f"{browser} %s", "XDG_RUNTIME_DIR": runtime} | environ
     options = ("--", "-F", str(config))
     command = terminal("open", host, *flags, *options, home=folder / "laptop", **variables)
-    async with command as screen:
-        yield Opening(screen, folder)
+    try:
+        async with command as screen:
+            yield Opening(screen, folder, Path(runtime))
+    finally:
+        shutil.rmtree(runtime)
 
 
 async def refused(folder: Path, host: str, config: Path, *flags: str, **environ: str) -> str:

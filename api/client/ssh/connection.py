@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hatchway.api.client.ssh.faults import SshFault, fault_of
-from hatchway.api.client.ssh.guard import Guard
+from hatchway.api.client.ssh.guard import END, Guard
 from hatchway.engine.base.words import printable
 
 QUICK = 15.0
@@ -49,6 +50,11 @@ _OWN = (
 command line come before these, and win."""
 
 
+_BECOME_SSH = 'trap "" INT; echo "kill $$" >"$0" || exit; exec "$@"'
+"""Ctrl-C is for whoever opened the connection, who ends it once all is in order: ssh keeps a signal ignored that it was
+started with so, and must stay in the terminal's foreground to ask there."""
+
+
 class SshTarget(NamedTuple):
     """Whom to dial, and with what: `ssh` is the command (with arguments, as a shell reads them), `options` its own."""
 
@@ -67,10 +73,11 @@ class SshConnection:
 
     def __init__(self, host: SshTarget) -> None:
         self.host = host
-        self.folder = Path(tempfile.mkdtemp(prefix="hatchway-", dir=folder_for_sockets()))
+        self.folder = Path(folder_for_sockets()) / f"hatchway-{secrets.token_hex(6)}"
+        self._guard = Guard(self.folder)
+        self.folder.mkdir(mode=0o700)
         self._control = self.folder / "control"
         self._master: subprocess.Popen[bytes] | None = None
-        self._guard: Guard | None = None
         self._said = bytearray()
         self._forwards: list[str] = []
         self._sessions: list[subprocess.Popen[bytes]] = []
@@ -81,19 +88,15 @@ class SshConnection:
             raise SshFault(f"there is no {self.host.ssh}: install OpenSSH's client, or name it by the setting `ssh`")
         if (theirs := self._users_own()) is not None:
             self._control = theirs
-            self._guard = Guard(self.folder, ["true"])
             return
         options = [word for name, value in _OWN for word in ("-o", f"{name}={value}")]
         command = [*self.host.command, *options, "-M", "-N", "-S", str(self._control), "--", self.host.target]
-        # Ctrl-C is for whoever opened the connection, who ends it once all is in order. ssh keeps a signal ignored that
-        # it was started with so, and must stay in the terminal's foreground to ask there.
         self._master = subprocess.Popen(
-            ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", *command],
+            ["/bin/sh", "-c", _BECOME_SSH, str(self.folder / END), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-        self._guard = Guard(self.folder, ["kill", str(self._master.pid)])
         listening = threading.Thread(target=self._listen, args=(self._master,), daemon=True)
         listening.start()
         while not self._control.exists():
@@ -145,9 +148,7 @@ class SshConnection:
         """From the Unix socket `near` to `far` on the host, a path or host:port. Raises SshFault."""
         spec = f"{near}:{far}"
         if self._master is None:
-            assert self._guard is not None
-            before, self._guard = self._guard, Guard(self.folder, self._cancelling(spec))
-            before.dismiss()
+            (self.folder / END).write_text(f"{shlex.join(self._cancelling(spec))}\n")
         done = _quick(self._by(self._control, "-O", "forward", "-L", spec))
         if done.returncode:
             raise fault_of(self.host.target, done.stderr)
@@ -189,9 +190,7 @@ class SshConnection:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
-        if self._guard is not None:
-            self._guard.dismiss()
-            self._guard = None
+        self._guard.dismiss()
 
 
 class Session:
