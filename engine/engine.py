@@ -28,6 +28,7 @@ from hatchway.engine.journal.heads import remember_keys
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.journal.logs import log_record
 from hatchway.engine.journal.metrics import Metrics
+from hatchway.engine.journal.overview import Overview
 from hatchway.engine.journal.replay import charts_digest
 from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
 from hatchway.engine.keys.keys import PublicKey
@@ -36,6 +37,7 @@ from hatchway.engine.pairings.pairings import Pairings
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records, Saw
 from hatchway.engine.sessions.key_sign_in import KeySignIn
+from hatchway.engine.sessions.key_uses import KeyUses
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.redis_address import is_redis
 from hatchway.engine.settings.settings import Settings, keys_folder
@@ -65,8 +67,10 @@ class Engine:
         codes: Store,
         identity: str,
         membership: Membership | None = None,
+        platform: Platform | None = None,
     ) -> None:
-        """`store` is the engine's own, and its fleet's where it is a member of one."""
+        """`store` is the engine's own, and its fleet's where it is a member of one. `platform` stands in for the one
+        that the settings name."""
         self.home, self.clock, self.identity = home, clock, identity
         self.fleet = fleet = membership.fleet if membership else None
         self.store = fleet.store if fleet else store
@@ -81,6 +85,7 @@ class Engine:
         self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
         self.journal = FileJournal(home / "log", clock, identity, self.tokens.sign)
         self.metrics = metrics = Metrics()
+        self.overview, self.overview_lock = Overview(home / "log"), trio.Lock()
         self.records = Records(clock, self.journal, log_record, metrics.take, last_seq=self.journal.last_seq)
         self.runtime = Runtime(
             clock,
@@ -96,9 +101,10 @@ class Engine:
         self.key_watch.on_token_keys.append(self._remember_keys)
         self._remember_keys()
         self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
+        self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
-        self.instances, self._shared_instances = self._instances(store)
+        self.instances, self._shared_instances = self._instances(store, platform or self._platform())
         self.certificate: str | None = None
         """SHA-256 fingerprint of the certificate that the server shows; None without TLS."""
         self.stopping = trio.Event()
@@ -122,6 +128,7 @@ class Engine:
             Challenges(self.clock, shared=self.fleet.lease if self.fleet else None),
             lambda: self.settings,
             lambda: self.own_key,
+            self.key_uses.note,
             self.fleet,
         )
 
@@ -134,13 +141,20 @@ class Engine:
             return make(None)
         return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
 
-    def _instances(self, own: Store) -> tuple[Instances, SharedInstances | None]:
+    def _instances(self, own: Store, platform: Platform) -> tuple[Instances, SharedInstances | None]:
         def make(store: Store, others: RemoteInstances | None) -> Instances:
-            return Instances(self.runtime, store, self._platform(), lambda: self.settings, self.home, others)
+            return Instances(
+                self.runtime, store, platform, lambda: self.settings, self.home, others, self._instances_allowed
+            )
 
         if self._membership is None:
             return make(own, None), None
         return self._membership.join_instances(own, self.runtime, make, lambda: self.stopping.is_set())
+
+    def _instances_allowed(self, identity: str) -> int | None:
+        """How many live instances the line of a key allows it; None where it doesn't say."""
+        grant = self.keys.find(identity)
+        return None if grant is None or grant.options is None else grant.options.instances
 
     def _platform(self) -> Platform:
         def allow_root() -> bool:
@@ -185,22 +199,30 @@ class Engine:
         self.metrics.count(self.runtime)
         self.orphans_ended = await self.sessions.end_orphans()
 
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fire the delays, mind the instances and watch authorized_keys, for ever."""
+    async def run(self, *, watch: bool = True, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fire the delays and mind the instances, for ever; with `watch` also look for hand edits of authorized_keys,
+        and at how late the event loop wakes."""
         async with trio.open_nursery() as nursery:
             if self._membership is not None:
                 nursery.start_soon(self._membership.run, self.runtime, self.key_watch.follow)
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self.records.run)
             nursery.start_soon(self.journal.run)
-            nursery.start_soon(self.key_watch.run, self.sessions.end_orphans)
             nursery.start_soon(self._end_pairings)
-            nursery.start_soon(self.metrics.watch_loop)
+            if watch:
+                nursery.start_soon(self.key_watch.run, self._follow_keys)
+                nursery.start_soon(self.key_uses.run, self.stopping)
+                nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
             if self._shared_instances is not None:
                 await nursery.start(self._shared_instances.run)
             self.metrics.count(self.runtime)
             task_status.started()
+
+    async def _follow_keys(self) -> None:
+        """The keys' file was changed."""
+        await self.sessions.end_orphans()
+        await self.key_uses.follow()
 
     async def _end_pairings(self) -> None:
         await self.stopping.wait()
@@ -265,11 +287,13 @@ async def open_engine(
     run: bool = True,
     store: Store | None = None,
     codes: Store | None = None,
+    platform: Platform | None = None,
 ) -> AsyncIterator[Engine]:
     """An engine on `home`, running until left; `load` reads its settings, at start and at every reload.
 
     `inline` keeps the store's writes in this thread, for tests in virtual time. Without `run` no delay fires. `store`
-    and `codes` stand in for the database and for the memory of pairing codes; who brings a store closes it.
+    and `codes` stand in for the database and for the memory of pairing codes, `platform` for what runs instances; who
+    brings a store closes it.
     Raises EngineUnavailable where another engine holds the folder, or the fleet's store can't be used; FileRefused
     where the folder isn't private.
     """
@@ -282,7 +306,7 @@ async def open_engine(
             stack.callback(database.close)
         membership = await _join(stack, home, load(), clock, store)
         identity = membership.identity if membership else await store.identity()
-        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership)
+        engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership, platform)
         stack.callback(engine.journal.close)
         stack.callback(engine.records.tell_surplus)
         await engine.start()

@@ -1,1 +1,1 @@
-"""Charts of pairing code, session and instance, and what runs and draws them. Pure: no clock, file or socket."""
+"""The charts of pairing code, session and instance, their interpreter and their pictures. No clock, file or socket."""

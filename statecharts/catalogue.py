@@ -1,4 +1,4 @@
-"""Every chart by its name: what `chart show`, the charts' door and the tests go through."""
+"""Every chart by its name, for `chart show`, the endpoint of charts, and tests."""
 
 from collections.abc import Mapping
 

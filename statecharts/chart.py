@@ -16,7 +16,8 @@ Guard = Callable[[Data], bool]
 
 
 class ChartFault(ValueError):
-    """A chart that can't be meant: an unknown state, a doubled row, a trap, a way out of a final state."""
+    """A chart that is wrong: an unknown state, two rows alike, a trap (a state without a way to a final one), or a row
+    that leaves a final state."""
 
 
 def always(data: Data) -> bool:

@@ -4,13 +4,13 @@ from hatchway.statecharts.chart import NONE, Chart, Delay, always
 from hatchway.statecharts.chart import Transition as T  # noqa: N817 - rows read as a table
 
 LOCAL_START_WINDOW = 60.0
-"""Seconds an image that lies on the host has to be started."""
+"""Seconds in which an instance must start whose image is on this host."""
 
 FETCHED_START_WINDOW = 600.0
-"""Seconds an image has that a registry must hand over first."""
+"""Seconds in which an instance must start whose image is fetched from a registry."""
 
 STOP_WINDOW = 30.0
-"""Seconds until an instance that was told to stop is killed, and killed again."""
+"""Seconds after which an instance that was told to stop is killed; again after as many, until it has ended."""
 
 # fmt: off
 CHART = Chart(

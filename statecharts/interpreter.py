@@ -29,7 +29,7 @@ class EventRefused(Exception):
 
 
 class _Model:
-    """What `transitions` sees as its model: one for all actors, since it would keep and scan a list of them."""
+    """The model of `transitions`. All actors share one: the library keeps a list of its models, and searches it."""
 
     __slots__ = ("state",)
     state: str

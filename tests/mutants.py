@@ -68,7 +68,7 @@ TESTS = {
     "engine/instances/tails.py": ("followed_logs",),
     "api/server/starts.py": ("starts",),
     "api/server/places.py": ("places",),
-    "api/server/lobby.py": ("places", "server_limits"),
+    "api/server/silent.py": ("places", "server_limits"),
 }
 """File, and its tests, the quickest first."""
 

@@ -61,7 +61,7 @@ def record() -> str:
     return f"```json\n{json.dumps(record_schema(), indent=2)}\n```"
 
 
-def closure(name: str = "hatchway", extras: tuple[str, ...] = ("fleet",)) -> dict[str, Distribution]:
+def closure(name: str = "hatchway", extras: tuple[str, ...] = ("fleet", "test")) -> dict[str, Distribution]:
     """What is installed for a distribution with these extras: each one's name in lower case, and itself."""
     found: dict[str, Distribution] = {}
     wanted = [(name, extras)]

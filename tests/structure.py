@@ -32,6 +32,7 @@ PARAMETERS = 5
 
 MANY_PARAMETERS = {
     "api/cli/open.py open_command": "click hands each option over by itself",
+    "api/cli/keys.py register": "click hands each option over by itself",
     "api/cli/sign_in.py login": "click hands each option over by itself",
     "api/client/base.py __init__": "what a program may set of its client, by keyword, as its users know it",
     "api/client/flows.py __init__": "the same settings, as both clients hand them on",
@@ -41,6 +42,7 @@ MANY_PARAMETERS = {
     "engine/fleet/change_reader.py __init__": "injected by the fleet, each used: a value for them would be read once",
     "engine/fleet/key_watch.py __init__": "injected by the engine, each used",
     "engine/instances/instances.py __init__": "injected by the engine, each used",
+    "engine/keys/key_edits.py register": "what a line of authorized_keys says, each with a default",
     "engine/pairings/pairings.py __init__": "injected by the engine, each used",
     "engine/runtime/records.py notice": "the fields of a record, which are made nowhere else",
     "engine/runtime/records.py refusal": "the fields of a record, which are made nowhere else",
@@ -71,6 +73,8 @@ SET_FROM_OUTSIDE = {
         "api/server/h2.py self.connection.local_settings",
         "api/server/tls.py context.minimum_version",
         "api/workers/pool.py keeping.cancel_scope.deadline",
+        "api/testing/held_clock.py self._clock.autojump_threshold",
+        "api/testing/held_clock.py self._clock.rate",
         "engine/fleet/fleet.py scope.shield",
         "engine/instances/processes.py popen.returncode",
         "engine/instances/slurm/node.py popen.returncode",

@@ -31,6 +31,7 @@ COMMANDS = {
     "instance": "hatchway.api.cli.instances:instance",
     "chart": "hatchway.api.cli.charts:chart",
     "events": "hatchway.api.cli.events:events",
+    "test-engine": "hatchway.api.cli.test_engine:test_engine",
     "completion": "hatchway.api.cli.completion:completion",
     "man": "hatchway.api.cli.man:man",
     "help": "hatchway.api.cli.handbook:help_command",

@@ -15,6 +15,8 @@ from hatchway.api.cli.moments import while_of
 COMMANDS = {
     "check": "hatchway.api.cli.events_check:check",
     "head": "hatchway.api.cli.events_check:head",
+    "at": "hatchway.api.cli.events_past:at",
+    "of": "hatchway.api.cli.events_past:of",
 }
 
 LOOK = 0.2
@@ -50,22 +52,29 @@ def events(context: click.Context, follow: bool, chart: str | None, since: str |
     import msgspec
 
     from hatchway.api.cli.printing import print_json_text
-    from hatchway.engine.base.files import check_private_dir
-    from hatchway.engine.settings.settings import home_folder
 
-    folder = home_folder() / "log"
-    if folder.exists():
-        check_private_dir(folder)
+    folder = journal_folder()
     earliest = 0.0 if since is None else time.time() - while_of(since, "--since")
     decode = msgspec.json.Decoder().decode
-    tell: Callable[[dict[str, Any]], None] = _tell_person()
+    tell = people_printer()
     for data in _lines(folder, follow):
         record = decode(data)
         if record["time"] >= earliest and chart in (None, record["chart"]):
             if as_json:
                 print_json_text(data.decode())
             else:
-                tell(record)
+                tell(data)
+
+
+def journal_folder() -> Path:
+    """Where this host's journal lies. Raises FileRefused where others may read it."""
+    from hatchway.engine.base.files import check_private_dir
+    from hatchway.engine.settings.settings import home_folder
+
+    folder = home_folder() / "log"
+    if folder.exists():
+        check_private_dir(folder)
+    return folder
 
 
 def _lines(folder: Path, follow: bool) -> Iterator[bytes]:
@@ -82,12 +91,15 @@ def _lines(folder: Path, follow: bool) -> Iterator[bytes]:
         time.sleep(LOOK)
 
 
-def _tell_person() -> Callable[[dict[str, Any]], None]:
-    """Prints a record in one line; a new day gets a line of its own."""
+def people_printer() -> Callable[[bytes], None]:
+    """Prints a record's JSON in one line for people; a new day gets a line of its own."""
+    import msgspec
+
     day = ""
 
-    def tell(record: dict[str, Any]) -> None:
+    def tell(data: bytes) -> None:
         nonlocal day
+        record = msgspec.json.decode(data)
         local = time.localtime(record["time"])
         if (today := time.strftime("%A, %d %B %Y", local)) != day:
             day = today

@@ -36,11 +36,12 @@ def check(
     files: tuple[Path, ...], since: str | None, witness: str | None, keys_file: Path | None, as_json: bool
 ) -> None:
     """Check the journal: each line's hash and number, each step by its chart, each head. Without FILE, this host's."""
+    from hatchway.api.cli.events import journal_folder
     from hatchway.engine.journal.check import BadLine, Check, heads_in, open_all
     from hatchway.engine.journal.files import segments
     from hatchway.engine.journal.history import segments_since
 
-    folder, keys = _folder(), _keys(keys_file)
+    folder, keys = journal_folder(), _keys(keys_file)
     paths = list(files) or (segments_since(folder, _moment(since)) if since else segments(folder))
     if not paths:
         raise click.ClickException(f"there is no journal in {folder}: an engine makes one when it starts")
@@ -52,16 +53,6 @@ def check(
         _tell_fault(fault, as_json=as_json)
         raise SystemExit(1) from None
     _tell(found, as_json=as_json)
-
-
-def _folder() -> Path:
-    from hatchway.engine.base.files import check_private_dir
-    from hatchway.engine.settings.settings import home_folder
-
-    folder = home_folder() / "log"
-    if folder.exists():
-        check_private_dir(folder)
-    return folder
 
 
 def _moment(since: str) -> float:
@@ -140,6 +131,7 @@ Examples:
 @json_option
 def head(as_json: bool) -> None:
     """Print a head: a signature over the journal as it stands, for somebody else to keep."""
+    from hatchway.api.cli.events import journal_folder
     from hatchway.api.cli.printing import print_json, say
     from hatchway.api.client.operator import ask
     from hatchway.engine.base.errors import EngineUnavailable
@@ -149,7 +141,7 @@ def head(as_json: bool) -> None:
     try:
         signed = ask(home_folder(), "head")["head"]
     except EngineUnavailable:
-        kept = heads_in(_folder())
+        kept = heads_in(journal_folder())
         signed = kept[-1] if kept else None
     if signed is None:
         raise click.ClickException("there is no head yet: an engine signs the first within a minute of its start")

@@ -17,9 +17,10 @@ import msgspec
 from hatchway.api.client.flows import StoredToken
 from hatchway.api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
 from hatchway.api.client.signers import AGENT, FileSigner, Signer, agent_signers, read_key
-from hatchway.api.client.wire import ClientFault
+from hatchway.api.client.wire import ClientFault, is_of_a_test
 from hatchway.engine.base.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
 from hatchway.engine.base.files import make_private_dir, read_private, write_private
+from hatchway.engine.base.issuer import TEST_ISSUER
 from hatchway.engine.settings.home import expanded
 from hatchway.engine.settings.settings import Settings, home_folder
 from hatchway.engine.settings.sources import load_settings
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 SOCKET_URL = "http://localhost"
 """What an engine without a port is called: the name that is dialled over its Unix socket."""
 
+OF_A_TEST = "test_engine"
+"""Why a token was not stored: it is of a test engine."""
+
 TOKEN_FILE = "connection-token"  # noqa: S105 - a file's name
 
 
@@ -45,9 +49,12 @@ def load_stored(home: Path) -> StoredToken | None:
 
 
 def store_token(home: Path, stored: StoredToken | None) -> None:
-    """Keep the token for the next command, or forget it."""
+    """Keep the token for the next command, or forget it. Raises FileRefused; also for a test engine's, whose token must
+    never be taken for one of a real engine that comes to listen at its address."""
     if stored is None:
         _forget(home / TOKEN_FILE)
+    elif is_of_a_test(stored.token):
+        raise FileRefused(f"the token of a test engine ({TEST_ISSUER}) is never stored", cause=OF_A_TEST)
     else:
         make_private_dir(home)
         # The key's path may be no UTF-8, which this module escapes and reads as it was.
@@ -218,7 +225,7 @@ class TokenKeeper:
         try:
             store_token(self._home, stored and msgspec.structs.replace(stored, key=self._key()))
         except FileRefused as refused:
-            if refused.cause != "unwritable":
+            if refused.cause not in ("unwritable", OF_A_TEST):
                 raise
             # A renewed token is of a session that was there before: what is stored of that one is still good.
             if stored is not None and stored.session != self._session:

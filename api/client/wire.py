@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hatchway.engine.base.issuer import TEST_ISSUER
 from hatchway.engine.base.words import printable
 
 NONCE_PREFIX = "hatchway-auth-v1."
@@ -88,11 +89,12 @@ class Challenge(msgspec.Struct, frozen=True):
 
 
 class SignedIn(msgspec.Struct, frozen=True):
-    """Section 2.2; `expires_at` in epoch seconds by the engine's clock."""
+    """Section 2.2; times in epoch seconds by the engine's clock. `key_expires_at` is told from a week before."""
 
     token: str
     permissions: tuple[str, ...]
     expires_at: int
+    key_expires_at: int | None = None
 
 
 class Inspection(msgspec.Struct, frozen=True):
@@ -104,6 +106,7 @@ class Inspection(msgspec.Struct, frozen=True):
     expires_at: int
     method: str
     session: str
+    key_expires_at: int | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -242,6 +245,15 @@ def token_facts(token: str) -> tuple[str | None, int | None]:
         return str(payload["sid"]), int(payload["exp"]) - int(payload["iat"])
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None, None
+
+
+def is_of_a_test(token: str) -> bool:
+    """Whether a token says that a test engine issued it."""
+    try:
+        payload = msgspec.json.decode(urlsafe_b64decode(token.split(".")[1] + "=="))
+        return bool(payload["iss"] == TEST_ISSUER)
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return False
 
 
 class LineReader:

@@ -25,18 +25,18 @@ LONGEST_SLEEP = 30.0
 
 
 class AddedAddresses:
-    """All of one engine's. `tell` is called with what counts now, whenever that changes."""
+    """The added addresses of one engine. `tell` is called with all that count now, whenever they change."""
 
     def __init__(self, clock: Clock, tell: Callable[[tuple[str, ...]], Awaitable[None]]) -> None:
         self._clock, self._tell = clock, tell
         self._held: Counter[str] = Counter()
         self._until: dict[str, float | None] = {}
-        """Added by hand: in elapsed seconds when each ends, None with the engine."""
+        """Addresses that were added by hand, and the elapsed time at which each ends, None for the engine's end."""
         self._news = trio.Event()
 
     @asynccontextmanager
     async def held(self, address: str) -> AsyncIterator[None]:
-        """The address counts until left, whoever else holds it. Raises TooManyRequests."""
+        """Have the address count for the block, and as long as others hold it. Raises TooManyRequests."""
         self._check_room()
         self._held[address] += 1
         try:
@@ -49,14 +49,15 @@ class AddedAddresses:
                 await self._changed()
 
     async def add(self, address: str, seconds: int | None) -> None:
-        """The address counts for so long, counted anew where it was there; None: until the engine stops."""
+        """Have the address count for `seconds` from now, also where it was added before; None: until the engine
+        stops."""
         if address not in self._until:
             self._check_room()
         self._until[address] = None if seconds is None else self._clock.elapsed() + seconds
         await self._changed()
 
     async def remove(self, address: str) -> None:
-        """What was added by hand counts no more. Raises InvalidRequest."""
+        """Remove an address that was added by hand. Raises InvalidRequest where there is none."""
         if address not in self._until:
             why = "is a tunnel's, and goes when that tunnel is closed"
             if address not in self._held:
@@ -75,7 +76,7 @@ class AddedAddresses:
         return by_hand + [{"address": address, "by": "tunnel", "tunnels": n} for address, n in self._held.items()]
 
     async def expire(self) -> None:
-        """Drop what has elapsed, for ever."""
+        """Remove addresses when their time is over, for ever."""
         while True:
             now = self._clock.elapsed()
             ended = [address for address, until in self._until.items() if until is not None and until <= now]

@@ -1,7 +1,7 @@
-"""As process 1 of a container: the kernel drops every signal that it has no handler for, and gives it all orphans.
+"""Runs the command under a container's process 1, which loses signals without a handler and gets all orphans.
 
-So the command goes on in a child, as it does anywhere else, and process 1 passes on what it is told and takes the ends
-of whoever has no other parent. Nobody else's exit status is in its way: the child's own children are not process 1's.
+So the command goes on in a child, where it runs as anywhere else. Process 1 passes signals on to the child, and reaps
+orphans. The child's own children are not process 1's, so it takes no exit status that the command waits for.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _WAITED_FOR = (*PASSED_ON, signal.SIGCHLD)
 _OF_THE_KERNEL = 0x80
-"""`si_code` of a terminal's signal, which has reached the child already (sigaction(2))."""
+"""`si_code` of a signal from the kernel (sigaction(2)), as for a terminal's keys: the child has got it too."""
 
 
 def hold_signals() -> None:
-    """Before anything slow is loaded: from here on process 1 loses no signal. Nothing where the program is another."""
+    """Block the signals that process 1 passes on, so that none is lost. Call it before anything slow is loaded. It does
+    nothing in a process that is not process 1."""
     if os.getpid() == 1 and os.path.basename(sys.argv[0]) in ("hatchway", "-c", "-m"):
         signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
 
 
 def leave_first_process() -> None:
-    """Returns in a process that is not the first of its container; the first one ends with that one's exit code."""
+    """Return in a process that is not process 1: a child where need be, with whose exit code process 1 then ends."""
     if os.getpid() != 1:
         return
     signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
@@ -35,7 +36,7 @@ def leave_first_process() -> None:
 
 
 def _attend(child: int) -> int:
-    """Pass signals on and reap, until the child ends; its exit code."""
+    """Pass signals on and reap, until the child ends. Returns its exit code."""
     told: set[int] = set()
     while True:
         sent = signal.sigwaitinfo(_WAITED_FOR)
@@ -48,7 +49,7 @@ def _attend(child: int) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Take the ends of all who have ended; the child's exit code, None while it runs."""
+    """Reap all processes that have ended. Returns the child's exit code, None while it runs."""
     code = None
     while True:
         try:
@@ -62,7 +63,8 @@ def _reap(child: int) -> int | None:
 
 
 def _shown(code: int, told: set[int]) -> int:
-    """A child that was stopped before it had handlers of its own has done as it was told."""
+    """The exit code to end with. It is 0 where the child was ended by a signal that was passed on to it: it had no
+    handler yet, and did as it was told."""
     if code >= 0:
         return code
     return 0 if -code in told and -code in _STOPS else 128 - code

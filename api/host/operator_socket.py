@@ -25,12 +25,15 @@ log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 65_536
 
+USES_AT_ONCE = 400
+"""Keys in an answer: a hundred bytes each, and a line must not be longer than LONGEST_LINE."""
+
 SILENCE = 20.0
-"""Seconds without a line after which whoever holds an address is taken to be gone: a network that was lost, or a
-machine that sleeps, ends no connection that the engine could see. The other end sends `beat` more often."""
+"""Seconds without a line after which a client that holds an address counts as gone: of a lost network, or a machine
+that sleeps, the engine sees no end of the connection. Such a client sends `beat` more often."""
 
 LONGEST_ADDED = 8760 * 3600
-"""Seconds that an address may be added for."""
+"""Seconds for which an address may be added at most."""
 
 OPERATOR = Origin("operator")
 
@@ -55,6 +58,7 @@ class OperatorSocket:
             "stop": self._take_stop,
             "reload": self._take_reload,
             "keys_changed": self._take_keys,
+            "key_uses": self._tell_key_uses,
             "head": self._tell_head,
             "address_add": self._add_address,
             "address_list": self._list_addresses,
@@ -63,7 +67,8 @@ class OperatorSocket:
         }
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen until cancelled; the path goes with the engine, whose lock says that it is ours."""
+        """Listen until cancelled. The path is removed at the end, and before the start where an engine left it: the
+        lock of the folder says that no other engine uses it."""
         path = self._engine.home / "operator.sock"
         path.unlink(missing_ok=True)
         listener = listen_private(path)
@@ -79,11 +84,11 @@ class OperatorSocket:
             await self.talk(stream)
 
     async def talk(self, stream: trio.abc.Stream) -> None:
-        """One request of somebody who may operate. Whatever goes wrong here ends with it, and never the engine."""
+        """Answer one command. An error in here ends its connection, and never the engine."""
         try:
             await self._talk(Lines(stream))
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the command is gone
+            pass  # the command has ended
         except* Exception:
             log.exception("operator_request_failed")
 
@@ -124,14 +129,23 @@ class OperatorSocket:
         removed, added = _identities(request, "removed"), _identities(request, "added")
         await self._engine.key_watch.follow()
         ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
+        await self._engine.key_uses.forget(removed)
+        await self._engine.key_uses.register(added)
         for identity in sorted(removed):
             self._engine.records.notice("key", identity, "unregister", origin=OPERATOR)
         for identity in sorted(added):
             self._engine.records.notice("key", identity, "register", origin=OPERATOR)
         return {"sessions_ended": ended}
 
+    async def _tell_key_uses(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Registered and last used, of the keys whose identities come after `after`; `next` where there are more."""
+        uses = await self._engine.key_uses.all()
+        names = sorted(name for name in uses if name > str(request.get("after", "")))
+        told = {name: (uses[name].registered_at, uses[name].used_at) for name in names[:USES_AT_ONCE]}
+        return {"uses": told} | ({"next": names[USES_AT_ONCE - 1]} if len(names) > USES_AT_ONCE else {})
+
     async def _hold_address(self, lines: Lines, request: dict[str, Any]) -> None:
-        """The address counts until this conversation ends, which goes on with any further requests."""
+        """Have the address count until the connection ends. Further requests may come over it."""
         address = _address(request)
         lines.silence = SILENCE
         async with self._addresses.held(address):
@@ -161,7 +175,7 @@ class OperatorSocket:
         return {"address": address}
 
     async def _take_beat(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Whoever holds an address is still there, and so is the engine."""
+        """Answer a `beat`: both ends are still there."""
         return {"event": "beat"}
 
     async def _pair(self, lines: Lines, request: dict[str, Any]) -> None:
@@ -182,7 +196,7 @@ class OperatorSocket:
                 await _tell(lines, receive)
                 nursery.cancel_scope.cancel()
         finally:
-            # Ctrl-C, a lost terminal, kill -9: whatever ended the command takes the code back.
+            # Whatever ended the command (Ctrl-C, a lost terminal, kill -9) voids the code.
             with trio.CancelScope(shield=True):
                 await self._engine.pairings.withdraw(issued.id, OPERATOR)
 
@@ -203,7 +217,7 @@ class OperatorSocket:
             if answer.get("op") == "beat":
                 terminal("beat")  # in its turn: nobody else may write while an event is being written
                 continue
-            with suppress(PairingExpired):  # the terminal has been told how it ended
+            with suppress(PairingExpired):  # the terminal has been told already how the code ended
                 await self._engine.pairings.answer(issued.id, answer.get("answer") == "y", OPERATOR)
         scope.cancel()
 
@@ -250,7 +264,8 @@ def _permissions(given: object) -> tuple[str, ...]:
 
 
 class Lines:
-    """JSON objects, one a line, both ways. After `silence` seconds without one the other end is taken to be gone."""
+    """JSON objects over a stream, one a line, both ways. After `silence` seconds without one the other end counts as
+    gone."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream, self._rest = stream, b""
@@ -280,5 +295,5 @@ class Lines:
             self._rest += more
 
     async def write(self, value: dict[str, Any]) -> None:
-        """One object, as one line. Raises trio.BrokenResourceError where the command is gone."""
+        """Send an object as a line. Raises trio.BrokenResourceError where the command has ended."""
         await self._stream.send_all(msgspec.json.encode(value) + b"\n")

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 SOCKET = "http.sock"
-"""In the engine's folder: where it answers HTTP to its own user, by the setting `listen`."""
+"""Name of the Unix socket, in the engine's folder, on which it serves its own user, by the setting `listen`."""
 
 HARD_END = 15.0
-"""Seconds after which a stopping process is ended whatever still holds it."""
+"""Seconds after which a stopping process is ended, whatever it still waits for."""
 
 
 class EngineServer:
@@ -67,8 +67,10 @@ class EngineServer:
 
     @asynccontextmanager
     async def sockets(self) -> AsyncIterator[list[socket.socket]]:
-        """What the setting `listen` names, open; the Unix socket's path goes with it, since the folder's lock says that
-        it is ours. Raises EngineUnavailable, FileRefused."""
+        """The listening sockets that the settings name, for the block. Raises EngineUnavailable, FileRefused.
+
+        A Unix socket's path that an earlier run left is replaced: the folder's lock says that no other engine uses it.
+        """
         settings, opened = self.engine.settings, []
         if settings.listen != "unix":
             opened = await open_sockets(settings.host, settings.port, both_loopbacks=True)
@@ -112,7 +114,7 @@ class EngineServer:
 
     @property
     def warning(self) -> str | None:
-        """What is amiss with the addresses that the engine listens on."""
+        """What is wrong with the addresses that the engine listens on, for people; None for nothing."""
         lacking = self.gateway.addresses.lacking
         if lacking is None or not self.listening:
             return None
@@ -148,7 +150,8 @@ class EngineServer:
         } | ({"doors": self.workers.pids} if self.workers else {})
 
     def limits(self) -> ServerLimits:
-        """HTTP manners as they are set now. Asked several times a request, so made anew only after a reload."""
+        """The server's limits by the present settings. They are made anew only after a reload: each request asks
+        often."""
         if self._limits_of is not self.engine.settings:
             self._limits_of = self.engine.settings
             self._limits = limits_of(self._limits_of)
@@ -162,7 +165,10 @@ class EngineServer:
             self.engine.stopping.set()
 
     async def reload(self) -> tuple[str, ...]:
-        """Settings, license, token keys, log and certificate anew."""
+        """Read settings, license, token keys, log and certificate anew. Returns the settings that wait for a restart.
+
+        Raises FileRefused, SettingRefused, and leaves everything as it was.
+        """
         self.systemd.reloading()
         try:
             waiting = self.engine.reload(self._take_certificate)
@@ -179,7 +185,7 @@ class EngineServer:
             self.engine.use_certificate(self.tls.fingerprint)
 
     async def renew_certificate(self) -> None:
-        """The certificate anew, and nothing else of the settings."""
+        """Make or read the certificate anew, and nothing else."""
         self._take_certificate(self.engine.settings)
         if self.workers is not None:
             await self.workers.configure()
@@ -204,7 +210,7 @@ async def open_server(home: Path, load: Callable[[], Settings]) -> AsyncIterator
             server.systemd.ready(server.where)
             yield server
             await engine.stopping.wait()
-            await trio.sleep_forever()  # until the last answer is out
+            await trio.sleep_forever()  # cancelled once the last response is sent
 
 
 async def _serve_to_the_end(serving: Any, scope: trio.CancelScope, task_status: Any) -> None:
@@ -219,7 +225,7 @@ async def _obey_signals(server: EngineServer, task_status: trio.TaskStatus[None]
             if number == signal.SIGHUP:
                 await _reload(server)
             else:
-                # Nothing may hold a stopping engine up, not even a write that the kernel never finishes.
+                # A stopping engine must end, even where the kernel never finishes a write.
                 signal.setitimer(signal.ITIMER_REAL, HARD_END)
                 server.stop()
 
@@ -241,7 +247,7 @@ async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
         if sys.stdout.isatty():
             _print_start_page(server)
         elif server.tls is not None:
-            # Where nobody sees a start page, the log is where people look for what to compare.
+            # Without a start page people look into the log for the fingerprint to compare.
             log.info("certificate", url=server.where, sha256=server.tls.fingerprint)
 
 

@@ -1,4 +1,4 @@
-"""What systemd wants to hear of a service of `Type=notify` (sd_notify(3)); silent where nobody listens."""
+"""Notifies systemd of the state of a service with `Type=notify` (sd_notify(3)); does nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ log = structlog.get_logger(__name__)
 
 
 class Notifier:
-    """Tells the service manager how the engine is. It never waits and never fails."""
+    """Tells the service manager the engine's state. It never waits and never fails."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
         mine = (environ.get("WATCHDOG_PID") or str(os.getpid())) == str(os.getpid())
         usec = environ.get("WATCHDOG_USEC", "")
         self.watchdog = int(usec) / 1e6 if mine and usec.isdigit() else 0.0
-        """Seconds without a sign of life after which systemd ends the engine; 0 for never."""
+        """Seconds without a notification after which systemd ends the engine; 0 for never."""
 
     def ready(self, url: str) -> None:
         """The engine listens, at `url`: READY=1, with a status line for `systemctl status`."""
@@ -32,11 +32,12 @@ class Notifier:
         self._tell(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
 
     def stopping(self) -> None:
-        """The engine ends."""
+        """The engine is ending."""
         self._tell(STOPPING="1", STATUS="Stopping")
 
     async def watch(self) -> None:
-        """Give signs of life for ever, twice as often as asked: from the event loop, so that they mean something."""
+        """Notify twice as often as asked, for ever. It is done in the event loop, so that a loop that hangs is
+        noticed."""
         while self.watchdog:
             self._tell(WATCHDOG="1")
             await trio.sleep(self.watchdog / 2)

@@ -1,4 +1,4 @@
-"""Which Host and Origin are ours: checked before routing, against DNS rebinding and foreign pages."""
+"""Which Host and Origin headers name this engine: checked before routing, against DNS rebinding and foreign pages."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _WILDCARDS = {"127.0.0.1": "0.0.0.0", "::1": "::"}  # noqa: S104 - compared with
 
 
 class Addresses:
-    """The host:port pairs that people dial: what the engine listens on, and what the setting has.
+    """The host:port pairs of this engine: what it listens on, and what the setting `addresses` has.
 
-    A loopback name is ours only on a connection that reached a loopback address: whoever dials one expects to reach
-    his own host, or the end of his own tunnel, and a challenge with such a name in it must not be had from elsewhere.
-    The setting may name one all the same.
+    A loopback name counts only on a connection that reached a loopback address. People who dial such a name expect
+    their own host, or the end of their own tunnel, so no other connection may get a challenge for it. A loopback name
+    in the setting counts always.
     """
 
     lacking: str | None
-    """The loopback address of this host that another process may have, so that `localhost` can't be ours."""
+    """The loopback address of this host that the engine does not listen on, so that `localhost` may be another's."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Addresses:
         literals = {host for host, _ in bound if host not in _WILDCARDS.values()}
         reached = {one for one in LOOPBACKS for host, _ in bound if host in (one, _WILDCARDS[one])}
         self.lacking = next((one for one in loopbacks if reached and one not in reached), None)
-        # Where nobody can listen on the other address, whoever dials it through a tunnel still means this engine.
+        # A loopback address that this host lacks can be dialled at the other end of a tunnel, and means this engine.
         ours = {one for one in LOOPBACKS if reached and one != self.lacking}
         names = ({"localhost"} if len(ours) == len(LOOPBACKS) else set()) | {_bracketed(one) for one in ours}
         tunnels = {one for one in added if is_loopback_name(one.rpartition(":")[0])}
@@ -80,14 +80,14 @@ class Addresses:
         if f"{name}:{port}" in self._known:
             return True
         if local is None and is_localhost(name) and port == "80":
-            return True  # `http://localhost/`, as whoever dials the Unix socket by its path writes it
-        # A literal address can't be rebound: the connection reached it.
+            return True  # `http://localhost/`, as clients write that dial the Unix socket by its path
+        # A literal address is not subject to DNS rebinding: the connection itself has reached it.
         if port in self._ports and local is not None and name == _bracketed(local):
             return True
         return _is_local(local) and f"{'localhost' if is_localhost(name) else name}:{port}" in self._local
 
     def _misdirected(self, name: str, ports: tuple[str, ...], local: str | None) -> Refusal:
-        if len(ports) > 1:  # nobody said which of the two was dialled
+        if len(ports) > 1:  # no header says which of the two was dialled
             shown, add = name, f"what people dial, {name}:443 (https) or {name}:80 (http),"
         else:
             shown, add = f"{name}:{ports[0]}", "it"

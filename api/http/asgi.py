@@ -25,7 +25,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 REQUEST, STREAM = "hatchway.request", "hatchway.stream"
-"""What the scope holds for the app behind: the whole request; and what that app sets: the stream it begins to send."""
+"""Keys of the ASGI scope: the whole request, for the app behind this one; and the stream that that app begins to
+send."""
 
 
 class ClientLeft(Exception):
@@ -33,7 +34,8 @@ class ClientLeft(Exception):
 
 
 class AsgiApp:
-    """An ASGI app. `rest` answers what is not answered here. With `admitted`, each request has been admitted before."""
+    """An ASGI app over a gateway. `rest` is the app for all other endpoints. With `admitted`, each request was admitted
+    before it comes here."""
 
     def __init__(self, gateway: Gateway, rest: App, *, admitted: bool = False) -> None:
         self.gateway = gateway
@@ -44,7 +46,7 @@ class AsgiApp:
         return AsgiApp(self.gateway, self._rest, admitted=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(ClientLeft):  # nobody is left to answer
+        with suppress(ClientLeft):  # then there is nobody to respond to
             await self._http(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,7 +108,7 @@ def _head(scope: Scope) -> Request:
 
 
 async def _close(stream: Any) -> None:
-    """A stream whose client left before Quart began it is closed by nobody else."""
+    """Close a stream. Where the client left before Quart began to send it, Quart does not."""
     if hasattr(stream, "aclose"):
         await stream.aclose()
 
@@ -119,8 +121,11 @@ def _has_body(scope: Scope) -> bool:
 
 
 async def _drain(receive: Receive, most: int, *, keep: bool) -> bytes:
-    """The body to its end; with `keep` unset nothing of it is kept, since no endpoint asks for it."""
-    body, size = bytearray(), 0  # and no list of parts: a client may send thousands of one byte
+    """Read the body to its end, at most `most` bytes. Without `keep` it is thrown away, since no endpoint wants it.
+
+    Raises BodyTooLarge, ClientLeft.
+    """
+    body, size = bytearray(), 0  # no list of parts: a client may send thousands of one byte
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -150,14 +155,14 @@ def _after_body(receive: Receive) -> Receive:
 
 
 async def _watch(receive: Receive, scope: trio.CancelScope) -> None:
-    """The client's leaving is the end of what it waits for."""
+    """Cancel `scope` when the client leaves."""
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()
 
 
 async def send_response(send: Send, response: Response) -> None:
-    """All of it; a stream piece by piece."""
+    """Send a whole response; of a stream each item by itself."""
     headers = list(response.headers)
     if response.stream is None:
         headers.append((b"content-length", b"%d" % len(response.body)))

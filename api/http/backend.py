@@ -24,10 +24,10 @@ class Backend(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """Those of now: a reload replaces them."""
+        """The settings as they are now: a reload replaces them."""
 
     def measured(self, route: Route, response: Response, seconds: float) -> None:
-        """The gateway has this response, after so many seconds."""
+        """Count a response that the gateway has got, after so many seconds."""
 
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
         """The response to a request that was screened, at once where nothing has to be waited for. Raises nothing."""
@@ -47,7 +47,7 @@ class RequestIds:
 
 
 STALE = frozenset({"stale", "ended", "expired"})
-"""Why a token may be refused that is good: this engine has not heard yet what another one did."""
+"""Causes for which a good token may be refused, where this engine has not heard yet what another one did."""
 
 
 class EngineBackend:
@@ -58,7 +58,7 @@ class EngineBackend:
 
     @property
     def settings(self) -> Settings:
-        """The engine's."""
+        """The engine's settings."""
         return self._engine.settings
 
     def measured(self, route: Route, response: Response, seconds: float) -> None:
@@ -136,7 +136,7 @@ async def _finish(invocation: Invocation, waiting: Awaitable[Response]) -> Respo
 
 
 def _refuse(invocation: Invocation, refused: Refusal) -> Response | Awaitable[Response]:
-    if isinstance(refused, TokenRefused) and refused.cause in ("expired", "key_unregistered"):
+    if isinstance(refused, TokenRefused) and refused.cause in ("expired", "key_expired", "key_unregistered"):
         return _settle(invocation, refused)
     return _problem(invocation, refused)
 
@@ -153,17 +153,17 @@ def _problem(invocation: Invocation, refused: Refusal) -> Response:
     if isinstance(refused, PermissionDenied) and invocation.endpoint.event:
         chart, event = invocation.endpoint.event.split(".")
         invocation.engine.records.refusal(chart, "-", event, refused.code, invocation.origin)
-    if isinstance(refused, FileRefused):  # its words hold paths of the host, which are the operator's
+    if isinstance(refused, FileRefused):  # its detail holds paths of the host, which only the operator may read
         log.error("file_refused", why=refused.detail, request_id=invocation.request_id)
         refused = FileRefused("a file of the engine is not as it must be: its log names it, and what mends it")
-    # Inspect's promise: a program may look at `valid` alone (section 4.3).
+    # Section 4.3 promises that a client of inspect may look at `valid` alone.
     path = invocation.request.path
     more = {"valid": False} if refused.code == "invalid_token" and path.startswith("/api/auth/inspect") else {}
     return problem_response(refused, **more)
 
 
 class InternalError(Refusal):
-    """Not the client's fault; the log says more."""
+    """An error of ours; the log says more."""
 
     code = "internal_error"
 

@@ -1,4 +1,4 @@
-"""From a body's bytes to a request's fields: one JSON object in UTF-8, every wrong field named."""
+"""Reads a body's bytes into a request's fields: one JSON object in UTF-8; a refusal names every wrong field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEEPEST = 32
 """Levels of nesting that a body may have."""
 
 MOST_NAMED = 32
-"""Unknown fields that a refusal names; a body may bring ten thousand."""
+"""Unknown fields that a refusal names at most: a body may hold ten thousand."""
 
 _JSON_TYPE = re.compile(rb"application/json[ \t]*(?:;[ \t]*charset=\"?utf-8\"?[ \t]*)?", re.IGNORECASE)
 _NONE = object()
@@ -49,7 +49,7 @@ def read_object(content_type: bytes | None, body: bytes, depth: int = DEEPEST) -
     try:
         value = _decoder.decode(body.decode())
         if b"\\u" in body:
-            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+            json.dumps(value, ensure_ascii=False).encode()  # raises for half a surrogate pair, which is no text
     except (UnicodeError, json.JSONDecodeError, RecursionError, ValueError):
         raise NotJson("the body must be one JSON object in UTF-8") from None
     if not isinstance(value, dict):
@@ -60,9 +60,9 @@ def read_object(content_type: bytes | None, body: bytes, depth: int = DEEPEST) -
 
 
 def _read_plain(body: bytes) -> dict[str, str] | None:
-    """The object, where it is one of texts alone without escapes: read quickly. None for all else, whatever it is.
+    """The object, where its values are texts without escapes: a quick way for most bodies. None for all others.
 
-    Then each key and each text has two quotes: fewer keys than that makes mean that one was there twice.
+    In such an object each key and each value has two quotes: where it has fewer keys than that, a key was repeated.
     """
     if b"\\" in body:
         return None

@@ -1,4 +1,4 @@
-"""An endpoint is a row of the table; an invocation is one request at it: who asks, may they, what do they ask for."""
+"""An endpoint is a row of the table. An invocation is one request at an endpoint: who asks, may they, and for what."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ class NoFields(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Invocation:
-    """One request at one endpoint, and what an endpoint's function is given: the engine, the request, the parameters of
-    its path, who asks (once that is known), and the fields of its body (once they are read)."""
+    """One request at one endpoint, as the endpoint's function gets it.
+
+    It has the engine, the request, the parameters of the path, the principal (once `authorize` knows it) and the fields
+    of the body (once `read_fields` has read them).
+    """
 
     __slots__ = ("authenticated", "endpoint", "engine", "fields", "params", "request", "request_id")
 
@@ -37,7 +40,7 @@ class Invocation:
 
     @property
     def principal(self) -> Principal:
-        """Who asks, at an endpoint that needs a token."""
+        """Who asks. Only at an endpoint that needs a token."""
         assert self.authenticated is not None
         return self.authenticated
 
@@ -47,11 +50,19 @@ class Invocation:
         request = self.request
         return forwarded_for(request.headers, request.peer, self.engine.settings.trusted_proxies)
 
+    def address(self) -> str:
+        """Where the request comes from: by a trusted proxy's word, else by the connection."""
+        return self.forwarded or self.request.peer
+
+    def authenticate(self) -> Principal:
+        """Whose good token the request has. Raises TokenRefused, BadRequest."""
+        return self.engine.sessions.authenticate(bearer(self.request), self.address)
+
     @property
     def origin(self) -> Origin:
-        """Who asks, for the records and the limits; by name, once somebody is signed in."""
+        """Who asks, for records and limits: with identity and permissions, where there is a principal."""
         principal, needed = self.authenticated, self.endpoint.access
-        address, trace = self.forwarded or self.request.peer, self.request.traceparent
+        address, trace = self.address(), self.request.traceparent
         if principal is None:
             return Origin(None, address, self.request_id, trace)
         if needed == "session":
@@ -59,17 +70,17 @@ class Invocation:
         return Origin(principal.identity, address, self.request_id, trace, needed, principal.permissions)
 
     def authorize(self) -> None:
-        """Token, permission and license, which come before the body is looked at. Raises a Refusal."""
+        """Check token, permission and license, before the body is read. Raises the refusal."""
         endpoint = self.endpoint
         if endpoint.access != "open":
-            self.authenticated = self.engine.sessions.authenticate(bearer(self.request))
+            self.authenticated = self.authenticate()
             if endpoint.access != "session":
                 require(self.authenticated, endpoint.access)
         if endpoint.module is not None:
             self.engine.license.require(endpoint.module)
 
     def read_fields(self) -> None:
-        """The body's fields, where the endpoint asks for any. Raises UnsupportedMediaType, NotJson, InvalidRequest."""
+        """Read the body's fields, where the endpoint has any. Raises UnsupportedMediaType, NotJson, InvalidRequest."""
         kind, request = self.endpoint.body, self.request
         if kind is not None and (request.body or kind is not NoFields):
             self.fields = read_body(kind, request, self.engine.settings.limits.json_depth)
@@ -80,12 +91,13 @@ Function = Callable[[Invocation], Response | Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One row: method, path, what it wants, what it does.
+    """A row of the table: method, path, function, and what is known of the endpoint.
 
-    `access` is `open` (nobody is asked), `session` (any good token), or the permission needed. `body` is the type
-    of a JSON body's fields. The parser of plain requests may answer a `plain` endpoint. A `held` one may take long, or
-    be a stream: neither kind is taken through Quart. `event` is what it asks of which chart: a permission that lacks is
-    then a refusal in the journal. `asks`, `answers`, `refusals` describe it.
+    `access` is `open` (no token is needed), `session` (any good token), or the permission needed. `body` is the type
+    of a JSON body's fields. A `plain` endpoint may be answered by the plain-request parser. A `held` one may take long,
+    or answer with a stream. Neither kind goes through Quart. `event` is CHART.EVENT for an endpoint that asks for one:
+    where the permission is missing, the journal gets that event's refusal. `asks`, `answers` and `refusals` are for the
+    description.
     """
 
     method: str

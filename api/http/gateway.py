@@ -47,20 +47,23 @@ class Gateway:
 
     @property
     def settings(self) -> Settings:
-        """Those of now: a reload replaces them."""
+        """The settings as they are now: a reload replaces them."""
         return self.backend.settings
 
     @property
     def addresses(self) -> Addresses:
-        """What is ours now; the setting may have been reloaded."""
+        """The addresses that name this engine now, by what is bound, the setting `addresses`, and what was added."""
         now = (self.bound, self.settings.addresses, self.added)
         if self._addresses[0] != now:
             self._addresses = now, Addresses(*now[:2], loopbacks_here(), self.added)
         return self._addresses[1]
 
     def handle(self, request: Request) -> Response | Awaitable[Response] | None:
-        """The response to a whole request that the parser of plain requests has read, at once where nothing has to be
-        waited for. None leaves the request to h11 and `admit`: the endpoint's column says so, or the setting `lane`."""
+        """The response to a whole request of the plain-request parser, at once where nothing has to be waited for.
+
+        None leaves the request to h11, and so to `admit` and `respond`: where its endpoint is not `plain`, or the
+        setting `lane` is off.
+        """
         route, settings = self._routes.exact.get((request.method, request.path)), self.backend.settings
         if route is None or not route.endpoint.plain or not settings.lane:
             return None
@@ -72,8 +75,11 @@ class Gateway:
         return self.respond(route, request)
 
     async def admit(self, head: Request, route: Route | None, length: int, *, has_body: bool) -> Response | None:
-        """What refuses a request before its body is read, whose length the client has told; None where it may come.
-        After this, and with its body, the request is for `respond`."""
+        """What refuses a request before its body is read; None where the body may come, after which `respond` is
+        called.
+
+        `length` is the body's as the client has announced it.
+        """
         try:
             self._screen(head)
             _check_size(length, route, self.settings)
@@ -103,7 +109,7 @@ class Gateway:
         return response._replace(headers=(*response.headers, NOSNIFF))
 
     def _screen(self, request: Request) -> None:
-        """What every request must keep. Raises BadRequest, MisdirectedRequest, ForeignOrigin."""
+        """Check target, Host and Origin. Raises BadRequest, MisdirectedRequest, ForeignOrigin."""
         path, server = request.path, request.server
         if not path.startswith("/") or path.startswith("//"):
             raise BadRequest("the request target must be a path that begins with one /")
@@ -122,7 +128,7 @@ class Gateway:
 
 
 def most_bytes(route: Route | None, settings: Settings) -> int:
-    """How long the body of a request may be."""
+    """How many bytes the body of a request at this endpoint may have."""
     limits = settings.limits
     return limits.instance_body_bytes if route is not None and route.endpoint.large else limits.body_bytes
 

@@ -1,4 +1,4 @@
-"""From refusal to RFC 9457 problem: the one table that picks HTTP statuses (section 7)."""
+"""Turns refusals into problems (RFC 9457), with the one table that picks HTTP statuses (section 7)."""
 
 from __future__ import annotations
 

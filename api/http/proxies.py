@@ -1,4 +1,4 @@
-"""What a configured proxy says of the client behind it. Nobody else is believed."""
+"""What a proxy of the setting `trusted_proxies` says of the client behind it. No other peer is believed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from hatchway.api.http.request import Headers
 
 LONGEST_ADDRESS = 45
-"""Letters of the longest spelling of an IP address; a longer text is looked at no further, and kept nowhere."""
+"""Characters of the longest spelling of an IP address. A longer text is not parsed, and not cached."""
 
 _SCHEMES = {b"http": "http", b"https": "https"}
 
@@ -34,7 +34,7 @@ def forwarded_scheme(headers: Headers, peer: str, trusted: tuple[str, ...]) -> s
 
 
 def _speaks_for_others(peer: str, trusted: tuple[str, ...]) -> bool:
-    # A peer's zone is the kernel's word, and says by which interface it is reached.
+    # The zone in a peer's address comes from the kernel: it names the interface, and is no part of the address.
     return bool(trusted) and _is_trusted(peer.partition("%")[0], trusted)
 
 

@@ -32,7 +32,7 @@ def mount(gateway: Gateway, endpoints: tuple[Endpoint, ...]) -> App:
             view_func=_view(gateway, endpoint),
             methods=[endpoint.method],
             provide_automatic_options=False,
-            strict_slashes=True,  # both spellings are mounted, and a third is none
+            strict_slashes=True,  # the path is mounted with and without its slash; Quart need not redirect
         )
     quart.register_error_handler(HTTPException, _not_routed)
     return cast(App, quart)
@@ -55,7 +55,7 @@ def _view(gateway: Gateway, endpoint: Endpoint) -> Callable[..., Awaitable[Quart
         scope[STREAM] = response.stream
         if request.method != "HEAD":
             return _translated(response)
-        head = _translated(response._replace(stream=None))  # a stream that nobody is sent would be held for nothing
+        head = _translated(response._replace(stream=None))  # the stream is sent by itself, below
         del head.headers["content-length"]
         return head
 

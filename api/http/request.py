@@ -24,8 +24,8 @@ _FORWARDED = frozenset(
 )
 
 LEFT = "hatchway.left"
-"""Our ASGI extension: called with a function, it has that called at once when the client leaves. It saves whoever only
-waits for that a task."""
+"""An ASGI extension of ours: a function that takes a callback for the moment when the client leaves. It saves an
+endpoint that waits only for that a task of its own."""
 
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -65,8 +65,11 @@ class Request(NamedTuple):
 
     @property
     def from_this_host(self) -> bool:
-        """Whether somebody on this host asks, or a tunnel that ends here. The peer alone doesn't say: a proxy that runs
-        here speaks for the whole world, and shows by the name that was dialled (where it hands the Host on)."""
+        """Whether the client is on this host, or at the other end of a tunnel that ends here.
+
+        The peer's address alone doesn't say so: a proxy on this host passes on requests from anywhere. That shows by
+        the name that was dialled, where the proxy passes the Host on.
+        """
         if self.client is not None and not is_loopback_address(self.peer):
             return False
         host = (self.header(b"host") or b"").decode("latin-1").lower()
@@ -75,26 +78,28 @@ class Request(NamedTuple):
 
     @property
     def passed_on(self) -> bool:
-        """Whether a header says that a proxy stands in between. Anybody may send one, so it can only take away."""
+        """Whether a header says that a proxy passed the request on. Any client may send one, so it may only ever cost
+        the client something."""
         return any(key in _FORWARDED for key, _ in self.headers)
 
     @property
     def content_type(self) -> bytes | None:
-        """The body's type. Sent twice it is one value with a comma, so none that is known (RFC 9110 section 5.3)."""
+        """The body's media type. A repeated header is one value with a comma, so no known type (RFC 9110 section
+        5.3)."""
         values = [value for name, value in self.headers if name == b"content-type"]
         return b", ".join(values) if values else None
 
 
 class Response(NamedTuple):
-    """What is sent back: a body, which gets its length, or a stream, whose items are flushed one by one."""
+    """A response: its body, whose length is added, or a stream, whose items are sent one by one."""
 
     status: int
     body: bytes = b""
     headers: Headers = _JSON_HEADERS
     stream: AsyncIterator[bytes] | None = None
     about: Principal | None = None
-    """The session that the response tells of, where it depends on that session alone: until the session changes, the
-    same request has the same response."""
+    """The principal whose session alone the response depends on: until the session changes, the same request has the
+    same response. None where it depends on other things."""
 
 
 def traced(response: Response, request_id: str, traceparent: str) -> Response:
@@ -104,9 +109,9 @@ def traced(response: Response, request_id: str, traceparent: str) -> Response:
 
 
 class BrokenOff(Exception):
-    """A stream that can't be brought to its end: the connection breaks, so that nobody takes it for whole."""
+    """A stream can't be finished: the connection is broken off, so that no client takes what it has for the whole."""
 
 
 def json_response(value: Any, status: int = 200, about: Principal | None = None) -> Response:
-    """A JSON response that nobody may keep."""
+    """A JSON response that no cache may keep; `about` is the response's."""
     return Response(status, _encode(value), _JSON_HEADERS, None, about)

@@ -1,4 +1,4 @@
-"""Which endpoint a method and a path lead to, as Quart's routes have it."""
+"""Finds the endpoint for a method and a path, by the same rules as Quart's routes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NO_PARAMS: Mapping[str, str] = {}
 
 
 class Routes:
-    """The table of endpoints, made for looking up. `exact` has the paths without parameters, by method and path."""
+    """The table of endpoints, indexed. `exact` has the paths without parameters, by method and path."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         rows = tuple(endpoints)
@@ -24,7 +24,7 @@ class Routes:
         self._patterns = tuple((row, _pattern(row.path)) for row in rows if "{" in row.path)
 
     def find(self, method: str, path: str) -> Route | None:
-        """The route of a request, or None. What GET answers, HEAD does too."""
+        """The route of a request, or None. HEAD leads where GET does."""
         method = "GET" if method == "HEAD" else method
         route = self.exact.get((method, path))
         if route is not None:
@@ -36,7 +36,7 @@ class Routes:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    parts = re.split(r"\{(\w+)\}", path.rstrip("/"))  # text and names by turns
+    parts = re.split(r"\{(\w+)\}", path.rstrip("/"))  # texts and names of parameters alternate
     return re.compile(
         "".join(f"(?P<{part}>[^/]+)" if at % 2 else re.escape(part) for at, part in enumerate(parts)) + "/?"
     )

@@ -1,9 +1,20 @@
-"""The one table of endpoints. Each is a route of Quart's; a column says which are answered before Quart."""
+"""The one table of endpoints. Each is a route of Quart's; the column `plain` says which are answered before Quart."""
 
 from __future__ import annotations
 
 from hatchway.api.http.endpoint import Endpoint, NoFields
-from hatchway.api.http.endpoints import auth, charts, console, events, health, metrics, platform, sessions
+from hatchway.api.http.endpoints import (
+    auth,
+    charts,
+    console,
+    events,
+    health,
+    history,
+    keys,
+    metrics,
+    platform,
+    sessions,
+)
 from hatchway.api.http.schema import asks, shapes
 from hatchway.api.http.schema.openapi import describing
 from hatchway.engine.instances.request import InstanceFields
@@ -21,12 +32,15 @@ _DESCRIBED: tuple[Endpoint, ...] = (
     Endpoint("POST",   "/api/auth/logout/",               auth.logout,             "End the session", "session", body=NoFields, answers=asks.NOTHING, refusals=("store_unavailable",)),
     Endpoint("GET",    "/api/auth/sessions/",             sessions.list_sessions,  "List live sessions", "session", asks=asks.PAGE_QUERY, answers={200: shapes.LiveSessionsShape}, refusals=("invalid_request",)),
     Endpoint("DELETE", "/api/auth/sessions/{session}/",   sessions.revoke_session, "Revoke a session", "session", asks=(asks.SESSION_ID,), answers=asks.NOTHING, refusals=("not_found", "store_unavailable")),
+    Endpoint("GET",    "/api/auth/keys/",                 keys.list_keys,          "List authorized keys", "MASTER", asks=asks.PAGE_QUERY, answers={200: shapes.KeysShape}, refusals=("invalid_request", "store_unavailable")),
     Endpoint("POST",   INSTANCE,                          platform.start_instance, "Start a container instance", "RUNTIME", module="runtime", event="instance.request", body=InstanceFields, large=True, answers=asks.STARTED, refusals=("image_not_found", "instance_exists", "resources_unavailable", "runtime_unavailable", "too_many_instances", "store_unavailable")),
     Endpoint("GET",    INSTANCE,                          platform.list_instances, "List instances", "RUNTIME:READ", module="runtime", asks=asks.PAGE_QUERY, answers={200: shapes.InstancesShape}, refusals=("invalid_request", "store_unavailable")),
     Endpoint("GET",    INSTANCE + "{identity}/",          platform.show_instance,  "Show an instance", "RUNTIME:READ", module="runtime", asks=(asks.INSTANCE_NAME,), answers={200: shapes.InstanceShape}, refusals=("instance_not_found", "store_unavailable")),
     Endpoint("DELETE", INSTANCE + "{identity}/",          platform.stop_instance,  "Stop an instance", "RUNTIME", module="runtime", event="instance.stop", asks=(asks.INSTANCE_NAME,), answers={200: shapes.InstanceShape}, refusals=("instance_not_found", "runtime_unavailable", "host_unavailable", "store_unavailable")),
     Endpoint("GET",    INSTANCE + "{identity}/log/",      platform.read_log,       "Read or follow an instance's log", "RUNTIME:READ", module="runtime", asks=(asks.INSTANCE_NAME, *asks.LOG_QUERY), answers=asks.LOG, refusals=("instance_not_found", "invalid_request", "too_many_requests", "host_unavailable", "store_unavailable")),
     Endpoint("GET",    "/api/events/",                    events.events,           "Follow every transition", "MASTER", held=True, asks=asks.LAST_EVENT_ID, answers=asks.EVENTS, refusals=("invalid_request",)),
+    Endpoint("GET",    "/api/events/history/",            history.history,         "Read what happened, in pages", "MASTER", held=True, asks=asks.HISTORY_QUERY, answers={200: shapes.HistoryShape}, refusals=("invalid_request",)),
+    Endpoint("GET",    "/api/events/overview/",           history.overview,        "Plot what happened over time", "MASTER", held=True, asks=asks.OVERVIEW_QUERY, answers={200: shapes.OverviewShape}, refusals=("invalid_request",)),
     Endpoint("GET",    "/api/charts/{name}/",             charts.chart,            "A chart with its layout", "session", asks=(asks.CHART_NAME,), answers={200: shapes.ChartShape}, refusals=("not_found",)),
     Endpoint("GET",    "/metrics",                        metrics.metrics,         "Measurements, for Prometheus", answers=asks.METRICS, refusals=("invalid_token", "permission_denied")),
     Endpoint("GET",    "/",                               console.page,            "The browser console", answers=asks.PAGE),

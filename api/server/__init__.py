@@ -3,13 +3,13 @@ imports Hypercorn, for HTTP/2 alone; it knows no endpoint.
 
 Who speaks
     A client, or a proxy for many of them, over TCP or a Unix socket; with TLS, ALPN chooses HTTP/1.1 or HTTP/2 (RFC
-    9112, RFC 9113). On our side stand, in this order, the listener, the lobby, the connection, and on it the fast
-    path, h11 or h2; behind them the gateway's `handle` (called `lane` here, as its setting is) and the ASGI app.
+    9112, RFC 9113). On our side stand, in this order, the listener, the connection, and on it the fast path, h11 or
+    h2; behind them the gateway's `handle` (called `lane` here, as its setting is) and the ASGI app.
 
 In order
     1. `listeners` takes connections off the listening sockets, a few in each tick of the event loop, and `places`
        decides which address gives way where all places are taken. Nobody gives way: the newcomer reads a bare 503.
-    2. `lobby` keeps a connection until its first byte has come; only then is it a `Connection`, a task.
+    2. `silent` keeps a connection until its first byte has come; only then is it a `Connection`, a task.
     3. `connection` makes the TLS handshake, then reads. While no request is under way, what stands whole in the
        buffer goes to the fast path (`lane`), which parses it and calls the gateway. What it leaves, it leaves
        untouched, to h11.

@@ -39,6 +39,9 @@ class ServerLimits:
     """What a held answer has for its last item, once the engine is ending."""
 
 
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
 class Member(Expiring, Occupant, Protocol):
     """A connection, as those that end it see it."""
 
@@ -57,20 +60,23 @@ class Member(Expiring, Occupant, Protocol):
 class Context:
     """What every connection of one server is handed."""
 
-    def __init__(self, limits: Callable[[], ServerLimits], lane: Lane | None, clock: Clock) -> None:
+    def __init__(
+        self, limits: Callable[[], ServerLimits], lane: Lane | None, clock: Clock, headers: Headers = ()
+    ) -> None:
+        """`headers` are those of every answer of the app, or of the server itself, beside the date."""
         self.limits, self.lane = limits, lane
         self.idle = Queue(WaitKind.IDLE, lambda: limits().idle_seconds)
         self.head = Queue(WaitKind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(WaitKind.BODY, lambda: limits().body_seconds + BODY_GRACE)
         self.write = Queue(WaitKind.WRITE, lambda: limits().write_seconds)
         self.ticks, self.token = loop_ticks(), trio.lowlevel.current_trio_token()
-        self.starts = Starts()
+        self.starts = Starts(self.ticks)
         # Local sockets have places of their own: whoever fills the others can't keep this host out.
         self._places, self._local_places = Places((self.idle, self.head)), Places((self.idle, self.head))
         self.stopping = False
         self.connections: set[Member] = set()
         self._emptied = trio.Event()
-        self._clock = clock
+        self._clock, self._headers = clock, headers
         self.refresh()
 
     def refresh(self) -> None:
@@ -78,6 +84,7 @@ class Context:
         self.header_bytes = self.limits().header_bytes
         self.date = b"date", formatdate(self._clock.wall(), usegmt=True).encode("ascii")
         """The header of responses (RFC 9110, 6.6.1)."""
+        self.headers: Headers = (self.date, *self._headers)
 
     @property
     def least_taken(self) -> int:

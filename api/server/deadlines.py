@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum, auto
 from typing import Protocol
 
 import trio
 
-LOG = logging.getLogger("hatchway.server")
-
 TICK = 1.0
 """Seconds the sweeper sleeps at most; a reload's shorter limit is seen then. A longer one ends on time."""
+
+LOG = logging.getLogger("hatchway.server")
 
 
 class WaitKind(Enum):
@@ -80,10 +80,17 @@ class Queue:
         return float("inf")
 
 
-async def sweep(queues: tuple[Queue, ...], refresh: Callable[[], None]) -> None:
-    """End what is due, for ever. One such task stands beside the connections, instead of a timer in each."""
+async def sweep(
+    queues: tuple[Queue, ...],
+    refresh: Callable[[], None],
+    sleep_until: Callable[[float], Awaitable[None]] = trio.sleep_until,
+) -> None:
+    """End what is due, for ever. One such task stands beside the connections, instead of a timer in each.
+
+    `sleep_until` is another where time does not go on by itself.
+    """
     while True:
         refresh()
         now = trio.current_time()
         due = min(queue.expire(now) for queue in queues)
-        await trio.sleep_until(min(due, now + TICK))
+        await sleep_until(min(due, now + TICK))

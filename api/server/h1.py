@@ -160,7 +160,7 @@ class H1:
     async def send_head(self, stream: Stream, status: int, headers: Headers) -> None:
         """The head waits for the first of the body (ASGI HTTP, "Response Start"), so that both are one write."""
         close = [] if stream.body_done and not self.context.stopping else [(b"connection", b"close")]
-        self._out = self._encode(h11.Response(headers=[*headers, self.context.date, *close], status_code=status))
+        self._out = self._encode(h11.Response(headers=[*headers, *self.context.headers, *close], status_code=status))
 
     async def send_body(self, stream: Stream, data: bytes, *, last: bool) -> None:
         """A part of the body, behind the head if that is still here."""
@@ -175,7 +175,7 @@ class H1:
         await self._send_status(status)
 
     async def _send_status(self, status: int) -> None:
-        headers = [(b"content-length", b"0"), (b"connection", b"close"), self.context.date]
+        headers = [(b"content-length", b"0"), (b"connection", b"close"), *self.context.headers]
         response = self._encode(h11.Response(status_code=status, headers=headers))
         await self._write(response + self._encode(h11.EndOfMessage()))
 

@@ -114,7 +114,7 @@ class H2Config(Config):
 
     def response_headers(self, protocol: str) -> Headers:
         """What every response has besides its own headers."""
-        return [self._context.date]
+        return [*self._context.headers]
 
 
 class H2Context:

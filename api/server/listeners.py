@@ -13,7 +13,7 @@ import trio
 from hatchway.api.server.binding import listen, other_loopback, places
 from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
-from hatchway.api.server.lobby import Lobby
+from hatchway.api.server.silent import SilentConnections
 from hatchway.api.server.sockets import Socket
 from hatchway.api.server.unix_sockets import may_operate
 from hatchway.engine.base.errors import EngineUnavailable
@@ -115,21 +115,28 @@ class Refusals:
             await outer.do_handshake()
             if outer.selected_alpn_protocol() == "h2":
                 return
+        always = b"".join(b"%b: %b\r\n" % header for header in self.context.headers)
         await outer.send_all(
-            b"HTTP/1.1 503 \r\nretry-after: %d\r\ncontent-length: 0\r\nconnection: close\r\ndate: %b\r\n\r\n"
-            % (RETRY_AFTER, self.context.date[1])
+            b"HTTP/1.1 503 \r\nretry-after: %d\r\ncontent-length: 0\r\nconnection: close\r\n%b\r\n"
+            % (RETRY_AFTER, always)
         )
         await outer.aclose()
 
 
 class Acceptor:
-    """Takes connections into the lobby, at most `at_once` in a tick; whoever comes when all places are taken is told so
-    in `nursery`."""
+    """Accepts connections, at most `at_once` in a tick; whoever comes when all places are taken is told so in
+    `nursery`."""
 
     def __init__(
-        self, context: Context, lobby: Lobby, tls: TlsContext | None, nursery: trio.Nursery, *, at_once: int
+        self,
+        context: Context,
+        silent: SilentConnections,
+        tls: TlsContext | None,
+        nursery: trio.Nursery,
+        *,
+        at_once: int,
     ) -> None:
-        self._context, self._lobby, self._tls, self._nursery = context, lobby, tls, nursery
+        self._context, self._silent, self._tls, self._nursery = context, silent, tls, nursery
         self._at_once = at_once
         self._refusals = Refusals(context)
 
@@ -151,7 +158,7 @@ class Acceptor:
                 try:
                     _prepare(sock, limits().write_seconds)
                     if places.make_room(places.share(sock), room_for(limits().max_connections)):
-                        self._lobby.take(sock)
+                        self._silent.take(sock)
                     else:
                         tls = self._tls() if self._tls is not None and sock.family != socket.AF_UNIX else None
                         self._nursery.start_soon(self._refusals.tell, sock, tls)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import trio
 
 from hatchway.api.server.apps import App
 from hatchway.api.server.connection import Connection
-from hatchway.api.server.context import Context, ServerLimits
+from hatchway.api.server.context import Context, Headers, ServerLimits
 from hatchway.api.server.deadlines import sweep
 from hatchway.api.server.lane import Lane
 from hatchway.api.server.listeners import ACCEPTED_AT_ONCE, Acceptor, TlsContext, bound, open_sockets
-from hatchway.api.server.lobby import Lobby
+from hatchway.api.server.silent import SilentConnections
 from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.settings.settings import Settings
 
@@ -46,6 +46,8 @@ async def serve(
     tls: TlsContext | None = None,
     lane: Lane | None = None,
     clock: Clock | None = None,
+    headers: Headers = (),
+    sleep_until: Callable[[float], Awaitable[None]] = trio.sleep_until,
     shared: bool = False,
     task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -56,19 +58,20 @@ async def serve(
     The app is asked for HTTP alone: it gets no lifespan. `lane` is asked first for each plain HTTP/1.1 request
     (`api.server.lane`); without one, h11 and the app have all. With `shared`, other processes accept on the same
     sockets: connections are taken one by one, by whoever has time. `task_status` gets the (host, port) of each socket.
-    Raises EngineUnavailable.
+    `headers` are those of every answer of the app beside the date; `sleep_until` is how the task sleeps that makes the
+    date and keeps the deadlines. Raises EngineUnavailable.
     """
     if tls is not None:
         from hatchway.api.server.pinned import check_hypercorn  # its HTTP/2 is spoken over TLS alone
 
         check_hypercorn()
-    context = Context(limits, lane, clock or SystemClock())
+    context = Context(limits, lane, clock or SystemClock(), headers)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(sweep, context.queues, context.refresh)
-            lobby = Lobby(context, partial(_begin, app, context, tls, nursery))
-            nursery.start_soon(lobby.run)
-            acceptor = Acceptor(context, lobby, tls, nursery, at_once=1 if shared else ACCEPTED_AT_ONCE)
+            nursery.start_soon(sweep, context.queues, context.refresh, sleep_until)
+            silent = SilentConnections(context, partial(_begin, app, context, tls, nursery))
+            nursery.start_soon(silent.run)
+            acceptor = Acceptor(context, silent, tls, nursery, at_once=1 if shared else ACCEPTED_AT_ONCE)
             try:
                 await acceptor.run(sockets, shutdown, lambda: task_status.started([bound(sock) for sock in sockets]))
                 _close(sockets)

@@ -1,4 +1,4 @@
-"""Worker processes, which share an engine's port and take its load; the one engine stays the judge of everything.
+"""Worker processes share an engine's port and take load from it; the one engine still decides everything.
 
 Who speaks. The engine's `WorkerPool` starts each `Worker` with one end of a socket pair (`Channel`) and the listening
 sockets. A worker has the engine's own `Gateway`, over a `WorkerBackend`, which asks the engine by an `EngineClient`.

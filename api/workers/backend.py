@@ -1,4 +1,4 @@
-"""A worker's backend: what the worker can answer well by itself it does, and asks the engine for the rest."""
+"""A worker's backend: the worker answers by itself what it can, and asks the engine for the rest."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from hatchway.engine.runtime.records import Origin
 from hatchway.engine.settings.settings import Settings
 
 SOURCES = 8192
-"""Addresses past their limit that are remembered."""
+"""Addresses remembered at most that are past their limit of failures."""
 
 
 class WorkerBackend:
-    """Challenges are issued here, signatures verified here, and responses given again while they hold."""
+    """Issues challenges, verifies signatures, and gives cached responses again while they are valid. All else is for
+    the engine."""
 
     def __init__(self, client: EngineClient) -> None:
         self._client, self._cache, self._request_id = client, ResponseCache(client), RequestIds()
@@ -38,15 +39,15 @@ class WorkerBackend:
 
     @property
     def settings(self) -> Settings:
-        """The engine's, as it told them last."""
+        """The engine's settings, as the last `Configure` has them."""
         return self._client.settings
 
     def measured(self, route: Route, response: Response, seconds: float) -> None:
-        """Count the response; the engine is told from time to time."""
+        """Count the response. The engine gets the counts every second."""
         self._client.metrics.answered(route.endpoint.method, route.endpoint.path, response.status, seconds)
 
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
-        """From here where that can be, else from the engine."""
+        """The response, by this process where it can, else by the engine."""
         here = self._here.get(route.endpoint.function)
         if here is not None:
             # The response to a traced one has the engine's name of the request beside the sender's.
@@ -57,7 +58,7 @@ class WorkerBackend:
         return self._cache.get(key) or self._ask_and_keep(request, key)
 
     async def refuse(self, route: Route, request: Request) -> Response | None:
-        """What the engine says of the head of a request."""
+        """The engine's answer to the head of a request."""
         return await self._client.refuse(request)
 
     async def _ask(self, request: Request) -> Response:
@@ -87,17 +88,18 @@ class WorkerBackend:
         origin = Origin(None, forwarded or request.peer, self._request_id())
         source = source_of(origin.address or "")
         if self._limited_until.get(source, 0.0) > self._client.clock.elapsed():
-            return self._ask_for(request, source)  # the engine knows what to refuse without a look
+            return self._ask_for(request, source)  # the engine may refuse it without checking the signature
         return self._prove(request, origin, source)
 
     async def _prove(self, request: Request, origin: Origin, source: str) -> Response:
-        """Everything but a good signature is for the engine: it refuses, records and counts."""
+        """Verify the signature here, and have the engine start the session. All else goes to the engine whole, which
+        refuses, records and counts."""
         signer = self._signer(request)
         body = None if signer is None else await self._client.admit(*signer, origin)
         return await self._ask_for(request, source) if body is None else Response(200, body)
 
     async def _ask_for(self, request: Request, source: str) -> Response:
-        """The engine's response to a verify; whether it said that this source is past its limit is remembered."""
+        """The engine's response to a verify. Remembers until when the engine refuses this source."""
         response = await self._ask(request)
         if response.status == 429:
             wait = next((int(value) for name, value in response.headers if name == b"retry-after"), 0)
@@ -107,7 +109,8 @@ class WorkerBackend:
         return response
 
     def _signer(self, request: Request) -> tuple[ChallengeFacts, str, int] | None:
-        """What was signed, by whom, and the lifetime asked for; None unless the signature is good."""
+        """The challenge, the identity whose key signed it, and the lifetime asked for; None unless the signature is
+        good."""
         client = self._client
         assert client.challenges is not None
         try:

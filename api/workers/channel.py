@@ -15,7 +15,7 @@ Heard = TypeVar("Heard")
 
 
 class Channel(Generic[Heard]):
-    """One end. `kinds` is the union of what the other end says, `hear` is told each message as it comes."""
+    """One end of the channel. `kinds` is the union of the other end's messages; `hear` is called with each of them."""
 
     def __init__(self, sock: socket.socket, kinds: object, hear: Callable[[Heard], None]) -> None:
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
@@ -24,12 +24,12 @@ class Channel(Generic[Heard]):
         self._over, self._posted = False, trio.Event()
 
     def post(self, message: object) -> None:
-        """Send, in the order of posting and together with what else is posted meanwhile."""
+        """Have a message sent, behind those that were posted before. Returns at once."""
         self._out += frame(message)
         self._posted.set()
 
     async def write(self) -> None:
-        """Send what is posted, until `finish`, or until nobody takes it: whoever reads is told of that."""
+        """Send what is posted, until `finish`, or until the other end is gone, at which `read` returns."""
         try:
             while self._out or not self._over:
                 if self._out:
@@ -42,12 +42,12 @@ class Channel(Generic[Heard]):
             pass
 
     def finish(self) -> None:
-        """Nothing more will be posted."""
+        """End `write` once all is sent that was posted."""
         self._over = True
         self._posted.set()
 
     async def read(self) -> None:
-        """Hear the other end, until it is gone. Raises msgspec.DecodeError for what it can't have said."""
+        """Read messages until the other end is gone. Raises msgspec.DecodeError for one that can't be decoded."""
         frames = Frames()
         try:
             while data := await self._stream.receive_some(65536):
@@ -57,5 +57,5 @@ class Channel(Generic[Heard]):
             pass
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._stream.socket.close()

@@ -1,4 +1,4 @@
-"""What a worker knows of its engine, and how it asks over the channel."""
+"""A worker's client of its engine: settings and keys as the engine has sent them, and calls over the channel."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from hatchway.engine.settings.sources import decode_settings
 
 
 class EngineClient:
-    """One for each worker process. `challenges` is None where they are left to the engine."""
+    """The engine as one worker knows it. `challenges` is None where the worker leaves them to the engine.
+
+    `post` sends a message over the channel; `validity` are the version counters in shared memory.
+    """
 
     settings: Settings
     own_key: PublicKey
     challenges: Challenges | None
 
-    def __init__(self, validity: VersionCounters, keys: AuthorizedKeys, post: Callable[[Any], None]) -> None:
-        self.validity, self.keys = validity, keys
+    def __init__(self, counters: VersionCounters, keys: AuthorizedKeys, post: Callable[[Any], None]) -> None:
+        self.counters, self.keys = counters, keys
         self.clock = SystemClock()
         self.metrics = WorkerCounts()
         self._post = post
@@ -37,12 +40,12 @@ class EngineClient:
         self._waiting: dict[int, _Waiting] = {}
 
     def configure(self, told: Configure) -> None:
-        """Go by this from now on."""
+        """Take up settings and keys."""
         self.settings, self.own_key = decode_settings(told.settings), parse_openssh(told.own_key)
         self.challenges = Challenges(self.clock, told.mac_key) if told.mac_key else None
 
     def issue_challenge(self, host: str, identity: str | None) -> tuple[str, str]:
-        """As the engine's sessions do."""
+        """As `KeySignIn.challenge`: the identity and the nonce."""
         assert self.challenges is not None
         return identity or self.own_key.identity, self.challenges.issue(host, identity or ANY)
 
@@ -53,13 +56,14 @@ class EngineClient:
         return told
 
     async def refuse(self, request: Request) -> Response | None:
-        """What refuses a request, by the engine's word, before its body is read."""
+        """The engine's refusal of a request whose body has not been read; None where the body may come."""
         told = await self._wait(lambda number: CheckHead(number, request))
         assert isinstance(told, Responded)
         return told.response
 
     async def admit(self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin) -> bytes | None:
-        """The new session of the key that signed the challenge, as the answer's body; None if the engine refuses it."""
+        """Have the engine start a session for the key that signed the challenge. Returns the response's body; None
+        where the engine refuses."""
         told = await self._wait(lambda number: StartSession(number, challenge, identity, lifetime, origin))
         assert isinstance(told, SessionStarted)
         return told.body
@@ -76,9 +80,9 @@ class EngineClient:
         return waiting.told
 
     def hear(self, told: Responded | SessionStarted) -> None:
-        """The engine has answered."""
+        """Take a message of the engine's, and wake the task that waits for it."""
         waiting = self._waiting.get(told.number)
-        if waiting is not None:  # else its client has left
+        if waiting is not None:  # else the client has left meanwhile
             waiting.told = told
             waiting.event.set()
 

@@ -1,4 +1,4 @@
-"""One worker process as its engine knows it: what it asks is answered, what it counts is counted."""
+"""The engine's side of one worker process: it answers the worker's messages and takes its counts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from hatchway.api.http.endpoint import Route
+from hatchway.api.http.endpoints.auth import told_of
 from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.request import Request, Response, json_response
 from hatchway.api.workers.channel import Channel
@@ -31,29 +32,29 @@ from hatchway.engine.sessions.versions import VersionCounters
 log = structlog.get_logger(__name__)
 
 LETTING_GO = 2.0
-"""Seconds that a worker has to end, once its channel is closed."""
+"""Seconds in which a worker must end once its channel is closed."""
 
 
 class WorkerHandle:
     """The engine's side of one worker process; `channel` leads to that process."""
 
     def __init__(
-        self, engine: Engine, gateway: Gateway, validity: VersionCounters, process: trio.Process, sock: socket.socket
+        self, engine: Engine, gateway: Gateway, counters: VersionCounters, process: trio.Process, sock: socket.socket
     ) -> None:
-        self._engine, self._gateway, self._validity, self._process = engine, gateway, validity, process
+        self._engine, self._gateway, self._counters, self._process = engine, gateway, counters, process
         self.channel: Channel[ToEngine] = Channel(sock, ToEngine, self._hear)
         self.pid = process.pid
         self._taken_up: list[trio.Event] = []
 
     def configure(self, told: Configure, taken_up: trio.Event | None = None) -> trio.Event:
-        """Have it go by this; the event is set when it does."""
+        """Send the worker settings and keys; the event is set when it has taken them up."""
         taken_up = trio.Event() if taken_up is None else taken_up
         self._taken_up.append(taken_up)
         self.channel.post(told)
         return taken_up
 
     async def live(self, told: Configure, taken_up: trio.Event) -> int:
-        """Work with it until it ends; its exit code. Cancelled, it is ended."""
+        """Answer the worker until it ends. Returns its exit code. When this is cancelled, the worker is ended."""
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self.channel.write)
@@ -69,11 +70,11 @@ class WorkerHandle:
         return code
 
     async def _listen(self) -> None:
-        """Until the worker ends, and with it what is done for it."""
+        """Read the worker's messages until it ends; then cancel what is done for it."""
         try:
             await self.channel.read()
         except Exception:
-            log.exception("worker_not_understood", pid=self.pid)  # it is ended, and started anew; the engine goes on
+            log.exception("worker_not_understood", pid=self.pid)  # the worker is ended, and started anew
         self._nursery.cancel_scope.cancel()
 
     def _hear(self, message: ToEngine) -> None:
@@ -99,8 +100,9 @@ class WorkerHandle:
         elif response.about is None:
             self.channel.post(Responded(ask.number, response))
         else:
-            # Nothing has happened since the response was made: nobody waited.
-            mark, until = self._validity.mark(response.about.session), self._engine.sessions.keep(response.about)
+            # The mark belongs to the response: no task has run since it was made.
+            until = self._engine.sessions.keep(response.about)
+            mark = self._counters.mark(response.about.session) if until else None
             self.channel.post(Responded(ask.number, response._replace(about=None), mark, until))
 
     async def _respond_later(self, ask: HandleRequest, waiting: Awaitable[Response]) -> None:
@@ -121,9 +123,9 @@ class WorkerHandle:
             signed_in = await self._engine.key_sign_in.admit(
                 asked.challenge, asked.identity, asked.lifetime, asked.origin
             )
-            body = json_response(signed_in._asdict()).body
+            body = json_response(told_of(signed_in)).body
         except Refusal:
-            pass  # the whole request follows, and is refused as it should be
+            pass  # the worker sends the whole request next, which is refused in the usual way
         except Exception:
             log.exception("admission_failed")
         self.channel.post(SessionStarted(asked.number, body))

@@ -1,4 +1,4 @@
-"""What engine and worker processes say to each other: msgpack, each message after its length."""
+"""The messages between the engine and its workers: msgpack, each behind its length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LENGTH = 4
 
 
 class Configure(msgspec.Struct, array_like=True, tag=1):
-    """What a worker goes by from now on, in place of what it had. `own_key` is the engine's, in OpenSSH's form;
+    """The settings and keys that a worker uses from now on. `own_key` is the engine's public key, in OpenSSH's form;
     `mac_key` makes and recognises challenges, and is empty where the worker leaves them to the engine. `added` are the
     addresses that count for a while."""
 
@@ -30,7 +30,7 @@ class Configure(msgspec.Struct, array_like=True, tag=1):
 
 
 class Stop(msgspec.Struct, array_like=True, tag=2):
-    """The engine ends: accept nobody, end what is being answered."""
+    """The engine ends: accept no connection, and finish the requests that are under way."""
 
 
 class Responded(msgspec.Struct, array_like=True, tag=3):
@@ -132,19 +132,19 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def frame(message: Any) -> bytes:
-    """A message as it is sent."""
+    """A message in the form in which it is sent: its length, then its msgpack."""
     data = _encode(message)
     return len(data).to_bytes(LENGTH, "big") + data
 
 
 class Frames:
-    """Puts what was received together again."""
+    """Splits what was received into messages."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes | bytearray) -> list[bytes]:
-        """The messages that are whole now."""
+        """The messages that are complete with `data`, in msgpack."""
         buffer = self._data
         buffer += data
         found, begin = [], 0

@@ -19,7 +19,7 @@ from hatchway.api.workers.messages import Configure, Stop
 from hatchway.api.workers.relay_server import RelayServer
 from hatchway.engine.base.errors import EngineUnavailable
 from hatchway.engine.engine import Engine
-from hatchway.engine.sessions import versions as validity
+from hatchway.engine.sessions import versions
 from hatchway.engine.settings.sources import encode_settings
 
 log = structlog.get_logger(__name__)
@@ -28,10 +28,11 @@ ENDING = 7.0
 """Seconds that workers have for the last responses of a stopping engine: a server's own, and a little more."""
 
 TAKING_UP = 2.0
-"""Seconds that workers have to take up a reload, before whoever asked for it goes on."""
+"""Seconds that a reload waits for workers to take it up."""
 
 PAUSE, LONGEST_PAUSE, STEADY = 0.1, 5.0, 30.0
-"""Seconds before a worker that died is started again, doubled each time; anew once one has lived so long."""
+"""Seconds before a worker that died is started again: the first, doubled each time up to the second. It is the first
+again after a worker that ran for the third."""
 
 _IMPORTS = str(Path(__file__).parents[3])
 """The folder that `hatchway` is imported from."""
@@ -40,25 +41,25 @@ _PROGRAM = f"import sys; sys.path.insert(0, {_IMPORTS!r}); from hatchway.api.wor
 
 
 class WorkerPool:
-    """`count` worker processes in front of one engine, whose app answers what they can't."""
+    """The `count` worker processes of one engine. `app` answers the requests that they relay."""
 
     def __init__(self, engine: Engine, app: AsgiApp, count: int) -> None:
         self._engine, self._app, self._gateway, self._count = engine, app, app.gateway, count
-        self._words = validity.create()
-        self.validity = validity.VersionCounters(self._words, write=True)
+        self._memory = versions.create()
+        self.counters = versions.VersionCounters(self._memory, write=True)
         if engine.fleet is None:
-            self.validity.hold_until()
+            self.counters.hold_until()
         else:
-            engine.fleet.subscribe_freshness(self.validity.hold_until)
-            engine.runtime.subscribe_moves(lambda chart, actor, *states: self.validity.take_moved(chart, actor))
-        engine.records.sinks.append(self.validity.take)
-        engine.key_watch.on_token_keys.append(self.validity.moved_all)
+            engine.fleet.subscribe_freshness(self.counters.hold_until)
+            engine.runtime.subscribe_moves(lambda chart, actor, *states: self.counters.take_moved(chart, actor))
+        engine.records.sinks.append(self.counters.take)
+        engine.key_watch.on_token_keys.append(self.counters.moved_all)
         self._workers: list[WorkerHandle] = []
         self._up = self._stopping = False
 
     @property
     def pids(self) -> list[int]:
-        """Of the workers that run now."""
+        """The process ids of the workers that run now."""
         return [worker.pid for worker in self._workers]
 
     async def serve(
@@ -70,7 +71,7 @@ class WorkerPool:
     ) -> None:
         """As `server.serve`, by worker processes. Raises EngineUnavailable where one does not come up at first."""
         self._gateway.use_bound(bound_ports(sockets) or self._gateway.bound)
-        room_for(self._count * self._engine.settings.max_connections)  # what they hold may all be held here too
+        room_for(self._count * self._engine.settings.max_connections)  # each of their requests may be relayed to here
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(RelayServer(self._app.for_admitted(), self._engine.home, self._engine.keys).serve)
@@ -82,7 +83,7 @@ class WorkerPool:
                     task_status.started(list(self._gateway.bound))
                     await shutdown.wait()
                     self._stopping = True
-                    _close(sockets)  # nobody waits in a queue that nobody looks at
+                    _close(sockets)  # else clients would wait in the queue of a socket on which nothing accepts
                     for worker in self._workers:
                         worker.channel.post(Stop())
                     keeping.cancel_scope.deadline = trio.current_time() + ENDING
@@ -91,8 +92,8 @@ class WorkerPool:
             _close(sockets)
 
     async def configure(self) -> None:
-        """Settings or keys were read anew: the workers go by them when this returns."""
-        self.validity.moved_all()
+        """Send the workers the present settings and keys, and wait until they have taken them up."""
+        self.counters.moved_all()
         told = [worker.configure(self._configuration()) for worker in self._workers]
         with trio.move_on_after(TAKING_UP):
             for taken_up in told:
@@ -108,7 +109,7 @@ class WorkerPool:
     async def _keep(
         self, sockets: Sequence[socket.socket], shutdown: trio.Event, task_status: trio.TaskStatus[None]
     ) -> None:
-        """One worker, again and again, until the end."""
+        """Run a worker, and another whenever one has ended, until the engine stops."""
         pause, ready = PAUSE, trio.Event()
         while not shutdown.is_set():
             began = trio.current_time()
@@ -128,13 +129,13 @@ class WorkerPool:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _run_one(self, sockets: Sequence[socket.socket], taken_up: trio.Event) -> str:
-        """A worker from start to end; how it ended."""
+        """Run one worker from its start to its end. Returns how it ended, in words."""
         try:
             worker = await self._start_one(sockets)
-        except OSError as error:  # the host has no more processes or memory to give now
+        except OSError as error:  # the host has no processes or no memory left
             return f"not started: {error.strerror}"
         self._workers.append(worker)
-        if self._stopping:  # the others have been told
+        if self._stopping:  # `serve` has sent `Stop` to those that ran then
             worker.channel.post(Stop())
         try:
             return f"exit code {await worker.live(self._configuration(), taken_up)}"
@@ -149,16 +150,16 @@ class WorkerPool:
             except BaseException:
                 ours.close()
                 raise
-        return WorkerHandle(self._engine, self._gateway, self.validity, process, ours)
+        return WorkerHandle(self._engine, self._gateway, self.counters, process, ours)
 
     async def _spawn(self, channel: socket.socket, sockets: Sequence[socket.socket]) -> trio.Process:
-        words = validity.readable(self._words)
+        counters = versions.readable(self._memory)
         try:
-            kept = (channel.fileno(), words, *(sock.fileno() for sock in sockets))
+            kept = (channel.fileno(), counters, *(sock.fileno() for sock in sockets))
             program = [sys.executable, "-P", "-c", _PROGRAM, *map(str, kept)]
             return await trio.lowlevel.open_process(program, stdin=subprocess.DEVNULL, pass_fds=kept)
         finally:
-            os.close(words)
+            os.close(counters)
 
 
 async def _tell_ready(taken_up: trio.Event, ready: trio.Event, task_status: trio.TaskStatus[None]) -> None:

@@ -1,4 +1,4 @@
-"""What a worker does not answer goes to the engine's app, whose response comes back part by part."""
+"""Relays requests that a worker does not answer to the engine's app, and the parts of the response back."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from hatchway.api.workers.messages import BROKEN, Frames, Part, RelayedRequest, 
 from hatchway.engine.base.errors import StoreUnavailable
 
 NAME = "doors.sock"
-"""In the engine's folder: where its app listens for its own workers."""
+"""Name of the Unix socket, in the engine's folder, on which its app listens for workers."""
 
 PASSING = 2.0
-"""Seconds after which a worker has long ended, if its engine has."""
+"""Seconds in which a worker surely ends after its engine."""
 
 _decode = msgspec.msgpack.Decoder(Part).decode
 
 
 class Relay:
-    """An ASGI app behind an `AsgiApp`, which has read the body. Each request has a connection of its own: a client that
-    is slow to read holds up nobody else, and its hang-up is the connection's."""
+    """An ASGI app behind an `AsgiApp`, which has read the body.
+
+    Each request has a connection of its own: a client that reads slowly holds up no other, and where a client hangs up
+    the connection is closed.
+    """
 
     def __init__(self, home: Path) -> None:
         self._folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -45,7 +48,8 @@ class Relay:
 
 
 async def _talk(stream: trio.SocketStream, relayed: RelayedRequest, send: Send) -> None:
-    """The app's answer as it comes. One that the app breaks off is left unfinished, which is our server's to end."""
+    """Pass the app's response on as it comes. Where the app breaks it off, it stays unfinished, and the server closes
+    the connection."""
     frames = Frames()
     try:
         await stream.send_all(frame(relayed))
@@ -58,7 +62,7 @@ async def _talk(stream: trio.SocketStream, relayed: RelayedRequest, send: Send) 
                     return
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         pass
-    # The engine is gone, and takes this process along. Until then nothing is said: what was asked for may be done.
+    # The engine is gone, and this process ends with it. No error is sent before that: the request may have been done.
     await trio.sleep(PASSING)
 
 

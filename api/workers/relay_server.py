@@ -1,4 +1,4 @@
-"""The engine's app behind its workers: it serves the requests that they relay, as if their clients were its own."""
+"""Serves the requests that workers relay by the engine's app, as if the clients were connected to the engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _decode = msgspec.msgpack.Decoder(RelayedRequest).decode
 
 
 class RelayServer:
-    """Listens in the engine's folder, which only its own user can enter: who comes is believed about its client."""
+    """Listens on a Unix socket in the engine's folder. Only the engine's user can connect there, so a relayed request
+    is believed about its client."""
 
     def __init__(self, app: App, home: Path, keys: AuthorizedKeys) -> None:
         self._app, self._path, self._keys = app, home / NAME, keys
@@ -61,7 +62,7 @@ class RelayServer:
             pass
         except* Exception:
             log.exception("relayed_request_failed")
-        # Nobody reads this where the answer is whole.
+        # Where the response is complete, the worker has closed the connection and this is not read.
         await stream.send_all(frame(Part(BROKEN, (), b"", False)))
 
     async def _serve(self, stream: trio.SocketStream, relayed: RelayedRequest) -> None:
@@ -83,7 +84,7 @@ async def _read(stream: trio.SocketStream) -> RelayedRequest | None:
 
 
 class _Exchange:
-    """What ASGI calls `receive` and `send`, and our extension for those who only wait for the client to leave."""
+    """ASGI's `receive` and `send` for one relayed request, and our extension `LEFT`."""
 
     def __init__(self, stream: trio.SocketStream, body: bytes) -> None:
         self._stream, self._left = stream, trio.Event()
@@ -92,7 +93,7 @@ class _Exchange:
         self._leaving: Callable[[], None] | None = None
 
     async def watch(self) -> None:
-        """A worker says nothing after its request: when it closes, the client has left."""
+        """Wait until the worker closes the connection, which says that the client has left: it sends nothing else."""
         try:
             while await self._stream.receive_some():
                 pass
@@ -103,7 +104,7 @@ class _Exchange:
             self._leaving()
 
     def when_left(self, call: Callable[[], None]) -> None:
-        """Call this when the client leaves; at once, if it has left."""
+        """Have `call` called when the client leaves; at once, if it has left."""
         self._leaving = call
         if self._left.is_set():
             call()
@@ -112,11 +113,12 @@ class _Exchange:
         for message in self._messages:
             return message
         await self._left.wait()
-        await trio.lowlevel.checkpoint()  # an app that asks again and again must not keep the others out
+        await trio.lowlevel.checkpoint()  # an app that calls this all the time must not hold up other tasks
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """The head waits for the first of the body (ASGI HTTP, "Response Start"). Raises ClientGone."""
+        """Send a part. The head waits for the first part of the body (ASGI HTTP, "Response Start"). Raises
+        ClientGone."""
         if message["type"] == "http.response.start":
             self._start = message
             return

@@ -10,15 +10,15 @@ from hatchway.api.workers.messages import Responded
 from hatchway.engine.sessions.versions import VersionMark
 
 KEPT = 8192
-"""Responses kept: a kilobyte each, 8 MiB together."""
+"""Responses that are kept at most: a kilobyte each, 8 MiB together."""
 
 Key = tuple[str, bytes]
-"""A path, and the exact Authorization header."""
+"""A path, and the exact value of the Authorization header."""
 
 
 def key_of(request: Request) -> Key | None:
-    """Under what the response to a request may be kept; None without a token, or with two, and for a traced request,
-    whose response has a name of its own."""
+    """The key under which the response to a request may be kept; None for a request without a token, or with two, and
+    for a traced one, whose response has an id of its own."""
     if request.method != "GET":
         return None
     token = None
@@ -31,7 +31,8 @@ def key_of(request: Request) -> Key | None:
 
 
 class Kept(NamedTuple):
-    """What the engine answered: good while its mark holds, the keys' file is the same, and until `until` (epoch)."""
+    """A response of the engine's. It is valid while `mark` holds and authorized_keys has the version `keys`, and until
+    `until`, in epoch seconds."""
 
     response: Response
     mark: VersionMark
@@ -40,21 +41,21 @@ class Kept(NamedTuple):
 
 
 class ResponseCache:
-    """The oldest response makes room for a new one."""
+    """Responses by key, `KEPT` at most: the oldest makes room for a new one."""
 
     def __init__(self, client: EngineClient) -> None:
         self._client = client
         self._kept: dict[Key, Kept] = {}
 
     def get(self, key: Key) -> Response | None:
-        """The response, if it holds still."""
+        """The response, if it is still valid; else None."""
         kept = self._kept.get(key)
         if kept is None:
             return None
         client = self._client
         if (
             kept.until > client.clock.wall()
-            and client.validity.holds(kept.mark, client.clock.elapsed())
+            and client.counters.holds(kept.mark, client.clock.elapsed())
             and kept.keys == client.keys.version()
         ):
             return kept.response
@@ -62,8 +63,8 @@ class ResponseCache:
         return None
 
     def put(self, key: Key, told: Responded, keys: int) -> None:
-        """Keep what the engine told, if it may be given again. `keys` is the version of the keys' file from before the
-        engine looked, so that a later change shows."""
+        """Keep the engine's response, where it may be given again. `keys` is the version that authorized_keys had
+        before the engine was asked, so that a change since then makes the response invalid."""
         if told.response is None or told.mark is None or keys < 0:
             return
         if len(self._kept) >= KEPT:

@@ -34,28 +34,28 @@ from hatchway.engine.settings.sources import decode_settings
 log = structlog.get_logger(__name__)
 
 COUNTED = 1.0
-"""Seconds between two tellings of what was answered here."""
+"""Seconds between two `RequestCounts`."""
 
 ENGINE_GONE = 70
 """Exit code of a worker whose engine is gone (EX_SOFTWARE, sysexits.h)."""
 
 ENDPOINTS = tuple(replace(row, held=False) for row in TABLE)
-"""A worker holds nothing itself: streams and long waits are relayed from the engine."""
+"""The table for a worker, which relays streams and long waits to the engine: none of its endpoints is `held`."""
 
 
 class Worker:
-    """The channel's other end is the engine's; the sockets are listened on by other workers too."""
+    """One worker process. `channel` leads to the engine; other workers listen on the same `sockets`."""
 
     limits: ServerLimits
 
-    def __init__(self, channel: socket.socket, validity: VersionCounters, sockets: list[socket.socket]) -> None:
+    def __init__(self, channel: socket.socket, counters: VersionCounters, sockets: list[socket.socket]) -> None:
         self._channel: Channel[ToWorker] = Channel(channel, ToWorker, self._hear)
-        self._validity, self._sockets = validity, sockets
+        self._counters, self._sockets = counters, sockets
         self._client: EngineClient | None = None
         self._configured, self._stopping = trio.Event(), trio.Event()
 
     async def run(self) -> None:
-        """Serve until the engine, or a signal, says that it is enough."""
+        """Serve until the engine sends `Stop`, a signal comes, or the engine is gone."""
         async with trio.open_nursery() as writing:
             writing.start_soon(self._channel.write)
             async with trio.open_nursery() as nursery:
@@ -82,7 +82,7 @@ class Worker:
         if self._client is None:
             keys_in = keys_folder(home, decode_settings(told.settings))
             keys = AuthorizedKeys(keys_in / AUTHORIZED_KEYS, loop_ticks())
-            self._client = EngineClient(self._validity, keys, self._channel.post)
+            self._client = EngineClient(self._counters, keys, self._channel.post)
             self._client.configure(told)
             settings = self._client.settings
             set_up_logs(settings.log)
@@ -108,7 +108,7 @@ class Worker:
 
     async def _listen(self) -> None:
         await self._channel.read()
-        # Nobody can answer for the engine's sessions now: not a moment is spent on ends.
+        # Without the engine no session can be checked, so the process ends at once, with all connections.
         log.error("worker_without_engine")
         os._exit(ENGINE_GONE)
 
@@ -143,16 +143,16 @@ class Worker:
 
 
 def make_app(client: EngineClient, home: Path) -> AsgiApp:
-    """What a worker serves: a gateway over the channel to the engine, and the relay for what does not fit it."""
+    """The app of a worker: a gateway over the channel to the engine, and the relay for all other requests."""
     return AsgiApp(Gateway(WorkerBackend(client), ENDPOINTS), Relay(home))
 
 
 def main() -> None:
-    """`worker CHANNEL VALIDITY SOCKET...`: descriptors that the engine has left open for it."""
+    """The program `worker CHANNEL COUNTERS SOCKET...`; its arguments are descriptors that the engine has left open."""
     for number in (signal.SIGINT, signal.SIGHUP):  # a terminal tells the whole group: it is the engine's to obey
         signal.signal(number, signal.SIG_IGN)
-    channel, validity, *sockets = map(int, sys.argv[1:])
+    channel, counters, *sockets = map(int, sys.argv[1:])
     listeners = [socket.socket(fileno=fd) for fd in sockets]
     os.umask(0o077)
     with socket.socket(fileno=channel) as sock:
-        trio.run(Worker(sock, VersionCounters(validity), listeners).run)
+        trio.run(Worker(sock, VersionCounters(counters), listeners).run)

@@ -134,7 +134,9 @@ class ClaimServer:
     async def _claim(self, body: bytes, caller: Caller) -> bytes:
         """The method `claim`: reports the match number, then returns the name of the session that the approval
         started."""
-        pairing, _, encoded = body.partition(b"|")
+        pairing, _, encoded = body.partition(
+            b"|"
+        )  # the script CLAIM puts the pairing, which the caller does not know, ahead
         request = msgspec.msgpack.decode(encoded, type=ClaimRequest)
         claim = Claim(pairing.decode(), request.origin)
         await self._pairings.take(claim, request.shown)
@@ -142,7 +144,7 @@ class ClaimServer:
         with caller.presence:
             await claim.wait_answered()
         if not claim.answered:
-            await self._pairings.go(claim)
+            await self._pairings.void(claim)
         return self._name_of((await claim.wait_answer()).token).encode()
 
     async def _take_wrong_code(self, message: Message) -> None:

@@ -18,7 +18,7 @@ def _told(**schema: Any) -> msgspec.Meta:
 
 
 class InstanceFields(msgspec.Struct, forbid_unknown_fields=True):
-    """The body as it comes. An empty `cpu`, `memory` or `gpu` is no limit; without `identity` a name is made up.
+    """The body as it comes. An empty `cpu`, `memory` or `gpu` is no limit; an absent `identity` is drawn.
 
     `partition`, `account` and `time_limit` are for Slurm, where its settings let them be asked for.
     """

@@ -66,7 +66,7 @@ class FileJournal:
 
         Raises FileRefused where the folder or file isn't private."""
         files.make_private_dir(folder)
-        self._folder, self._clock = folder, clock
+        self.folder, self._clock = folder, clock
         self._encode = msgspec.json.Encoder().encode
         self._recent: list[RecordLine] = []
         self.subscribers = Subscribers(self)
@@ -91,7 +91,7 @@ class FileJournal:
 
     def seal(self, why: str) -> str | None:
         """A signature over all that is written, None where nothing is signed; the last one, where there is no news."""
-        return self._sign(first_seq(self._folder), why)
+        return self._sign(first_seq(self.folder), why)
 
     def _sign(self, first: int, why: str) -> str | None:
         return self.heads.sign(*self._end, first, why) if self.heads is not None and self._end[1] else None
@@ -129,7 +129,7 @@ class FileJournal:
             os.close(old)
 
     def _open(self) -> None:
-        path = self._folder / CURRENT
+        path = self.folder / CURRENT
         self._fd = files.open_append(path)
         self._torn = is_torn(path)
         self._anew = True
@@ -176,12 +176,12 @@ class FileJournal:
         self.lost += 1
 
     def _rotate(self, time: float) -> None:
-        old, path = self._fd, self._folder / CURRENT
+        old, path = self._fd, self.folder / CURRENT
         try:
             os.fsync(old)
             os.utime(path, (time, time))  # its age by our clock, which pruning goes by
             self.seal("rotation")
-            path.rename(self._folder / segment_name(self._first_seq or self.last_seq))
+            path.rename(self.folder / segment_name(self._first_seq or self.last_seq))
             self._open()
             os.close(old)
             self._prune()
@@ -204,7 +204,7 @@ class FileJournal:
     def _full(self) -> list[tuple[Path, os.stat_result]]:
         """The files that are written no more, oldest first."""
         found = []
-        for path in segments(self._folder)[:-1]:
+        for path in segments(self.folder)[:-1]:
             with suppress(FileNotFoundError):  # removed just now
                 found.append((path, path.stat()))
         return found
@@ -241,7 +241,7 @@ class FileJournal:
         """Remove the oldest files. That is signed first: files that somebody else removes are missed."""
         if not going:
             return
-        self._sign(first_seq(self._folder, len(going)), "pruning")
+        self._sign(first_seq(self.folder, len(going)), "pruning")
         for path in going:
             path.unlink(missing_ok=True)
 
@@ -295,7 +295,7 @@ class FileJournal:
 
     def older(self, after: int) -> Iterator[list[RecordLine]]:
         """The records after number `after` that are in the files, a piece at a time."""
-        return read_after(self._folder, after)
+        return read_after(self.folder, after)
 
 
 def _excess(full: list[tuple[Path, os.stat_result]]) -> int:

@@ -88,6 +88,10 @@ class Metrics:
         self._registry.register(histogram)
         return histogram
 
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many actors are in which state that is not final, by chart and state."""
+        return dict(self._counts)
+
     def count(self, runtime: Runtime) -> None:
         """Count the live actors, after a store was read.
 

@@ -17,7 +17,7 @@ response."""
 TOLD_AT_ONCE = 4
 """Subscribers woken in one event-loop tick. Two thousand at once would hold a sign-in up until all are served."""
 
-LOOKED = 1.0
+LOOKED = 0.5
 """Seconds between two calls of each subscriber's `look`."""
 
 ASKED_AT_ONCE = 32
@@ -49,7 +49,7 @@ class Subscribers:
         self._log = log
         self._all: dict[Subscriber, None] = {}
         self._waiting: dict[Subscriber, trio.lowlevel.Task] = {}
-        self._news = trio.Event()
+        self._news, self._joined = trio.Event(), trio.Event()
 
     def __len__(self) -> int:
         return len(self._all)
@@ -77,6 +77,7 @@ class Subscribers:
 
     async def _look(self) -> None:
         while True:
+            await self._joined.wait()  # nobody is asked while nobody follows
             await trio.sleep(LOOKED)
             everybody = iter(list(self._all))
             while some := list(islice(everybody, ASKED_AT_ONCE)):
@@ -84,6 +85,8 @@ class Subscribers:
                     if subscriber.look is not None and subscriber.look():
                         self._wake(subscriber)
                 await trio.lowlevel.checkpoint()
+            if not self._all:
+                self._joined = trio.Event()
 
     def _wake(self, subscriber: Subscriber) -> None:
         task = self._waiting.pop(subscriber, None)
@@ -93,6 +96,7 @@ class Subscribers:
     def join(self, subscriber: Subscriber) -> None:
         """Have the subscriber's `look` called from now on."""
         self._all[subscriber] = None
+        self._joined.set()
 
     def leave(self, subscriber: Subscriber) -> None:
         """The reverse of `join`. Raises KeyError for one that has not joined."""
@@ -112,7 +116,8 @@ class Subscribers:
 class Subscriber:
     """Reads the journal from a record number on: first the files, then what comes. Use as a context manager.
 
-    `look` is called once a second and must be quick: it says whether `read` is to return though there may be no record.
+    `look` is called twice a second and must be quick: it says whether `read` is to return though there may be no
+    record.
     """
 
     __slots__ = ("_live", "_log", "_older", "_subscribers", "after", "look")

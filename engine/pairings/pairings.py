@@ -181,8 +181,8 @@ class Pairings:
         except EventRefused as refused:
             raise PairingCodeRefused(refused.cause) from None
 
-    async def go(self, claim: Claim) -> None:
-        """The console that claimed a code of this engine is gone. Nothing happens where the claim is over."""
+    async def void(self, claim: Claim) -> None:
+        """Void a claim of a code of this engine, whose console is gone. Nothing happens where the claim is over."""
         if self._is_out(claim.id):
             await self._quietly(claim.id, "leave", claim.origin, "console_hung_up")
 
@@ -192,7 +192,7 @@ class Pairings:
         The operator's yes may have come first, and its session be on its way to the store. Where the claim has its
         answer when this returns, the caller ends that session; else `_sign_in` does as soon as the session is made.
         """
-        await self.go(claim)
+        await self.void(claim)
         if self._fleet is not None:
             self._fleet.leave(claim)
         with trio.move_on_after(LEAVING):

@@ -12,10 +12,6 @@ import trio
 
 from hatchway.engine.base.clock import Clock
 
-TICK = 2.0
-"""Seconds at most between two looks at the clocks while anything is armed: a host that slept, or a wall clock that was
-set, shows only when it is looked at (trio's own clock stops with the host)."""
-
 AWAKE = {"elapsed": -inf, "wall": -inf}
 """When the task wakes next, by clock, while it is awake: no deadline is earlier, so `arm` need not wake it."""
 
@@ -45,6 +41,7 @@ class Timers(Generic[T]):
         self._fire, self._observe_lateness = fire, observe_lateness
         self._heaps: dict[str, list[tuple[float, int, T]]] = {"elapsed": [], "wall": []}
         self._now: dict[str, Callable[[], float]] = {"elapsed": clock.elapsed, "wall": clock.wall}
+        self._tick = clock.tick
         self._number = 0
         self._stale = 0
         self._wake = trio.Event()
@@ -70,6 +67,10 @@ class Timers(Generic[T]):
             if self._stale > 1000 and self._stale * 2 > sum(map(len, self._heaps.values())):
                 self._rebuild()
 
+    def look_anew(self) -> None:
+        """A clock was set: what is due by it now fires now, and not at the next look."""
+        self._wake.set()
+
     def _rebuild(self) -> None:
         for clock, heap in self._heaps.items():
             live = [entry for entry in heap if entry[2].timer == entry[1]]
@@ -93,7 +94,7 @@ class Timers(Generic[T]):
 
     def _pause(self) -> float:
         waits = [heap[0][0] - self._now[clock]() for clock, heap in self._heaps.items() if heap]
-        return min([TICK, *waits]) if waits else inf
+        return min([self._tick, *waits]) if waits else inf
 
     async def run(self) -> None:
         """Fire what is due, for ever. A failing `fire` ends the task: it must look after its own errors."""

@@ -81,6 +81,6 @@ def _way(row: Transition) -> dict[str, Any]:
     if row.effects:
         way["actions"] = list(row.effects)
     if row.target == row.state:
-        # Without it XState would stay inside, and the delay would not start anew.
+        # XState would not leave the state otherwise, and the state's delay would not start anew.
         way["reenter"] = True
     return way

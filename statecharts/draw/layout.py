@@ -11,13 +11,14 @@ from hatchway.statecharts.draw.ranks import Slot, columns_of
 Point = tuple[float, float]
 
 STATE_HEIGHT, LABEL_HEIGHT, BEND_HEIGHT, LOOP_HEIGHT = 38.0, 42.0, 14.0, 46.0
-"""Pixels of a state's box, of a label of two lines, of a line that passes by, and of a row back to its own state."""
+"""Height in pixels of a state's box, of a label of two lines, of a line that passes a column, and of a row that leads
+back to its own state."""
 
 LETTER, PADDING, GAP, MARGIN = 6.8, 16.0, 26.0, 24.0
-"""Pixels of a letter at 12 px, beside a text, between two columns, and around the picture."""
+"""Width in pixels of a letter at 12 px, of the space beside a text, between two columns, and around the picture."""
 
 STEPS = 10
-"""Straight pieces that stand for one bend."""
+"""Straight pieces that make up one curve."""
 
 
 class Box(NamedTuple):
@@ -30,7 +31,8 @@ class Box(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A row's way from state to state, arrow at its end; `label` is the middle of the lower line of its text."""
+    """A row's line from state to state, with an arrow at its end; `label` is the middle of the lower line of its
+    text."""
 
     label: Point
     points: list[Point]
@@ -59,7 +61,7 @@ def seconds(value: float | str) -> str:
 
 
 def lay_out(chart: Chart) -> Layout:
-    """The chart's picture. Pure and without chance: one chart has one picture."""
+    """The layout of a chart. It is always the same for the same chart."""
     columns, chains = columns_of(chart)
     heights = {slot: _height(chart, slot) for column in columns for slot in column}
     middles = _spread(columns, chains, heights)
@@ -108,7 +110,7 @@ def _across(chart: Chart, columns: list[list[Slot]]) -> tuple[list[float], list[
 
 
 def _spread(columns: list[list[Slot]], chains: dict[int, list[Slot]], heights: dict[Slot, float]) -> dict[Slot, float]:
-    """The middle of each slot: near its neighbours', in the column's order, without overlap."""
+    """The vertical middle of each slot: near those that it is linked to, in the column's order, without overlap."""
     beside: dict[Slot, list[Slot]] = {slot: [] for slot in heights}
     for chain in chains.values():
         for one, other in pairwise(chain):
@@ -125,7 +127,10 @@ def _spread(columns: list[list[Slot]], chains: dict[int, list[Slot]], heights: d
 
 
 def _apart(wishes: list[float], heights: list[float]) -> list[float]:
-    """The wishes, moved as little as keeps the order and half of both heights between neighbours (pool and average)."""
+    """The wished middles, moved as little as it takes for neighbours not to overlap, in the same order.
+
+    It pools those that overlap and gives them the average (pool adjacent violators).
+    """
     offsets = [0.0]
     for above, below in pairwise(heights):
         offsets.append(offsets[-1] + (above + below) / 2)

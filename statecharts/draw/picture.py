@@ -1,4 +1,4 @@
-"""A chart as a standing SVG, light and dark."""
+"""A chart as an SVG picture, which follows the light or dark scheme of its reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of a chart's picture: states by how far they are from `none`, rows' labels between them."""
+"""The columns of a chart's picture: states by their distance from `none`, the labels of rows between them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import NamedTuple
 from hatchway.statecharts.chart import NONE, Chart
 
 SWEEPS = 12
-"""Times that the columns are sorted, there and back; the best order wins."""
+"""Passes over the columns, from left to right and back, that look for an order with few crossings; the best is
+taken."""
 
 
 class Via(NamedTuple):
-    """Where row number `row` passes through a column; in one of them its label stands."""
+    """The place where the line of row number `row` passes a column. In one of its columns the row has its label."""
 
     row: int
     column: int
@@ -20,7 +21,7 @@ class Via(NamedTuple):
 
 
 Slot = str | Via
-"""What stands in a column: a state, or a row on its way."""
+"""What a column holds: states, and lines that pass it."""
 
 
 def columns_of(chart: Chart) -> tuple[list[list[Slot]], dict[int, list[Slot]]]:
@@ -71,7 +72,7 @@ def _walk(chart: Chart, state: str, above: list[str], done: list[str], backward:
 
 
 def _sorted(columns: list[list[Slot]], chains: list[list[Slot]]) -> list[list[Slot]]:
-    """The columns in the order that crosses the fewest lines, found by sorting each by its neighbours' places."""
+    """The columns, each in an order in which few lines cross, found by sorting each by the places of its neighbours."""
     pairs = [pair for chain in chains for pair in pairwise(chain)]
     best, fewest = columns, _crossings(columns, pairs)
     for sweep in range(SWEEPS):

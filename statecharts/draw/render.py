@@ -1,4 +1,4 @@
-"""A chart in other people's forms: the specification's table, Mermaid, SVG, SCXML, XState, JSON (section 3)."""
+"""A chart in other forms: the specification's table, Mermaid, SVG, SCXML, XState, JSON (section 3)."""
 
 from __future__ import annotations
 

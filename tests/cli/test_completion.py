@@ -19,7 +19,7 @@ CASES = {
     "hatchway key rot": {"rotate-engine", "rotate-token"},
     "hatchway config get session_": {"session_max_age.key", "session_max_age.pairing"},
     "hatchway login --li": {"--lifetime"},
-    "hatchway help t": {"tls", "tokens", "troubleshooting"},
+    "hatchway help t": {"testing", "tls", "tokens", "troubleshooting"},
 }
 
 

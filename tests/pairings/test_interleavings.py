@@ -25,7 +25,7 @@ from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import generate_token_key
 from hatchway.engine.pairings import pairings
 from hatchway.engine.pairings.pairings import Claimant, Pairings
-from hatchway.engine.runtime import ActorLocks, Runtime, actors, timers
+from hatchway.engine.runtime import ActorLocks, Runtime, actors
 from hatchway.engine.runtime.records import Origin, Records
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.settings import Settings
@@ -68,7 +68,7 @@ class CodeWorld:
     def __init__(self, happenings: tuple[str, ...], age: str, sees_looks: bool) -> None:
         self.happenings, self.sees_looks = happenings, sees_looks
         self.age, self.jumps = AGES[age]
-        self.clock = TrioClock()
+        self.clock = TrioClock(tick=float("inf"))
         self.watch = Watch()
         self.told: list[str] = []
         self.lines: dict[str, list[Any]] = {"A": [], "B": []}
@@ -240,7 +240,6 @@ def same_every_time() -> Iterator[None]:
     with (
         patch.object(actors, "Interpreter", lambda chart: INTERPRETERS[chart.name]),
         patch.object(auth, "HEARTBEAT", float("inf")),  # neither says anything that isn't said without it
-        patch.object(timers, "TICK", float("inf")),
         patch.object(pairings, "LEAVING", float("inf")),  # time flies here while a store takes it slowly
     ):
         yield

@@ -34,6 +34,7 @@ PACKAGES = (
     "api.host",
     "api.client",
     "api.open",
+    "api.testing",
     "api.cli",
     "api",
 )
@@ -57,7 +58,6 @@ CLOCKS = {
     "api/server/server.py": "as an engine is",
     "api/server/tls.py": "as an engine is",
     "api/workers/engine_client.py": "a worker is another process than its engine",
-    "engine/keys/authorized_keys.py": "it compares with a file's time stamp, and lets an editor finish writing",
     "engine/keys/own_keys.py": "it compares with a file's time stamp",
     "engine/store/sqlite.py": "the writer's thread waits, without trio, for another program to be done with the file",
     "engine/journal/logs.py": "a line of the log has the host's time; the writer's thread waits without trio",
@@ -68,6 +68,7 @@ CLOCKS = {
     "api/host/systemd.py": "systemd wants the kernel's monotonic clock",
     "api/host/detached.py": "it waits for another process, before there is any engine or trio",
     "api/open/": "it is a command's, on its user's own machine",
+    "api/testing/held_clock.py": "a held clock begins at the time of the host",
     "api/cli/": "a command runs on its user's host, and loads no trio to know the time",
     "api/client/": "a client runs on its user's host, and loads no trio to know the time",
 }

@@ -51,6 +51,7 @@ PROMISED = {
     "jwt": ("jwt",),
     "msgspec": ("msgspec",),
     "prometheus_client": ("prometheus_client", "prometheus_client.core"),
+    "pytest": ("pytest",),
     "quart": ("quart",),
     "quart_trio": ("quart_trio",),
     "rich": ("rich.console", "rich.progress"),
@@ -58,7 +59,7 @@ PROMISED = {
     "structlog": ("structlog", "structlog.typing"),
     "tomlkit": ("tomlkit", "tomlkit.exceptions"),
     "transitions": ("transitions",),
-    "trio": ("trio", "trio.abc"),
+    "trio": ("trio", "trio.abc", "trio.testing"),
     "werkzeug": ("werkzeug.datastructures", "werkzeug.exceptions"),
 }
 """The modules of each library that its documentation describes; of cryptography, those below them too."""
@@ -112,7 +113,7 @@ BY_HAND = ("tests/bench/peers", "tests/mutants.py")
 """Where something is used that its user installs: the module or CONTRIBUTING says so."""
 
 
-@pytest.mark.parametrize(("folders", "extras"), [(PRODUCT, ("fleet",)), (("tests",), ("fleet", "dev"))])
+@pytest.mark.parametrize(("folders", "extras"), [(PRODUCT, ("fleet", "test")), (("tests",), ("fleet", "dev"))])
 def test_what_is_imported_is_declared(folders: tuple[str, ...], extras: tuple[str, ...]) -> None:
     """Nothing is there only because another library brings it along."""
     known, asked = packages_distributions(), declared(*extras)
@@ -130,7 +131,7 @@ def test_what_is_declared_is_imported() -> None:
     """Nothing is installed with the wheel that it doesn't use."""
     known = packages_distributions()
     roots = {module.split(".")[0] for path in files(*PRODUCT) for module, _ in imported(path)}
-    assert declared("fleet") == {_spelt(name) for root in roots for name in known[root]}
+    assert declared("fleet", "test") == {_spelt(name) for root in roots for name in known[root]}
 
 
 def is_promised(module: str, name: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hatchway.engine.runtime.records import Records
-from hatchway.engine.sessions import versions as validity
+from hatchway.engine.sessions import versions
 from hatchway.engine.sessions.versions import VersionCounters, VersionMark
 from tests.support.fakes import Hands
 
@@ -16,15 +16,15 @@ from tests.support.fakes import Hands
 @pytest.fixture
 def words() -> Iterator[VersionCounters]:
     """Memory that the test writes as the engine would."""
-    fd = validity.create()
+    fd = versions.create()
     yield VersionCounters(fd, write=True)
     os.close(fd)
 
 
 def test_what_one_process_writes_the_other_sees() -> None:
     """A step ends what was marked before it, and nothing of other counters; the reader can't write."""
-    fd = validity.create()
-    looking = validity.readable(fd)
+    fd = versions.create()
+    looking = versions.readable(fd)
     writer, reader = VersionCounters(fd, write=True), VersionCounters(looking)
     writer.hold_until()
     marks = {name: reader.mark(name) for name in ("one", "two")}
@@ -73,7 +73,7 @@ async def test_a_step_of_a_session_is_one_of_its_words(words: VersionCounters) -
     assert not words.holds(mark, 5.0)
 
 
-@pytest.mark.parametrize(("name", "counter"), [("66143", 0), ("16236", 1), ("9720", validity.COUNTERS - 1)])
+@pytest.mark.parametrize(("name", "counter"), [("66143", 0), ("16236", 1), ("9720", versions.COUNTERS - 1)])
 def test_no_word_is_in_another_s_place(words: VersionCounters, name: str, counter: int) -> None:
     """The first counters and the last are apart from the two words that stand for all sessions."""
     words.hold_until(10.0)
@@ -88,9 +88,9 @@ def test_no_word_is_in_another_s_place(words: VersionCounters, name: str, counte
 
 def test_the_memory_is_as_large_as_its_words_and_goes_to_no_program() -> None:
     """Half a MiB; a program that is started gets no descriptor of it unless it is handed one."""
-    written = validity.create()
-    looking = validity.readable(written)
-    assert os.fstat(looking).st_size == 8 * (2 + validity.COUNTERS)
+    written = versions.create()
+    looking = versions.readable(written)
+    assert os.fstat(looking).st_size == 8 * (2 + versions.COUNTERS)
     assert not os.get_inheritable(written)
     assert not os.get_inheritable(looking)
     os.close(written)

@@ -61,6 +61,8 @@ def signed(nonce: str, private: PrivateKey, algorithm: Algorithm = "PS256") -> d
 class Hands:
     """A clock that a test sets: both of its times are `now`."""
 
+    tick = 2.0
+
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
 

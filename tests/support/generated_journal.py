@@ -30,6 +30,8 @@ SIGNED_IN = Saw(proof="signature")
 class SetClock:
     """A clock that the generator sets."""
 
+    tick = 2.0
+
     def __init__(self, now: float) -> None:
         self.now = now
 
@@ -77,7 +79,9 @@ class Generated:
 
     def _one(self) -> None:
         dice = self.dice.random()
-        if dice < 0.45 or not self._live:
+        if len(self._live) > 500:
+            self._session(renewed=False)
+        elif dice < 0.45 or not self._live:
             self._sign_in()
         elif dice < 0.60:
             self._pair()

@@ -94,8 +94,8 @@ FAULTS = (
     PlantedFault(
         "The same at every worker process",
         "api/workers/response_cache.py",
-        "and client.validity.holds(kept.mark, client.clock.elapsed())",
-        "and client.validity",
+        "and client.counters.holds(kept.mark, client.clock.elapsed())",
+        "and client.counters",
         "test_response_cache::test_a_step_a_reload_and_a_key_end_what_is_kept",
     ),
     PlantedFault(

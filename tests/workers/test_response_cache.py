@@ -24,7 +24,7 @@ from hatchway.engine.access import signers
 from hatchway.engine.base.errors import SignatureRefused
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PublicKey
-from hatchway.engine.sessions import versions as validity
+from hatchway.engine.sessions import versions
 from hatchway.engine.sessions.versions import VersionCounters
 from hatchway.engine.settings.settings import Settings
 from hatchway.engine.settings.sources import encode_settings
@@ -90,7 +90,7 @@ def ask(gateway: Gateway, path: str, headers: tuple[tuple[bytes, bytes], ...]) -
 
 @pytest.fixture
 def door(home: Path) -> Iterator[Asked]:
-    fd = validity.create()
+    fd = versions.create()
     words = VersionCounters(fd, write=True)
     words.hold_until()
     home.mkdir(mode=0o700)

@@ -23,7 +23,7 @@ import pytest
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PrivateKey
-from hatchway.engine.sessions import versions as validity
+from hatchway.engine.sessions import versions
 from tests.pairings import test_pairing_processes as pairing
 from tests.support.fakes import ROOT, effort, key, signed
 from tests.support.people_at_work import GONE, Load
@@ -352,7 +352,7 @@ def test_a_door_that_can_not_start_stops_the_start(home: Path, tmp_path: Path) -
 def test_a_door_without_its_engine_fails(tmp_path: Path) -> None:
     """The channel's end ends it, whatever it is doing, and not with success."""
     ours, theirs = socket.socketpair()
-    words = validity.create()
+    words = versions.create()
     with theirs, socket.create_server(("127.0.0.1", 0)) as listener:
         kept = (theirs.fileno(), words, listener.fileno())
         code = "from hatchway.api.workers.worker import main; main()"

@@ -1,1 +1,1 @@
-"""One file a resource: functions that take a request at an endpoint and return the response."""
+"""The functions of endpoints, a file for each resource: each takes an `Invocation` and returns a `Response`."""

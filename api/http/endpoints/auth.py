@@ -1,4 +1,4 @@
-"""Sign-in by key or code, and the session it makes: sections 4.1 to 4.4."""
+"""Endpoints of sign-in by key or pairing code, and of the caller's own session (sections 4.1 to 4.4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hatchway.api.http.problems import problem
 from hatchway.api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
 from hatchway.api.http.schema.shapes import told
 from hatchway.engine.access.challenges import LIFETIME
-from hatchway.engine.access.principal import IssuedSession
+from hatchway.engine.access.principal import IssuedSession, Principal
 from hatchway.engine.base.durations import InvalidDuration, format_duration, lifetime
 from hatchway.engine.base.errors import InvalidRequest, Refusal
 from hatchway.engine.pairings.pairings import Claim, Claimant
@@ -29,8 +29,8 @@ HEARTBEAT = 5.0
 """Seconds between the blank lines that keep a proxy from giving up on a waiting claim."""
 
 FIRST_LINE_AFTER = 0.05
-"""Seconds that a claim's stream keeps back where a proxy says that it stands in between. One that is answered before it
-has seen the request's end itself may cut the answer off (Caddy does at random), the code used up for nothing."""
+"""Seconds by which a claim's stream is delayed where a proxy has passed the request on. A proxy that gets a response
+before it has sent the whole request may cut the response off (Caddy does at random), and the code would be lost."""
 
 _IDENTITY = re.compile(IDENTITY := r"[A-Za-z0-9:+/=_-]{1,128}")
 _NO_IDENTITY = {"identity": "must be one key identity, such as SHA256:... from `hatchway key list`"}
@@ -56,13 +56,22 @@ class PairFields(msgspec.Struct, forbid_unknown_fields=True):
     code: Annotated[str, told(description="Case, spaces and hyphens don't matter.")]
 
 
+def told_of(answer: IssuedSession | Principal) -> dict[str, Any]:
+    """As a response has it: when the key expires is left out where that is not near."""
+    told = answer._asdict()
+    if answer.key_expires_at is None:
+        del told["key_expires_at"]
+    return told
+
+
 def challenge(invocation: Invocation) -> Response:
     """A fresh nonce to sign, for one identity or for any key (section 4.1)."""
     return make_challenge(invocation.engine.key_sign_in.challenge, invocation.request)
 
 
 def make_challenge(issue: Callable[[str, str | None], tuple[str, str]], request: Request) -> Response:
-    """The same, by whatever issues challenges. Raises InvalidRequest."""
+    """The response to a request for a challenge. `issue` makes one for a host and an identity, as
+    `KeySignIn.challenge` does. Raises InvalidRequest."""
     identity, nonce = issue((request.header(b"host") or b"").decode().lower(), _identity(request.query))
     return json_response({"identity": identity, "nonce": nonce, "lifetime": _LIFETIME_SHOWN})
 
@@ -73,7 +82,7 @@ def _identity(query: bytes) -> str | None:
     values = [query[9:]] if query.startswith(b"identity=") and b"&" not in query else _identities(query)
     if not values:
         return None
-    # A fingerprint holds `+`, which many clients send bare: a space can only have been one.
+    # A fingerprint may hold `+`, which many clients send unescaped. It has no spaces, so a space stands for a `+`.
     text = _unquoted(values[0]).replace(b" ", b"+").decode("latin-1")
     if len(values) > 1 or not _IDENTITY.fullmatch(text):
         raise InvalidRequest(_NO_IDENTITY)
@@ -81,7 +90,8 @@ def _identity(query: bytes) -> str | None:
 
 
 def _unquoted(value: bytes) -> bytes:
-    """As the library has it, in a third of the time for what a fingerprint holds. (None of it begins an escape.)"""
+    """As `unquote_to_bytes`, in a third of the time for the escapes that a fingerprint has. (None of what they stand
+    for begins another escape.)"""
     for escape, sign in ((b"%3A", b":"), (b"%2B", b"+"), (b"%2F", b"/"), (b"%3D", b"=")):
         value = value.replace(escape, sign)
     return unquote_to_bytes(value) if b"%" in value else value
@@ -92,7 +102,7 @@ def _identities(query: bytes) -> list[bytes]:
 
 
 def check_proof(fields: VerifyFields) -> Proof:
-    """All that can be said of the fields without a look at keys and challenges. Raises InvalidRequest."""
+    """Check what can be checked of the fields without keys and challenges. Raises InvalidRequest."""
     if fields.algorithm not in ("RS256", "PS256"):
         raise InvalidRequest({"algorithm": "must be RS256 or PS256"})
     try:
@@ -107,18 +117,18 @@ def check_proof(fields: VerifyFields) -> Proof:
 async def verify(invocation: Invocation) -> Response:
     """A session for the key that signed the nonce (section 4.2)."""
     signed_in = await invocation.engine.key_sign_in.verify(check_proof(invocation.fields), invocation.origin)
-    return json_response(signed_in._asdict())
+    return json_response(told_of(signed_in))
 
 
 def inspect(invocation: Invocation) -> Response:
     """Whether the session is still good, and what it may do now (section 4.3)."""
     principal = invocation.principal
-    return json_response({"valid": True, **principal._asdict()}, about=principal)
+    return json_response({"valid": True, **told_of(principal)}, about=principal)
 
 
 async def renew(invocation: Invocation) -> Response:
     """A new token of the same session, its lifetime counted from now (section 3.2)."""
-    return json_response((await invocation.engine.sessions.renew(invocation.principal, invocation.origin))._asdict())
+    return json_response(told_of(await invocation.engine.sessions.renew(invocation.principal, invocation.origin)))
 
 
 async def logout(invocation: Invocation) -> Response:
@@ -134,7 +144,7 @@ def pair(invocation: Invocation) -> Awaitable[Response]:
 
 
 def _media_types(request: Request) -> set[bytes]:
-    """What the Accept headers name, whatever the weights (RFC 9110 section 12.5.1)."""
+    """The media types in the Accept headers; weights are ignored (RFC 9110 section 12.5.1)."""
     values = b",".join(value for name, value in request.headers if name == b"accept")
     return {part.partition(b";")[0].strip().lower() for part in values.split(b",")}
 
@@ -148,7 +158,7 @@ async def _claim(invocation: Invocation, streamed: bool) -> Response:
     )
     try:
         if not streamed:
-            return json_response((await claim.wait_answer())._asdict())
+            return json_response(told_of(await claim.wait_answer()))
         if request.passed_on:
             await trio.sleep(FIRST_LINE_AFTER)
     except trio.Cancelled:
@@ -172,13 +182,14 @@ def _claimant(invocation: Invocation) -> Claimant:
 _STREAM_HEADERS = (
     (b"content-type", b"application/x-ndjson"),
     (b"cache-control", b"no-store, no-transform"),
-    (b"x-accel-buffering", b"no"),  # nginx would hold the first line until the last
+    (b"x-accel-buffering", b"no"),  # without it nginx sends the first line with the last one
     NOSNIFF,
 )
 
 
 class _Held:
-    """The lines of a held claim. Closed before its console was told the outcome, begun or not, it ends the claim."""
+    """The lines of a claim's response. Where it is closed before the outcome was sent, begun or not, it ends the
+    claim."""
 
     def __init__(self, invocation: Invocation, claim: Claim) -> None:
         self._invocation, self._claim, self._over = invocation, claim, False
@@ -211,20 +222,20 @@ class _Held:
 
 async def _last_item(claim: Claim) -> dict[str, Any]:
     try:
-        return (await claim.wait_answer())._asdict()
+        return told_of(await claim.wait_answer())
     except Refusal as refused:
         return problem(refused)
 
 
 async def _leave(invocation: Invocation, claim: Claim) -> None:
-    """The console hung up: its code is void, and a session it can't have been told of ends at once."""
+    """The console hung up: void its code, and end a session whose token it can't have got."""
     with trio.CancelScope(shield=True):
         try:
             await invocation.engine.pairings.leave(claim)
             if isinstance(claim.result, IssuedSession):
                 await invocation.engine.sessions.end(claim.result.token, "console_hung_up")
         except Refusal as refused:
-            log.warning("claim_not_left", why=refused.detail)  # its window, or the session's lifetime, ends it
+            log.warning("claim_not_left", why=refused.detail)  # claim and session end by their own time
 
 
 def _line(value: dict[str, Any]) -> bytes:

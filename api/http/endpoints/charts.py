@@ -1,5 +1,4 @@
-"""`GET /api/charts/{name}/`: a chart with its layout, as the console draws it. The tables are in every copy of the
-program: no secret."""
+"""`GET /api/charts/{name}/`: a chart with its layout, as the console draws it. Charts are no secret."""
 
 from __future__ import annotations
 
@@ -20,6 +19,6 @@ def chart(invocation: Invocation) -> Response:
 def _drawn(name: str) -> Response:
     if name not in CHARTS:
         raise NotFound(f"no chart has that name; there are {', '.join(CHARTS)}")
-    from hatchway.statecharts.draw.render import as_json  # here: only who looks at a chart needs it drawn
+    from hatchway.statecharts.draw.render import as_json  # imported here: few engines draw charts
 
     return json_response(as_json(CHARTS[name]))

@@ -26,7 +26,8 @@ POLICY = "; ".join(
         "require-trusted-types-for 'script'",
     )
 )
-"""No script, style or picture but our own; nobody frames the page; no string is ever run or parsed as markup."""
+"""The content security policy: only the engine's own scripts, styles and pictures; no page may frame the console; no
+string is run as code or parsed as markup (Trusted Types)."""
 
 _TYPES = {
     "html": b"text/html; charset=utf-8",
@@ -40,7 +41,7 @@ _BINDING = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
-    # Kept, but asked about each time: a page and a script of two releases never meet.
+    # A browser may keep files but must ask each time, so that it never mixes files of two releases.
     (b"cache-control", b"no-cache"),
     NOSNIFF,
 )

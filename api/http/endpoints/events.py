@@ -1,4 +1,4 @@
-"""`GET /api/events/`: every record as a server-sent event (WHATWG HTML, 9.2), resumed where a reader left off."""
+"""`GET /api/events/`: every record as a server-sent event (WHATWG HTML, 9.2), resumed behind the last that was seen."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import lru_cache
 
-from hatchway.api.http.endpoint import Invocation, bearer
-from hatchway.api.http.request import Request, Response
+from hatchway.api.http.endpoint import Invocation
+from hatchway.api.http.request import Response
 from hatchway.engine.access.principal import require
 from hatchway.engine.base.errors import InvalidRequest, Refusal
 from hatchway.engine.base.permissions import MASTER
-from hatchway.engine.engine import Engine
 from hatchway.engine.journal.files import RecordLine
 from hatchway.engine.journal.subscribers import SubscriberDropped
 
 SHARED = 64
-"""Lines at most that are put together once for all readers who are sent the same."""
+"""Lines at most that are formatted once for all readers who get the same ones."""
 
 HEARTBEAT = 15.0
-"""Seconds after which a comment keeps a quiet stream awake."""
+"""Seconds without an event after which a comment is sent, so that no proxy gives the stream up."""
 
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
@@ -44,18 +43,20 @@ def _last_id(invocation: Invocation) -> int | None:
 
 async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[bytes]:
     journal = invocation.engine.journal
-    yield b"retry: 2000\n\n"  # at once, so that the reader knows that it is heard
+    yield b"retry: 2000\n\n"  # sent at once, so that the reader knows that the stream is open
     after = journal.last_seq if last is None else last
-    if after > journal.last_seq:  # an id of another log, or of one that was lost
+    if after > journal.last_seq:  # the id is of another engine's log, or of one that was lost
         yield gap(after, journal.last_seq)
         after = journal.last_seq
-    reader = _Reader(invocation.engine, invocation.request)
+    reader = _Reader(invocation)
     with (
         suppress(SubscriberDropped),
         journal.subscribe(after, reader.look) as subscriber,
-    ):  # it may come back with its last id
+    ):  # a subscriber that is dropped may come back with its last id
         while not reader.over:
             lines = await subscriber.read()
+            if lines and not reader.is_allowed():
+                break  # these may tell of the end of the very session
             if lines:
                 yield frames(after, lines)
                 after = lines[-1].seq
@@ -67,39 +68,41 @@ async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[byt
 
 
 class _Reader:
-    """What decides whether a stream goes on, and when it is kept awake."""
+    """Decides whether a stream goes on, and when a comment is due."""
 
-    __slots__ = ("_engine", "_request", "_since", "over")
+    __slots__ = ("_engine", "_invocation", "_since", "over")
 
-    def __init__(self, engine: Engine, request: Request) -> None:
-        self._engine, self._request = engine, request
+    def __init__(self, invocation: Invocation) -> None:
+        self._engine, self._invocation = invocation.engine, invocation
         self.over = False
         self.spoke()
 
     def spoke(self) -> None:
-        """Something was sent."""
+        """Note that something was sent."""
         self._since = self._engine.clock.elapsed()
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing was sent for so long that a proxy might give up."""
+        """Whether nothing was sent for `HEARTBEAT` seconds."""
         return self._engine.clock.elapsed() - self._since >= HEARTBEAT
 
     def look(self) -> bool:
-        """Whether there is something to do: the stream ends with the engine, and with the session that opened it."""
-        self.over = self._engine.stopping.is_set() or not self._allowed()
+        """Whether the stream has something to do without a record: to end, with the engine or with the session that
+        opened it, or to send a comment."""
+        self.over = self._engine.stopping.is_set() or not self.is_allowed()
         return self.over or self.quiet
 
-    def _allowed(self) -> bool:
+    def is_allowed(self) -> bool:
+        """Whether the session that opened the stream is still good for it, from where it was opened."""
         try:
-            require(self._engine.sessions.authenticate(bearer(self._request)), MASTER)
+            require(self._invocation.authenticate(), MASTER)
         except Refusal:
             return False
         return True
 
 
 def frames(after: int, lines: list[RecordLine]) -> bytes:
-    """The lines as events; where some between are lacking, a `gap` says which."""
+    """The records as server-sent events. Where numbers are missing, a `gap` says which."""
     return _shared(after, tuple(lines)) if len(lines) <= SHARED else _frames_of(after, lines)
 
 
@@ -117,5 +120,5 @@ _shared = lru_cache(maxsize=4)(_frames_of)
 
 
 def gap(after: int, until: int) -> bytes:
-    """What a reader has missed for good: the records after `after`, up to and with `until`."""
+    """The event `gap`: the records after `after`, up to and with `until`, can't be had any more."""
     return b'event: gap\ndata: {"after":%d,"until":%d}\n\n' % (after, until)

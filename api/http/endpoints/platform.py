@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import structlog
 
-from hatchway.api.http.endpoint import Invocation, bearer
+from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.pages import read_page
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import BrokenOff, Headers, Response, json_response
@@ -50,7 +50,8 @@ async def start_instance(invocation: Invocation) -> Response:
 
 
 def _still_queued(actor: Actor, progress: str | None) -> Response:
-    """202: the same three items of one that has no process yet. What becomes of it, its own endpoint tells."""
+    """202 with the same three items, for an instance without a process yet. Its own endpoint tells what becomes of
+    it."""
     request = actor.facts.request
     nowhere = {"ip": "", "log_err_path": "", "log_out_path": "", "pid": 0}
     items = [
@@ -100,7 +101,7 @@ async def read_log(invocation: Invocation) -> Response:
 
 
 async def _whole_or_broken(name: str, pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """Another host's may stop coming."""
+    """The pieces of a log. Where those of another host stop coming, the response is broken off."""
     async with aclosing(pieces):
         try:
             async for piece in pieces:
@@ -111,9 +112,9 @@ async def _whole_or_broken(name: str, pieces: AsyncGenerator[bytes, None]) -> As
 
 
 def _still_allowed(invocation: Invocation) -> bool:
-    """A log that is followed ends with the session that asked for it."""
+    """Whether the session that follows a log is still good and still permitted."""
     try:
-        require(invocation.engine.sessions.authenticate(bearer(invocation.request)), "RUNTIME:READ")
+        require(invocation.authenticate(), "RUNTIME:READ")
     except Refusal:
         return False
     return True

@@ -1,4 +1,4 @@
-"""What endpoints ask for beside a body, and what they answer with beside one JSON object: columns of the table."""
+"""Columns of the table: parameters that endpoints take, and responses other than one JSON object."""
 
 from __future__ import annotations
 
@@ -89,4 +89,23 @@ LAST_EVENT_ID = (
         {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
         "The last event that was seen: the stream goes on behind it. Without it, from now on.",
     ),
+)
+_MOMENT = {"type": "number", "minimum": 0, "maximum": 10**11}
+_TEXT = {"type": "string", "minLength": 1, "maxLength": 256}
+_SPAN = (
+    Param("since", "query", _MOMENT, "Only from then on: seconds since the epoch."),
+    Param("until", "query", _MOMENT, "Only up to then: seconds since the epoch."),
+)
+HISTORY_QUERY = (
+    Param("after", "query", {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}, "The `next` of the page before."),
+    Param("limit", "query", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 200}, "How many at most."),
+    *_SPAN,
+    *(Param(name, "query", _TEXT, f"Only records of this {name}.") for name in ("actor", "address", "chart", "event")),
+    Param("identity", "query", _TEXT, "Only records of this identity. A `+` in it is best sent as `%2B`."),
+    Param("kind", "query", {"enum": ["transition", "refusal", "notice"]}, "Only records of this kind."),
+    Param("states", "query", {"enum": ["true", "false"], "default": "false"}, "Whether to tell how things stood."),
+)
+OVERVIEW_QUERY = (
+    *_SPAN,
+    Param("points", "query", {"type": "integer", "minimum": 1, "maximum": 500, "default": 120}, "Stretches at most."),
 )

@@ -1,4 +1,4 @@
-"""`/openapi.json`: the API described (OpenAPI 3.1) from the table of endpoints, so that it can't say anything else."""
+"""`/openapi.json`: the description of the API (OpenAPI 3.1), made from the table of endpoints itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hatchway.engine.runtime.records import Record
 REF = "#/components/schemas/{name}"
 
 ALWAYS = ("bad_request", "request_timeout", "body_too_large", "misdirected_request", "foreign_origin", "internal_error")
-"""What any endpoint may refuse with."""
+"""Codes that any endpoint may refuse with."""
 
 ABOUT = """\
 Sign-in and sessions for an engine on a remote host.
@@ -104,7 +104,7 @@ _SESSION = {
 
 
 def _types(endpoints: Iterable[Endpoint]) -> dict[Any, None]:
-    """Every type that stands in a body or an answer, once."""
+    """Every type of a body or a response, once, in order."""
     found: dict[Any, None] = {ProblemShape: None}
     for endpoint in endpoints:
         if endpoint.body:
@@ -174,7 +174,7 @@ def _answer(answer: Any, schemas: Mapping[Any, Any]) -> dict[str, Any]:
             schema = {"type": "object"} if shape.type == JSON else {"type": "string"}
             content[shape.type] = {"schema": schema | {"description": shape.about}}
             if shape.items:
-                # OpenAPI 3.2 calls it itemSchema; 3.1 has no word for it.
+                # OpenAPI 3.2 calls it itemSchema; 3.1 has nothing like it.
                 content[shape.type]["x-itemSchema"] = {"oneOf": [schemas[kind] for kind in shape.items]}
         else:
             content[JSON] = {"schema": schemas[shape]}

@@ -1,4 +1,4 @@
-"""What endpoints ask for and answer with, as the description of the API tells it (`/openapi.json`)."""
+"""Shapes of what endpoints take and return, for the description of the API (`/openapi.json`) alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from hatchway.engine.runtime.records import Record
 from hatchway.statecharts.pairing import DECISION_WINDOW
 
 MOST_ROWS = 200
@@ -16,7 +17,7 @@ JSON, TEXT, HTML = "application/json", "text/plain", "text/html"
 
 
 class Media(NamedTuple):
-    """A body that is not one JSON value: its media type, its own words, and what an item of a stream may be."""
+    """A body that is not one JSON value: its media type, a description, and the types of a stream's items."""
 
     type: str
     about: str
@@ -24,7 +25,7 @@ class Media(NamedTuple):
 
 
 class Param(NamedTuple):
-    """A parameter of the query, a header, or what is known of a part of the path."""
+    """A parameter in the query, a header or the path."""
 
     name: str
     place: Literal["query", "header", "path"]
@@ -33,7 +34,7 @@ class Param(NamedTuple):
 
 
 def told(**schema: Any) -> Meta:
-    """What the description says of a field that the endpoint itself checks, in its own words."""
+    """The schema of a field that the endpoint checks itself, so that its refusal can say more than msgspec's."""
     return Meta(extra_json_schema=schema)
 
 
@@ -53,15 +54,19 @@ class ChallengeShape(Shape):
     lifetime: Annotated[str, Meta(pattern="^[0-9]+m[0-9]+s$")]
 
 
-class SessionShape(Shape):
+KeyExpiry = Annotated[Epoch, Meta(description="When the session's key expires, from a week before.")]
+
+
+class SessionShape(Shape, omit_defaults=True):
     """A token and what it is good for (section 2.2)."""
 
     token: str
     permissions: Permissions
     expires_at: Epoch
+    key_expires_at: KeyExpiry | msgspec.UnsetType = msgspec.UNSET
 
 
-class InspectionShape(Shape):
+class InspectionShape(Shape, omit_defaults=True):
     """A session that is still good, and what it may do now (section 4.3)."""
 
     valid: Literal[True]
@@ -70,6 +75,7 @@ class InspectionShape(Shape):
     method: Literal["key", "pairing"]
     permissions: Permissions
     expires_at: Epoch
+    key_expires_at: KeyExpiry | msgspec.UnsetType = msgspec.UNSET
 
 
 class AcceptedShape(Shape):
@@ -100,6 +106,28 @@ class LiveSessionsShape(Shape, omit_defaults=True):
     """The live sessions that the caller may see, a page of them, in the order of their starts."""
 
     sessions: Annotated[list[LiveSessionShape], Meta(max_length=MOST_ROWS)]
+    next: Next | msgspec.UnsetType = msgspec.UNSET
+
+
+class KeyShape(Shape, rename={"from_": "from"}):
+    """An authorized key. What is null is not limited, or not known."""
+
+    identity: str
+    comment: str
+    permissions: Permissions
+    bits: int
+    expires_at: Epoch | None
+    from_: str | None
+    instances: int | None
+    lifetime: Annotated[int, Meta(description="Seconds of the longest session.")] | None
+    registered_at: Epoch | None
+    used_at: Epoch | None
+
+
+class KeysShape(Shape, omit_defaults=True):
+    """The keys that may sign in, a page of them, in the order of their identities."""
+
+    keys: Annotated[list[KeyShape], Meta(max_length=MOST_ROWS)]
     next: Next | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -282,6 +310,25 @@ class GapShape(Shape):
 
     after: int
     until: int
+
+
+class HistoryShape(Shape, omit_defaults=True):
+    """A page of records, oldest first. `next` goes on behind it, and is null at the end; a page may have none and yet a
+    `next`: so much was looked through. `states` tells how many actors were in which state before the first of them."""
+
+    records: list[Record]
+    next: int | None
+    states: dict[str, dict[str, int]] | msgspec.UnsetType = msgspec.UNSET
+
+
+class OverviewShape(Shape):
+    """What happened in each stretch of `step` seconds from `since` on; `sessions` were alive at its end."""
+
+    since: float
+    step: int
+    sign_ins: list[int]
+    refusals: list[int]
+    sessions: list[int]
 
 
 class ProblemShape(Shape, omit_defaults=True):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from hatchway.engine.access.challenges import decode
+from hatchway.engine.base.clock import TICK
 from hatchway.engine.runtime.records import Record
-from hatchway.engine.runtime.timers import TICK
 from tests.support.fakes import FINAL
 
 if TYPE_CHECKING:

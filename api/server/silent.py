@@ -19,13 +19,13 @@ BEGUN_AT_ONCE = 8
 """Connections that begin in one tick of the event loop."""
 
 
-class Newcomer:
+class SilentConnection:
     """A connection whose client has said nothing. It has a place, and its idle time runs."""
 
-    __slots__ = ("_lobby", "held", "places", "share", "sock")
+    __slots__ = ("_silent", "held", "places", "share", "sock")
 
-    def __init__(self, sock: socket.socket, places: Places, lobby: Lobby) -> None:
-        self.sock, self.places, self._lobby = sock, places, lobby
+    def __init__(self, sock: socket.socket, places: Places, silent: SilentConnections) -> None:
+        self.sock, self.places, self._silent = sock, places, silent
         self.share: Share = places.share(sock)
         self.held = 0
 
@@ -46,17 +46,17 @@ class Newcomer:
 
     def cut(self) -> None:
         """Close at once."""
-        self._lobby.leave(self)
+        self._silent.leave(self)
         self.sock.close()
 
 
-class Lobby:
+class SilentConnections:
     """The silent connections of one server. `begin` is called with each socket whose client has spoken."""
 
     def __init__(self, context: Context, begin: Callable[[socket.socket], None]) -> None:
         self._context, self._begin = context, begin
         self._epoll = select.epoll()
-        self._silent: dict[int, Newcomer] = {}
+        self._silent: dict[int, SilentConnection] = {}
 
     def take(self, sock: socket.socket) -> None:
         """A connection was accepted: it begins at once where its first byte is there. Raises OSError where its client
@@ -64,19 +64,19 @@ class Lobby:
         if _has_spoken(sock):
             self._begin(sock)
             return
-        newcomer = Newcomer(sock, self._context.places(sock.family), self)
-        self._silent[sock.fileno()] = newcomer
-        self._context.join(newcomer)
-        self._context.idle.enter(newcomer)
+        connection = SilentConnection(sock, self._context.places(sock.family), self)
+        self._silent[sock.fileno()] = connection
+        self._context.join(connection)
+        self._context.idle.enter(connection)
         self._epoll.register(sock, select.EPOLLIN | select.EPOLLRDHUP)
 
-    def leave(self, newcomer: Newcomer) -> None:
+    def leave(self, connection: SilentConnection) -> None:
         """It is watched no more; nothing happens the second time."""
-        if self._silent.pop(newcomer.sock.fileno(), None) is None:
+        if self._silent.pop(connection.sock.fileno(), None) is None:
             return
-        self._epoll.unregister(newcomer.sock)
-        self._context.idle.leave(newcomer)
-        self._context.leave(newcomer)
+        self._epoll.unregister(connection.sock)
+        self._context.idle.leave(connection)
+        self._context.leave(connection)
 
     async def run(self) -> None:
         """Begin those that speak, for ever."""
@@ -87,15 +87,15 @@ class Lobby:
                     self._spoke(self._silent[fd])
             await trio.lowlevel.checkpoint()
 
-    def _spoke(self, newcomer: Newcomer) -> None:
-        self.leave(newcomer)
+    def _spoke(self, connection: SilentConnection) -> None:
+        self.leave(connection)
         try:
-            if _has_spoken(newcomer.sock):
-                self._begin(newcomer.sock)
+            if _has_spoken(connection.sock):
+                self._begin(connection.sock)
                 return
         except OSError:
             pass  # its client has gone
-        newcomer.sock.close()
+        connection.sock.close()
 
 
 def _has_spoken(sock: socket.socket) -> bool:

@@ -1,0 +1,83 @@
+"""The pytest plugin: the fixture `hatchway_engine`, for plain, trio and asyncio tests; and `@pytest.mark.explore`.
+
+pytest loads this at every start, for tests of all kinds: so whatever it needs is imported once a test asks for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from hatchway.api.testing.engine_under_test import EngineUnderTest
+    from hatchway.api.testing.process import EngineProcess
+
+FIXTURE = "hatchway_engine"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name our markers, so that `--strict-markers` knows them."""
+    config.addinivalue_line("markers", f"{FIXTURE}(watch=True): whether a broken promise of the engine fails the test")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A trio test that uses the fixture runs under a clock that stands."""
+    for item in items:
+        if FIXTURE in getattr(item, "fixturenames", ()) and _is_trios(item):
+            from hatchway.api.testing.held_clock import run_held
+
+            # In front of the mark that pytest-trio's own mode has put on every test.
+            item.add_marker(pytest.mark.trio(run=run_held), append=False)
+
+
+def _is_trios(item: Any) -> bool:
+    return item.get_closest_marker("trio") is not None
+
+
+def _is_watched(item: Any) -> bool:
+    marker = item.get_closest_marker(FIXTURE)
+    return marker is None or bool(marker.kwargs.get("watch", True))
+
+
+@pytest.fixture
+def hatchway_engine(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A test engine whose clock stands until it is told: in the test's own run where that is trio's, else a process.
+
+    At the test's end each promise that the engine broke fails it, unless `@pytest.mark.hatchway_engine(watch=False)`.
+    """
+    if _is_trios(request.node):
+        yield request.getfixturevalue("_hatchway_engine_in_trio")
+        return
+    process: EngineProcess = request.getfixturevalue("_hatchway_engine_process")
+    process.reset()
+    if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
+        from hatchway.api.testing.process import AsyncEngineProcess
+
+        yield AsyncEngineProcess(process)
+    else:
+        yield process
+    if _is_watched(request.node):
+        process.check()
+
+
+@pytest.fixture(scope="session")
+def _hatchway_engine_process() -> Iterator[EngineProcess]:
+    """One for all tests, as it was at the start for each."""
+    from hatchway.api.testing.process import engine_process
+
+    with engine_process() as process:
+        yield process
+
+
+@pytest.fixture
+async def _hatchway_engine_in_trio(request: pytest.FixtureRequest) -> AsyncIterator[EngineUnderTest]:
+    from hatchway.api.testing.engine_under_test import open_engine_under_test
+
+    async with open_engine_under_test() as engine:
+        yield engine
+    if _is_watched(request.node):
+        engine.watchers.check()
