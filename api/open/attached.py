@@ -8,7 +8,7 @@ import time
 from typing import Any, NamedTuple
 
 from hatchway.api.client.operator import ATTACH_PROTOCOL, OperatorLine
-from hatchway.api.client.ssh.connection import Session, SshConnection, SshTarget
+from hatchway.api.client.ssh.connection import SshConnection, SshSession, SshTarget
 from hatchway.api.client.ssh.faults import SshFault
 from hatchway.api.client.ssh.remote import attach_script
 from hatchway.engine.base.errors import EngineUnavailable
@@ -52,7 +52,7 @@ class Hello(NamedTuple):
 class Attached:
     """The conversation, from the host's hello on."""
 
-    def __init__(self, connection: SshConnection, session: Session, hello: Hello) -> None:
+    def __init__(self, connection: SshConnection, session: SshSession, hello: Hello) -> None:
         self.connection, self.hello = connection, hello
         self._session = session
         self.line = OperatorLine(session.socket)
@@ -116,7 +116,7 @@ def attach(connection: SshConnection, command: str | None, flags: str, *, upgrad
 class _Lines:
     """Lines from a session, and no byte past them."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SshSession) -> None:
         self._session = session
         self._until = time.monotonic() + ATTACH_WAIT
 

@@ -130,7 +130,7 @@ class SshConnection:
         program = shlex.split(self.host.ssh)[0]
         return [program, "-F", "none", "-o", "ProxyCommand=false", "-S", str(control), *words, "--", self.host.target]
 
-    def run(self, command: str) -> Session:
+    def run(self, command: str) -> SshSession:
         """A command on the host, its input and output one socket. Raises nothing: its end tells."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -142,7 +142,7 @@ class SshConnection:
                 start_new_session=True,
             )
         self._sessions.append(process)
-        return Session(self.host, process, ours)
+        return SshSession(self.host, process, ours)
 
     def forward(self, near: Path, far: str) -> None:
         """From the Unix socket `near` to `far` on the host, a path or host:port. Raises SshFault."""
@@ -193,7 +193,7 @@ class SshConnection:
         self._guard.dismiss()
 
 
-class Session:
+class SshSession:
     """A command that runs on the host. `socket` is its input and output."""
 
     def __init__(self, host: SshTarget, process: subprocess.Popen[bytes], ours: socket.socket) -> None:
