@@ -37,6 +37,7 @@ from hatchway.engine.pairings.pairings import Pairings
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records, Saw
 from hatchway.engine.sessions.key_sign_in import KeySignIn
+from hatchway.engine.sessions.key_uses import KeyUses
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.redis_address import is_redis
 from hatchway.engine.settings.settings import Settings, keys_folder
@@ -100,6 +101,7 @@ class Engine:
         self.key_watch.on_token_keys.append(self._remember_keys)
         self._remember_keys()
         self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
+        self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
         self.instances, self._shared_instances = self._instances(store, platform or self._platform())
@@ -126,6 +128,7 @@ class Engine:
             Challenges(self.clock, shared=self.fleet.lease if self.fleet else None),
             lambda: self.settings,
             lambda: self.own_key,
+            self.key_uses.note,
             self.fleet,
         )
 
@@ -140,11 +143,18 @@ class Engine:
 
     def _instances(self, own: Store, platform: Platform) -> tuple[Instances, SharedInstances | None]:
         def make(store: Store, others: RemoteInstances | None) -> Instances:
-            return Instances(self.runtime, store, platform, lambda: self.settings, self.home, others)
+            return Instances(
+                self.runtime, store, platform, lambda: self.settings, self.home, others, self._instances_allowed
+            )
 
         if self._membership is None:
             return make(own, None), None
         return self._membership.join_instances(own, self.runtime, make, lambda: self.stopping.is_set())
+
+    def _instances_allowed(self, identity: str) -> int | None:
+        """How many live instances the line of a key allows it; None where it doesn't say."""
+        grant = self.keys.find(identity)
+        return None if grant is None or grant.options is None else grant.options.instances
 
     def _platform(self) -> Platform:
         def allow_root() -> bool:
@@ -200,13 +210,19 @@ class Engine:
             nursery.start_soon(self.journal.run)
             nursery.start_soon(self._end_pairings)
             if watch:
-                nursery.start_soon(self.key_watch.run, self.sessions.end_orphans)
+                nursery.start_soon(self.key_watch.run, self._follow_keys)
+                nursery.start_soon(self.key_uses.run, self.stopping)
                 nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
             if self._shared_instances is not None:
                 await nursery.start(self._shared_instances.run)
             self.metrics.count(self.runtime)
             task_status.started()
+
+    async def _follow_keys(self) -> None:
+        """The keys' file was changed."""
+        await self.sessions.end_orphans()
+        await self.key_uses.follow()
 
     async def _end_pairings(self) -> None:
         await self.stopping.wait()

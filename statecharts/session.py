@@ -25,6 +25,7 @@ CHART = Chart(
         T("active", "logout",           always,                "ended",    ("end_session",)),
         T("active", "lifetime_elapsed", always,                "expired",  ("clean_up_tokens",)),
         T("active", "revoke",           always,                "ended",    ("end_session",), ours=True),
+        T("active", "shorten",          always,                "active",   (),               ours=True),
     ),
     delays={"active": Delay("session_lifetime", "lifetime_elapsed", clock="wall")},
     final=frozenset({"ended", "expired"}),

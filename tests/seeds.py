@@ -188,6 +188,9 @@ def repeat(seed: int, plant: str | None = None) -> str:
 class _NoLocks:
     """Planted: events of one actor do not wait for each other."""
 
+    def acquire_free(self, name: object) -> bool:
+        return True
+
     async def acquire(self, name: object) -> None: ...
 
     def release(self, name: object) -> None: ...

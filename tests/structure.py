@@ -31,6 +31,8 @@ FOLDERS = ("statecharts", "engine", "api")
 PARAMETERS = 5
 
 MANY_PARAMETERS = {
+    "api/cli/open.py open_command": "click hands each option over by itself",
+    "api/cli/keys.py register": "click hands each option over by itself",
     "api/cli/sign_in.py login": "click hands each option over by itself",
     "api/client/base.py __init__": "what a program may set of its client, by keyword, as its users know it",
     "api/client/flows.py __init__": "the same settings, as both clients hand them on",
@@ -40,6 +42,7 @@ MANY_PARAMETERS = {
     "engine/fleet/change_reader.py __init__": "injected by the fleet, each used: a value for them would be read once",
     "engine/fleet/key_watch.py __init__": "injected by the engine, each used",
     "engine/instances/instances.py __init__": "injected by the engine, each used",
+    "engine/keys/key_edits.py register": "what a line of authorized_keys says, each with a default",
     "engine/pairings/pairings.py __init__": "injected by the engine, each used",
     "engine/runtime/records.py notice": "the fields of a record, which are made nowhere else",
     "engine/runtime/records.py refusal": "the fields of a record, which are made nowhere else",
@@ -62,6 +65,8 @@ SET_FROM_OUTSIDE = {
         "api/cli/pins.py context.verify_flags",
         "api/cli/pins.py context.verify_mode",
         "api/cli/sign_in.py timer.daemon",
+        "api/open/probe.py context.check_hostname",
+        "api/open/probe.py context.verify_mode",
         "api/http/quart_mount.py quart.url_map.merge_slashes",
         "api/http/quart_mount.py translated.timeout",
         "api/server/h2.py self.connection.encoder.header_table_size",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hatchway.api.cli.groups import json_option
+from hatchway.api.cli.key_flags import described, expiry_words, moment_words, only_words, option_flags
 from hatchway.api.cli.pairing import permissions_option
 
 if TYPE_CHECKING:
@@ -46,12 +48,13 @@ def _key_administration() -> KeyAdministration:
 @key.command("list", epilog="\b\nExample:\n  hatchway key list --json")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the authorized keys, with their permissions."""
+    """List the authorized keys: what each may do, until when, when it was registered and last used."""
     from hatchway.api.cli.printing import note, print_json, print_table
 
     keys = _key_administration()
     lines = keys.lines()
     entries = [line.entry for line in lines if line.entry]
+    uses = _key_uses()
     rows = [
         {
             "identity": entry.identity,
@@ -59,6 +62,8 @@ def list_(as_json: bool) -> None:
             "bits": entry.key.bits,
             "comment": entry.comment,
         }
+        | described(entry.options)
+        | dict(zip(("registered_at", "used_at"), uses.get(entry.identity, (None, None)), strict=True))
         for entry in entries
     ]
     for line in lines:
@@ -68,8 +73,19 @@ def list_(as_json: bool) -> None:
         print_json(rows)
         return
     print_table(
-        ("IDENTITY", "PERMISSIONS", "BITS", "COMMENT"),
-        [(entry.identity, ",".join(entry.permissions), entry.key.bits, entry.comment) for entry in entries],
+        ("IDENTITY", "PERMISSIONS", "BITS", "EXPIRES", "ONLY", "REGISTERED", "LAST USED", "COMMENT"),
+        [
+            (
+                entry.identity,
+                ",".join(entry.permissions),
+                entry.key.bits,
+                expiry_words(entry.options, time.time()),
+                only_words(entry.options),
+                *map(moment_words, uses.get(entry.identity, (None, None))),
+                entry.comment,
+            )
+            for entry in entries
+        ],
         "no authorized keys; the first start of the engine makes one, and `hatchway key register` adds others",
     )
 
@@ -125,6 +141,7 @@ def _write_new(path: Path, data: bytes) -> None:
 Examples:
   hatchway key register rsa.pub
   hatchway key register ~/.ssh/id_rsa.pub --permissions RUNTIME:READ --comment dashboard
+  hatchway key register ci.pub --expires 90d --from 10.0.0.0/8 --instances 4 --lifetime 8h
   hatchway key register --agent                   the RSA key that the SSH agent holds
   hatchway key register --agent alice@laptop      the one of that comment""",
 )
@@ -138,15 +155,20 @@ Examples:
 )
 @permissions_option
 @click.option("--comment", default="", help="A name for the key; `key unregister` takes it too.")
+@option_flags
 @json_option
 def register(
-    public_key_file: str | None, agent: str | None, permissions: tuple[str, ...] | None, comment: str, as_json: bool
+    public_key_file: str | None,
+    agent: str | None,
+    permissions: tuple[str, ...] | None,
+    comment: str,
+    options: dict[str, str],
+    as_json: bool,
 ) -> None:
     """Authorize a public key, or change what it may do.
 
     The file holds one key: SPKI or PKCS#1 PEM, or an OpenSSH line.
     """
-    from hatchway.api.cli.printing import print_json, say
     from hatchway.engine.base.permissions import FIVE
     from hatchway.engine.keys import key_edits
     from hatchway.engine.keys.key_lines import lines_with
@@ -157,19 +179,67 @@ def register(
         entries = [line.entry for line in lines_with(data, public) if line.entry]
         known = next((entry for entry in entries if entry.identity == public.identity), None)
         name = comment or (known.comment if known else "") or public.comment or fallback
-        return key_edits.register(data, public, permissions or FIVE, name)
+        return key_edits.register(data, public, permissions or FIVE, name, options)
 
     done = _key_administration().edit(change)
     _tell_engine(removed=(), added=(public.identity,))
-    held = ", ".join(done.entry.permissions)
+    _tell_registered(done, as_json)
+
+
+@key.command(
+    "edit",
+    epilog="""\b
+Examples:
+  hatchway key edit dashboard --expires 90d --from 10.0.0.0/8
+  hatchway key edit SHA256:2hFqN... --expires none --permissions SHELL""",
+)
+@click.argument("key_identity")
+@permissions_option
+@click.option("--comment", default="", help="Another name for the key.")
+@option_flags
+@json_option
+def edit(
+    key_identity: str, permissions: tuple[str, ...] | None, comment: str, options: dict[str, str], as_json: bool
+) -> None:
+    """Change what an authorized key may do; what is not named stays as it is.
+
+    Its sessions go by the narrower of what they began with and what the key holds now.
+    """
+    from hatchway.engine.keys import key_edits
+
+    if permissions is None and not comment and not options:
+        raise click.UsageError(
+            "say what to change: --permissions, --comment, --expires, --from, --instances, --lifetime"
+        )
+    change = partial(key_edits.edit, selector=key_identity, permissions=permissions, comment=comment, options=options)
+    done = _key_administration().edit(change)
+    _tell_engine(removed=(), added=(done.entry.identity,))
+    _tell_registered(done, as_json)
+
+
+def _tell_registered(done: Registered, as_json: bool) -> None:
+    from hatchway.api.cli.printing import print_json, say
+
+    entry = done.entry
+    held = ", ".join(entry.permissions)
     if as_json:
-        print_json({"identity": public.identity, "permissions": list(done.entry.permissions), "outcome": done.outcome})
-    elif done.outcome == "added":
-        say(f"registered {public.identity}", f"permissions  {held}")
+        told: dict[str, Any] = {
+            "identity": entry.identity,
+            "permissions": list(entry.permissions),
+            "outcome": done.outcome,
+        }
+        print_json(told | described(entry.options))
+        return
+    if done.outcome == "added":
+        say(f"registered {entry.identity}", f"permissions  {held}")
     elif done.outcome == "replaced":
-        say(f"changed {public.identity}", f"permissions  {held}, before: {', '.join(done.before or ('none',))}")
+        before = "" if done.before == entry.permissions else f", before: {', '.join(done.before or ('none',))}"
+        say(f"changed {entry.identity}", f"permissions  {held}{before}")
     else:
-        say(f"{public.identity} is registered already", f"permissions  {held}")
+        say(f"{entry.identity} is registered already", f"permissions  {held}")
+    if entry.options is not None:
+        say(f"expires      {expiry_words(entry.options, time.time()) or 'never'}")
+        say(f"only         {only_words(entry.options) or 'as it may'}")
 
 
 def _given_key(path: str | None, agent: str | None) -> tuple[PublicKey, str]:
@@ -265,10 +335,12 @@ def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: 
     home = home_folder()
     with suppress(EngineUnavailable):
         return _tell_running_engine(home, removed, added, reload)
+    from hatchway.api.cli.offline import end_sessions_of, note_keys
+
+    if added and (home / "engine.db").exists():
+        note_keys(home, set(added))
     if not removed:
         return 0
-    from hatchway.api.cli.offline import end_sessions_of
-
     if not (home / "engine.db").exists():
         if load_settings(home, os.environ, {}).keys != "home":
             click.echo("no engine has run here; those that share these keys end the key's sessions", err=True)
@@ -279,6 +351,43 @@ def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: 
         # One is just starting, or stopping: it reads authorized_keys anew and ends what has no key.
         click.echo("the engine that is starting or stopping here ends the sessions itself", err=True)
         return 0
+
+
+Use = tuple[float | None, float | None]
+"""When a key was registered, and last used, in epoch seconds."""
+
+
+def _key_uses() -> dict[str, Use]:
+    """Of every key that anything is known of, by the engine that runs here, or its store."""
+    from hatchway.api.cli.printing import note
+    from hatchway.engine.base.errors import EngineUnavailable
+    from hatchway.engine.settings.settings import home_folder
+
+    home = home_folder()
+    with suppress(EngineUnavailable, FileNotFoundError):
+        return _running_engine_s_uses(home)
+    if not (home / "engine.db").exists():
+        return {}
+    from hatchway.api.cli.offline import stored_uses
+
+    try:
+        return {name: (use.registered_at, use.used_at) for name, use in stored_uses(home).items()}
+    except EngineUnavailable as lost:
+        note(f"when keys were registered and used is not known now: {lost.detail}")
+        return {}
+
+
+def _running_engine_s_uses(home: Path) -> dict[str, Use]:
+    from hatchway.api.client.operator import ask
+
+    found: dict[str, Use] = {}
+    after = ""
+    while True:
+        told = ask(home, "key_uses", after=after)
+        found |= {name: (registered, used) for name, (registered, used) in told["uses"].items()}
+        after = told.get("next", "")
+        if not after:
+            return found
 
 
 def _tell_running_engine(home: Path, removed: tuple[str, ...], added: tuple[str, ...], reload: bool) -> int:

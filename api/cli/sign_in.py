@@ -196,6 +196,7 @@ def _tell(url: str, signed_in: SignedIn, as_json: bool, signer: Signer | None = 
     by = {} if signer is None else {"key": signer.identity, "key_from": signer.words}
     if as_json:
         print_json(facts | by)
+        _tell_key_expiry(signed_in.key_expires_at)
         return
     click.echo(click.style("signed in", fg="green"))
     print_facts(
@@ -206,6 +207,15 @@ def _tell(url: str, signed_in: SignedIn, as_json: bool, signer: Signer | None = 
             "expires": f"in {span(signed_in.expires_at - time.time())}, renewed while used",
         }
     )
+    _tell_key_expiry(signed_in.key_expires_at)
+
+
+def _tell_key_expiry(at: int | None) -> None:
+    """Say that the key is soon over, on standard error."""
+    if at is not None:
+        from hatchway.api.cli.printing import moment, note, span
+
+        note(f"this key expires in {span(at - time.time())}, at {moment(at)}: have its time extended")
 
 
 @click.command(
@@ -234,6 +244,7 @@ def ping(as_json: bool) -> None:
         "expires_at": inspection.expires_at,
         "milliseconds": round(took * 1000, 1),
     }
+    _tell_key_expiry(inspection.key_expires_at)
     if as_json:
         print_json(facts)
         return

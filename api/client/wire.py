@@ -89,11 +89,12 @@ class Challenge(msgspec.Struct, frozen=True):
 
 
 class SignedIn(msgspec.Struct, frozen=True):
-    """Section 2.2; `expires_at` in epoch seconds by the engine's clock."""
+    """Section 2.2; times in epoch seconds by the engine's clock. `key_expires_at` is told from a week before."""
 
     token: str
     permissions: tuple[str, ...]
     expires_at: int
+    key_expires_at: int | None = None
 
 
 class Inspection(msgspec.Struct, frozen=True):
@@ -105,6 +106,7 @@ class Inspection(msgspec.Struct, frozen=True):
     expires_at: int
     method: str
     session: str
+    key_expires_at: int | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):

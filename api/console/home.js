@@ -52,6 +52,7 @@ function tell(session) {
   byId("facts").replaceChildren(
     ...fact("Identity", el("span", { class: "mono wrap" }, session.identity)),
     ...fact("Method", METHODS.get(session.method) ?? session.method),
+    ...(session.key_expires_at ? fact("Key", `Expires at ${when(session.key_expires_at)}`) : []),
     ...fact("Permissions", el("ul", { class: "chips" }, session.permissions.map(chip))),
   );
   tick();

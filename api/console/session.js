@@ -9,7 +9,7 @@ const STORED = "hatchway.session";
 const ANSWER_WITHIN = 250; // ms the other tabs have to answer
 const listeners = new Set();
 const gone = new Set(); // sessions that ended: no late message brings one back
-let live = null; // {token, permissions, expires_at, issued_at, session, identity, method}
+let live = null; // {token, permissions, expires_at, issued_at, session, identity, method}, and key_expires_at if near
 
 export const current = () => live;
 
@@ -93,7 +93,7 @@ async function renew() {
   });
   const answer = await response?.json();
   if (!answer || live?.session !== session) return; // logout wins over a renewal
-  adopt({ ...live, ...answer, issued_at: issuedAt(answer.token) }, "renewed");
+  adopt({ ...live, key_expires_at: undefined, ...answer, issued_at: issuedAt(answer.token) }, "renewed");
   tabs.tell({ kind: "session", session: live });
   await pause(ANSWER_WITHIN); // the lock is kept until the others have heard
 }

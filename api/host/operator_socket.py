@@ -17,13 +17,16 @@ from hatchway.engine.base.errors import InvalidRequest, PairingExpired, Refusal
 from hatchway.engine.base.permissions import FIVE, parse_permissions
 from hatchway.engine.engine import Engine
 from hatchway.engine.pairings.codes import LAST_EVENTS
-from hatchway.engine.pairings.pairings import Issued
+from hatchway.engine.pairings.pairings import Issued, Terminal
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.settings import kinds
 
 log = structlog.get_logger(__name__)
 
 LONGEST_LINE = 65_536
+
+USES_AT_ONCE = 400
+"""Keys in an answer: a hundred bytes each, and a line must not be longer than LONGEST_LINE."""
 
 SILENCE = 20.0
 """Seconds without a line after which a client that holds an address counts as gone: of a lost network, or a machine
@@ -55,6 +58,7 @@ class OperatorSocket:
             "stop": self._take_stop,
             "reload": self._take_reload,
             "keys_changed": self._take_keys,
+            "key_uses": self._tell_key_uses,
             "head": self._tell_head,
             "address_add": self._add_address,
             "address_list": self._list_addresses,
@@ -125,11 +129,20 @@ class OperatorSocket:
         removed, added = _identities(request, "removed"), _identities(request, "added")
         await self._engine.key_watch.follow()
         ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
+        await self._engine.key_uses.forget(removed)
+        await self._engine.key_uses.register(added)
         for identity in sorted(removed):
             self._engine.records.notice("key", identity, "unregister", origin=OPERATOR)
         for identity in sorted(added):
             self._engine.records.notice("key", identity, "register", origin=OPERATOR)
         return {"sessions_ended": ended}
+
+    async def _tell_key_uses(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Registered and last used, of the keys whose identities come after `after`; `next` where there are more."""
+        uses = await self._engine.key_uses.all()
+        names = sorted(name for name in uses if name > str(request.get("after", "")))
+        told = {name: (uses[name].registered_at, uses[name].used_at) for name in names[:USES_AT_ONCE]}
+        return {"uses": told} | ({"next": names[USES_AT_ONCE - 1]} if len(names) > USES_AT_ONCE else {})
 
     async def _hold_address(self, lines: Lines, request: dict[str, Any]) -> None:
         """Have the address count until the connection ends. Further requests may come over it."""
@@ -179,7 +192,7 @@ class OperatorSocket:
         try:
             await lines.write(self._issued(issued, granted, lifetime))
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(partial(self._answers, lines, issued, nursery.cancel_scope))
+                nursery.start_soon(partial(self._answers, lines, issued, terminal, nursery.cancel_scope))
                 await _tell(lines, receive)
                 nursery.cancel_scope.cancel()
         finally:
@@ -199,10 +212,10 @@ class OperatorSocket:
             "session_max_age": longest,
         }
 
-    async def _answers(self, lines: Lines, issued: Issued, scope: trio.CancelScope) -> None:
+    async def _answers(self, lines: Lines, issued: Issued, terminal: Terminal, scope: trio.CancelScope) -> None:
         while (answer := await lines.read()) is not None:
             if answer.get("op") == "beat":
-                await lines.write({"event": "beat"})
+                terminal("beat")  # in its turn: nobody else may write while an event is being written
                 continue
             with suppress(PairingExpired):  # the terminal has been told already how the code ended
                 await self._engine.pairings.answer(issued.id, answer.get("answer") == "y", OPERATOR)

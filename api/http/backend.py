@@ -136,7 +136,7 @@ async def _finish(invocation: Invocation, waiting: Awaitable[Response]) -> Respo
 
 
 def _refuse(invocation: Invocation, refused: Refusal) -> Response | Awaitable[Response]:
-    if isinstance(refused, TokenRefused) and refused.cause in ("expired", "key_unregistered"):
+    if isinstance(refused, TokenRefused) and refused.cause in ("expired", "key_expired", "key_unregistered"):
         return _settle(invocation, refused)
     return _problem(invocation, refused)
 

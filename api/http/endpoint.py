@@ -50,11 +50,19 @@ class Invocation:
         request = self.request
         return forwarded_for(request.headers, request.peer, self.engine.settings.trusted_proxies)
 
+    def address(self) -> str:
+        """Where the request comes from: by a trusted proxy's word, else by the connection."""
+        return self.forwarded or self.request.peer
+
+    def authenticate(self) -> Principal:
+        """Whose good token the request has. Raises TokenRefused, BadRequest."""
+        return self.engine.sessions.authenticate(bearer(self.request), self.address)
+
     @property
     def origin(self) -> Origin:
         """Who asks, for records and limits: with identity and permissions, where there is a principal."""
         principal, needed = self.authenticated, self.endpoint.access
-        address, trace = self.forwarded or self.request.peer, self.request.traceparent
+        address, trace = self.address(), self.request.traceparent
         if principal is None:
             return Origin(None, address, self.request_id, trace)
         if needed == "session":
@@ -65,7 +73,7 @@ class Invocation:
         """Check token, permission and license, before the body is read. Raises the refusal."""
         endpoint = self.endpoint
         if endpoint.access != "open":
-            self.authenticated = self.engine.sessions.authenticate(bearer(self.request))
+            self.authenticated = self.authenticate()
             if endpoint.access != "session":
                 require(self.authenticated, endpoint.access)
         if endpoint.module is not None:

@@ -12,7 +12,8 @@ from hatchway.api.http.schema.shapes import MOST_ROWS
 from hatchway.engine.base.errors import InvalidRequest
 
 T = TypeVar("T")
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}|SHA256:[A-Za-z0-9+/]{43}")
+"""Of a row: a key's is its fingerprint."""
 
 
 class Page(NamedTuple):
@@ -30,7 +31,7 @@ class Page(NamedTuple):
 def read_page(query: bytes) -> Page:
     """The page that a query asks for. Raises InvalidRequest."""
     values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-    limit, after = values.pop("limit", str(MOST_ROWS)), values.pop("after", "")
+    limit, after = values.pop("limit", str(MOST_ROWS)), values.pop("after", "").replace(" ", "+")
     errors = {name[:64]: "is unknown" for name in values}
     if not re.fullmatch("[0-9]{1,4}", limit) or not 1 <= int(limit) <= MOST_ROWS:
         errors["limit"] = f"must be a whole number from 1 to {MOST_ROWS}"

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from hatchway.api.http.endpoint import Endpoint, NoFields
-from hatchway.api.http.endpoints import auth, charts, console, events, health, history, metrics, platform, sessions
+from hatchway.api.http.endpoints import (
+    auth,
+    charts,
+    console,
+    events,
+    health,
+    history,
+    keys,
+    metrics,
+    platform,
+    sessions,
+)
 from hatchway.api.http.schema import asks, shapes
 from hatchway.api.http.schema.openapi import describing
 from hatchway.engine.instances.request import InstanceFields
@@ -21,6 +32,7 @@ _DESCRIBED: tuple[Endpoint, ...] = (
     Endpoint("POST",   "/api/auth/logout/",               auth.logout,             "End the session", "session", body=NoFields, answers=asks.NOTHING, refusals=("store_unavailable",)),
     Endpoint("GET",    "/api/auth/sessions/",             sessions.list_sessions,  "List live sessions", "session", asks=asks.PAGE_QUERY, answers={200: shapes.LiveSessionsShape}, refusals=("invalid_request",)),
     Endpoint("DELETE", "/api/auth/sessions/{session}/",   sessions.revoke_session, "Revoke a session", "session", asks=(asks.SESSION_ID,), answers=asks.NOTHING, refusals=("not_found", "store_unavailable")),
+    Endpoint("GET",    "/api/auth/keys/",                 keys.list_keys,          "List authorized keys", "MASTER", asks=asks.PAGE_QUERY, answers={200: shapes.KeysShape}, refusals=("invalid_request", "store_unavailable")),
     Endpoint("POST",   INSTANCE,                          platform.start_instance, "Start a container instance", "RUNTIME", module="runtime", event="instance.request", body=InstanceFields, large=True, answers=asks.STARTED, refusals=("image_not_found", "instance_exists", "resources_unavailable", "runtime_unavailable", "too_many_instances", "store_unavailable")),
     Endpoint("GET",    INSTANCE,                          platform.list_instances, "List instances", "RUNTIME:READ", module="runtime", asks=asks.PAGE_QUERY, answers={200: shapes.InstancesShape}, refusals=("invalid_request", "store_unavailable")),
     Endpoint("GET",    INSTANCE + "{identity}/",          platform.show_instance,  "Show an instance", "RUNTIME:READ", module="runtime", asks=(asks.INSTANCE_NAME,), answers={200: shapes.InstanceShape}, refusals=("instance_not_found", "store_unavailable")),

@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from hatchway.api.http.endpoint import Route
+from hatchway.api.http.endpoints.auth import told_of
 from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.request import Request, Response, json_response
 from hatchway.api.workers.channel import Channel
@@ -100,7 +101,8 @@ class WorkerHandle:
             self.channel.post(Responded(ask.number, response))
         else:
             # The mark belongs to the response: no task has run since it was made.
-            mark, until = self._counters.mark(response.about.session), self._engine.sessions.keep(response.about)
+            until = self._engine.sessions.keep(response.about)
+            mark = self._counters.mark(response.about.session) if until else None
             self.channel.post(Responded(ask.number, response._replace(about=None), mark, until))
 
     async def _respond_later(self, ask: HandleRequest, waiting: Awaitable[Response]) -> None:
@@ -121,7 +123,7 @@ class WorkerHandle:
             signed_in = await self._engine.key_sign_in.admit(
                 asked.challenge, asked.identity, asked.lifetime, asked.origin
             )
-            body = json_response(signed_in._asdict()).body
+            body = json_response(told_of(signed_in)).body
         except Refusal:
             pass  # the worker sends the whole request next, which is refused in the usual way
         except Exception:

@@ -22,6 +22,8 @@ class SessionFacts(msgspec.Struct, frozen=True, gc=False):
     started_at: float
     latest: float
     address: str
+    renewed_at: float = 0.0
+    """From when the lifetime counts; 0 in sessions of releases that did not note it."""
 
 
 class IssuedSession(NamedTuple):
@@ -30,6 +32,8 @@ class IssuedSession(NamedTuple):
     token: str
     permissions: tuple[str, ...]
     expires_at: int
+    key_expires_at: int | None = None
+    """When the key is no longer accepted, in epoch seconds, where that is near."""
 
 
 class Principal(NamedTuple):
@@ -40,6 +44,8 @@ class Principal(NamedTuple):
     method: Method
     permissions: tuple[str, ...]
     expires_at: int
+    key_expires_at: int | None = None
+    """As of IssuedSession."""
 
 
 def require(principal: Principal, needed: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import calendar
 import time
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -26,15 +28,49 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The host's clocks. `CLOCK_BOOTTIME` goes on while the host sleeps; trio's own clock does not (trio#1586)."""
+    """The host's clocks. `CLOCK_BOOTTIME` goes on while the host sleeps; trio's own clock does not (trio#1586).
+
+    They are read a dozen times a sign-in, so no function of ours stands before the host's.
+    """
 
     tick = TICK
 
-    def elapsed(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    elapsed = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
+    wall = staticmethod(time.time)
+
+    def pause(self, seconds: float) -> None:
+        """Stop this thread for so long: for waits too short to hand a thread's work to another."""
+        time.sleep(seconds)
+
+
+SYSTEM_CLOCK = SystemClock()
+"""For what is used outside of trio too, as the files of keys are by commands."""
+
+
+class BlockingClock(Protocol):
+    """The time of files, and a wait for whoever is writing one."""
 
     def wall(self) -> float:
-        return time.time()
+        """Seconds since the epoch."""
+
+    def pause(self, seconds: float) -> None:
+        """Stop this thread for so long."""
+
+
+def epoch_of(moment: tuple[int, int, int, int, int, int], *, utc: bool) -> int | None:
+    """The epoch second of a year, month, day, hour, minute and second: UTC's, or those of this host's zone without
+    daylight saving. None where there is no such time."""
+    year, month, day, hour, minute, second = moment
+    if not (year >= 1970 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]):
+        return None
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    if utc:
+        return calendar.timegm(moment)
+    try:
+        return int(time.mktime((*moment, 0, 0, 0)))
+    except (OverflowError, ValueError):
+        return None
 
 
 class TrioClock:

@@ -52,8 +52,10 @@ class SignatureRefused(Refusal):
 
     code = "invalid_signature"
 
-    def __init__(self, cause: str) -> None:
-        super().__init__("the signature does not verify with a registered key and a fresh challenge", cause=cause)
+    def __init__(self, cause: str, detail: str | None = None) -> None:
+        """`detail` is for those who have proved that the key is theirs."""
+        words = detail or "the signature does not verify with a registered key and a fresh challenge"
+        super().__init__(words, cause=cause)
 
 
 class TokenRefused(Refusal):

@@ -100,23 +100,28 @@ class _StoreKeys:
         self._ask(lambda keys: keys.change(edit))
 
     def _ask(self, ask: Callable[[FleetKeys], Awaitable[T]]) -> T:
-        address = read_address(self._url)
+        return ask_store(self._url, lambda store: ask(FleetKeys(store)))
 
-        async def run() -> T:
-            link, done, refusal = RedisLink(address), [], None
-            async with trio.open_nursery() as nursery:
-                with trio.move_on_after(CONNECTING):
-                    await nursery.start(link.run)
-                try:
-                    done.append(await ask(FleetKeys(RedisStore(link))))
-                except Refusal as refused:
-                    refusal = refused
-                nursery.cancel_scope.cancel()
-            if refusal is not None:
-                raise refusal
-            return done[0]
 
-        try:
-            return trio.run(run)
-        except StoreUnavailable as lost:
-            raise EngineUnavailable(f"{lost.detail}; the keys are in {address.shown}") from None
+def ask_store(url: str, ask: Callable[[RedisStore], Awaitable[T]]) -> T:
+    """What a fleet's store answers to a command of a host whose engine need not run. Raises EngineUnavailable."""
+    address = read_address(url)
+
+    async def run() -> T:
+        link, done, refusal = RedisLink(address), [], None
+        async with trio.open_nursery() as nursery:
+            with trio.move_on_after(CONNECTING):
+                await nursery.start(link.run)
+            try:
+                done.append(await ask(RedisStore(link)))
+            except Refusal as refused:
+                refusal = refused
+            nursery.cancel_scope.cancel()
+        if refusal is not None:
+            raise refusal
+        return done[0]
+
+    try:
+        return trio.run(run)
+    except StoreUnavailable as lost:
+        raise EngineUnavailable(f"{lost.detail}; the keys are in {address.shown}") from None

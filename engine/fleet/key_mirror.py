@@ -118,7 +118,10 @@ def _with_engine(held: SharedKeys, brought: SharedKeys, own: PublicKey) -> tuple
     for line in () if held.token else known_lines(held.authorized):  # keys registered before any engine's start
         if line.entry is not None:
             entry = line.entry
-            authorized, _ = key_edits.register(authorized, entry.key, entry.permissions, entry.comment, own=True)
+            options = dict(entry.options.texts) if entry.options else {}
+            authorized, _ = key_edits.register(
+                authorized, entry.key, entry.permissions, entry.comment, options, own=True
+            )
     if all(line.key is None or line.key.identity != own.identity for line in known_lines(authorized)):
         authorized, _ = key_edits.register(authorized, own, (MASTER,), OWN, own=True)
     return SharedKeys(authorized, token, base.old_token, base.rotated_at), None

@@ -64,7 +64,7 @@ class Membership:
         def progress(name: str, state: str) -> str | None:
             return instances.progress_in(name, state)
 
-        shared = SharedInstances(own, self.roster, runtime, progress)
+        shared = SharedInstances(own, self.roster, runtime, progress, lambda owner: instances.allowance(owner))
         instances = make(shared, RemoteInstances(self.roster, self.calls))
         InstanceServer(self.calls, instances, is_stopping)
         return instances, shared

@@ -19,6 +19,9 @@ log = structlog.get_logger(__name__)
 
 ROWS_OF = PREFIX + "instances"
 
+FULL = "|"
+"""No host's name: the owner of an instance has as many as it may."""
+
 AT_ONCE = 64
 """Rows that are decoded in one event-loop tick: a fleet may have thousands."""
 
@@ -58,9 +61,11 @@ class Roster:
         self._read: dict[bytes, InstanceReport] = {}
         """Decoded rows by their bytes. Most rows are as they were, and decoding one takes 20 us."""
 
-    async def enter(self, name: str, version: int, live: bool, told: InstanceReport) -> str:
-        """Write a row of this engine. Returns the host whose instance has the name, empty where the row is written."""
+    async def enter(self, name: str, version: int, live: bool, told: InstanceReport, most: int | None = None) -> str:
+        """Write a row of this engine. Returns the host whose instance has the name, empty where the row is written;
+        with `most`, FULL where the whole fleet has so many live instances of its owner already."""
         args = [name, self.home, generation_of(told.facts), version, int(live), _encode(told)]
+        args += ["", ""] if most is None else [told.facts.owner, most]
         held: bytes = await self._link.script(ENTER, [ROWS_OF], args, durable=True)
         return held.decode()
 

@@ -10,7 +10,8 @@ import structlog
 import trio
 
 from hatchway.engine.base.errors import InstanceExists, StoreUnavailable
-from hatchway.engine.fleet.roster import InstanceReport, Roster, generation_of, without_values
+from hatchway.engine.fleet.roster import FULL, InstanceReport, Roster, generation_of, without_values
+from hatchway.engine.instances.instances import Allowance, too_many_of_key, unlimited
 from hatchway.engine.instances.supervisor import InstanceFacts
 from hatchway.engine.runtime import ActorLocks, Runtime
 from hatchway.engine.store.protocol import Change, Store, Stored
@@ -38,8 +39,12 @@ class SharedInstances:
     shields_commit = False
     shared = False  # no other engine changes these instances
 
-    def __init__(self, own: Store, roster: Roster, runtime: Runtime, progress: Progress) -> None:
+    def __init__(
+        self, own: Store, roster: Roster, runtime: Runtime, progress: Progress, allowance: Allowance = unlimited
+    ) -> None:
+        """`allowance` tells how many live ones an owner's key allows it in the whole fleet."""
         self._own, self.roster, self._runtime, self._progress_in = own, roster, runtime, progress
+        self._allowance = allowance
         self._locks = ActorLocks()
         self._untold: dict[str, str] = {}
         """Names whose row may not be as it should, each with the generation that the row may have been written for."""
@@ -68,7 +73,8 @@ class SharedInstances:
         return self._own.size()
 
     async def commit(self, change: Change) -> None:
-        """As the own store's. Raises InstanceExists too, where another host has the name of a new instance."""
+        """As the own store's. Raises InstanceExists too, where another host has the name of a new instance, and
+        TooManyInstances, where the fleet has as many instances of its owner as the owner's key allows."""
         if change.expected == 0 and change.stored is not None:
             await self._enter(change, change.stored)
             return
@@ -89,16 +95,18 @@ class SharedInstances:
         assert isinstance(stored.facts, InstanceFacts)
         name, generation = change.actor, generation_of(stored.facts)
         async with self._turn(name):
-            held = await self._write(name, generation, stored)
+            held = await self._write(name, generation, stored, self._allowance(stored.facts.owner))
+            if held == FULL:
+                raise too_many_of_key(self._allowance(stored.facts.owner) or 0)
             if held:
                 raise InstanceExists(f"an instance named {name} is there already, on {held}")
             self._untold[name] = generation
             await self._own.commit(change)
             del self._untold[name]
 
-    async def _write(self, name: str, generation: str, stored: Stored | None) -> str:
+    async def _write(self, name: str, generation: str, stored: Stored | None, most: int | None = None) -> str:
         """Write the instance's row, or delete it where `stored` is None. Returns the host that has the name, empty
-        where that is this one. The caller holds the name's `_turn`."""
+        where that is this one; with `most` as `Roster.enter`. The caller holds the name's `_turn`."""
         self._untold[name] = generation
         held = ""
         if stored is None:
@@ -106,7 +114,7 @@ class SharedInstances:
             self._progress.pop(name, None)
         else:
             live = stored.state not in instance.CHART.final
-            held = await self.roster.enter(name, stored.version, live, self._told(name, stored))
+            held = await self.roster.enter(name, stored.version, live, self._told(name, stored), most)
         del self._untold[name]
         self._mark(name, held, stored)
         return held

@@ -31,6 +31,20 @@ FULL_RETRY = 30
 """Seconds after which whoever was refused for too many live instances may ask again."""
 
 
+Allowance = Callable[[str], int | None]
+"""Takes an identity; gives how many live instances its key allows it, None where the key doesn't say."""
+
+
+def unlimited(identity: str) -> None:
+    """The allowance of keys that say nothing."""
+
+
+def too_many_of_key(most: int) -> TooManyInstances:
+    """The refusal of a start that an identity's key does not allow."""
+    words = f"{counted(most, 'instance', 'are')} live of your key, the most that its `instances=` allows"
+    return TooManyInstances(words, retry_after=FULL_RETRY)
+
+
 class Seen(NamedTuple):
     """An instance of this engine or of another of the fleet, as clients are shown it.
 
@@ -81,7 +95,10 @@ class Instances:
         settings: Callable[[], Settings],
         home: Path,
         fleet: FleetInstances | None = None,
+        allowance: Allowance = unlimited,
     ) -> None:
+        """`allowance` tells how many live ones the key of an identity allows it."""
+        self.allowance = allowance
         self._runtime, self._store, self._platform = runtime, store, platform
         self._settings, self._home = settings, home
         self._fleet = fleet
@@ -141,17 +158,16 @@ class Instances:
                 f"{counted(most, 'instance', 'are')} live, the most that `max_instances` allows this engine",
                 retry_after=FULL_RETRY,
             )
-        most = self._may_hold(owner)
-        if list(live.values()).count(owner) >= most:
+        held, most = list(live.values()).count(owner), self._settings().limits.instances_per_identity
+        if held >= most:
             raise TooManyInstances(
                 f"{counted(most, 'instance', 'are')} yours and live, the most that"
                 " `limits.instances_per_identity` allows one identity",
                 retry_after=FULL_RETRY,
             )
-
-    def _may_hold(self, owner: str) -> int:
-        """How many live instances an identity may have at this engine."""
-        return self._settings().limits.instances_per_identity
+        by_key = self.allowance(owner)
+        if by_key is not None and held >= by_key:
+            raise too_many_of_key(by_key)
 
     async def _check_fleet(self, name: str) -> None:
         """Raises InstanceExists where the name is live at another engine. It is asked before an ended instance of that

@@ -14,7 +14,7 @@ from hatchway.engine.instances import output
 LOOK = 0.25
 """Seconds between two looks at a followed log. (It may lie on a file system without notifications.)"""
 
-ASKED = 4
+ASKED = 2
 """Looks between two calls of each reader's `over`."""
 
 AT_ONCE = 16

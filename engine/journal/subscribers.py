@@ -17,7 +17,7 @@ response."""
 TOLD_AT_ONCE = 4
 """Subscribers woken in one event-loop tick. Two thousand at once would hold a sign-in up until all are served."""
 
-LOOKED = 1.0
+LOOKED = 0.5
 """Seconds between two calls of each subscriber's `look`."""
 
 ASKED_AT_ONCE = 32
@@ -116,7 +116,8 @@ class Subscribers:
 class Subscriber:
     """Reads the journal from a record number on: first the files, then what comes. Use as a context manager.
 
-    `look` is called once a second and must be quick: it says whether `read` is to return though there may be no record.
+    `look` is called twice a second and must be quick: it says whether `read` is to return though there may be no
+    record.
     """
 
     __slots__ = ("_live", "_log", "_older", "_subscribers", "after", "look")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from hatchway.engine.base import file_locks, files
-from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.clock import SYSTEM_CLOCK, BlockingClock
 from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.base.ticks import LoopTicks
@@ -50,7 +49,7 @@ class AuthorizedKeys:
     is one without keys.
     """
 
-    def __init__(self, path: Path, ticks: LoopTicks | None = None) -> None:
+    def __init__(self, path: Path, ticks: LoopTicks | None = None, clock: BlockingClock = SYSTEM_CLOCK) -> None:
         self.path = path
         self._name = os.fspath(path)
         self._stamp: tuple[int, ...] | None = None
@@ -58,7 +57,7 @@ class AuthorizedKeys:
         self._data = b""
         self._index = KeyIndex()
         self._version = 0
-        self._ticks = ticks
+        self._ticks, self._clock = ticks, clock
         self._looked = -1
 
     def find(self, identity: str) -> KeyGrant | None:
@@ -87,6 +86,16 @@ class AuthorizedKeys:
         """The lines that grant nothing and are no comment. Takes as long as `entries`."""
         self._refresh()
         return tuple(LineFault(line.number, line.fault) for line in parse_file(self._data) if line.fault)
+
+    def granted(self) -> list[KeyGrant]:
+        """The lines that grant something, one for each key, as they are known: keys of weak kinds too."""
+        self._refresh()
+        return list(self._index.entries.values())
+
+    def identities(self) -> list[str]:
+        """Of the keys that have a line which grants something, those of weak kinds too."""
+        self._refresh()
+        return list(self._index.entries)
 
     def check(self) -> None:
         """Raises FileRefused where the file isn't private."""
@@ -154,7 +163,7 @@ class AuthorizedKeys:
             self._load(data)
         # The time stamp is from before the reading, so that a change in between is seen at the next lookup. A file that
         # changed within `_TICK` is read again then, since the next change may leave the same stamp.
-        fresh = status is not None and abs(SystemClock().wall() - status.st_ctime) < _TICK
+        fresh = status is not None and abs(self._clock.wall() - status.st_ctime) < _TICK
         self._stamp, self._inode = None if fresh else _stamp(status), status.st_ino if status else 0
 
     def _is_longer(self, data: bytes) -> bool:
@@ -167,7 +176,7 @@ class AuthorizedKeys:
         Some editors empty or move the file before they write it: to take that for the content would end all sessions.
         """
         for _ in range(_PAUSES):
-            time.sleep(_PAUSE)
+            self._clock.pause(_PAUSE)
             before, data = data, self._content()
             if data and data == before:
                 break

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, TypeVar
 
 from hatchway.engine.base.errors import KeyRefused
 from hatchway.engine.base.permissions import FIVE, MASTER, fold
 from hatchway.engine.keys.key_files import one_line, same_name
 from hatchway.engine.keys.key_lines import KeyGrant, KeyLine, known_lines, lines_with, render
+from hatchway.engine.keys.key_options import KeyOptions, read_options
 from hatchway.engine.keys.keys import PublicKey
 
 T = TypeVar("T")
@@ -25,11 +26,18 @@ class Registered(NamedTuple):
 
 
 def register(
-    data: bytes, key: PublicKey, permissions: tuple[str, ...] = FIVE, comment: str = "", *, own: bool = False
+    data: bytes,
+    key: PublicKey,
+    permissions: tuple[str, ...] = FIVE,
+    comment: str = "",
+    options: Mapping[str, str] = {},
+    *,
+    own: bool = False,
 ) -> tuple[bytes, Registered]:
     """Authorize `key`, or replace what it holds. `own` is an engine's own key, which alone takes MASTER.
 
-    Raises KeyRefused where the key's line has foreign options, or MASTER.
+    `options` change those of the key's line, an empty text takes one out; the others stay as they are. Raises
+    KeyRefused where the key's line has foreign options, or MASTER.
     """
     permissions = fold(permissions)
     if not permissions:
@@ -43,11 +51,36 @@ def register(
     kept = comment or key.comment or (old.key.comment if old and old.key else "")
     if any("\ud800" <= letter <= "\udfff" for letter in kept):
         raise KeyRefused("the comment is not UTF-8 text, as authorized_keys is: give another", cause="comment")
-    entry = KeyGrant(key, permissions, one_line(kept), old.number if old else len(lines) + 1)
-    if before and (before.permissions, before.comment) == (permissions, entry.comment):
+    limits = _changed(before.options if before else None, options)
+    entry = KeyGrant(key, permissions, one_line(kept), old.number if old else len(lines) + 1, limits)
+    if before and (before.permissions, before.comment, before.options) == (permissions, entry.comment, limits):
         return data, Registered(before, "unchanged", permissions)
-    edited = _with(lines, old, render(key, permissions, entry.comment))
+    edited = _with(lines, old, render(key, permissions, entry.comment, limits))
     return edited, Registered(entry, "replaced" if old else "added", before.permissions if before else None)
+
+
+def edit(
+    data: bytes,
+    selector: str,
+    permissions: tuple[str, ...] | None = None,
+    comment: str = "",
+    options: Mapping[str, str] = {},
+) -> tuple[bytes, Registered]:
+    """Change the line of the key that `selector` means, as for `unregister`; what is not given stays as it is.
+
+    Raises KeyRefused: as `register` and `unregister`, and where the key's line grants nothing.
+    """
+    lines = known_lines(data)
+    identity = _selected(lines, selector)
+    line = next(line for line in lines if line.key and line.key.identity == identity)
+    if line.entry is None or line.key is None:
+        raise KeyRefused(f"line {line.number} of authorized_keys grants nothing: {line.fault}", cause="grants_nothing")
+    return register(data, line.key, permissions or line.entry.permissions, comment, options)
+
+
+def _changed(before: KeyOptions | None, options: Mapping[str, str]) -> KeyOptions | None:
+    texts = dict(before.texts if before else ()) | dict(options)
+    return read_options({name: text for name, text in texts.items() if text})
 
 
 def unregister(

@@ -10,6 +10,7 @@ from functools import lru_cache
 from hatchway.engine.base.errors import KeyRefused, Refusal
 from hatchway.engine.base.permissions import FIVE, parse_permissions
 from hatchway.engine.keys.key_files import one_line
+from hatchway.engine.keys.key_options import OPTIONS, KeyOptions, read_options
 from hatchway.engine.keys.keys import PublicKey, read_openssh, refused_as_weak
 
 BOM = b"\xef\xbb\xbf"
@@ -17,6 +18,9 @@ BOM = b"\xef\xbb\xbf"
 
 LONGEST_LINE = 16384
 """Bytes; a line with a key of 8192 bits takes about 1,500."""
+
+KNOWN = ("permissions", *OPTIONS)
+"""The options of a line that grants something; another one may be a restriction, which must not be passed over."""
 
 _KEY_FIRST = re.compile(r"(?:ssh|ecdsa|sk)-[A-Za-z0-9@.-]+(?:[ \t]|$)")
 _OPTION = re.compile(r'([A-Za-z0-9-]+)(?:="((?:[^"\\]|\\.)*)")?')
@@ -30,6 +34,7 @@ class KeyGrant:
     permissions: tuple[str, ...]
     comment: str
     line: int
+    options: KeyOptions | None = None
 
     @property
     def identity(self) -> str:
@@ -47,7 +52,7 @@ class KeyLine:
     entry: KeyGrant | None = None
     fault: str | None = None
     options: tuple[str, ...] = ()
-    """Names of options that are not ours."""
+    """Names of options that are not known here."""
 
 
 def parse_file(data: bytes) -> tuple[KeyLine, ...]:
@@ -73,9 +78,11 @@ def judged(line: KeyLine) -> KeyLine:
     return line if words is None else KeyLine(line.raw, line.number, fault=refused_as_weak(words).detail)
 
 
-def render(key: PublicKey, permissions: Iterable[str], comment: str) -> bytes:
+def render(key: PublicKey, permissions: Iterable[str], comment: str, options: KeyOptions | None = None) -> bytes:
     """The line that grants `permissions` to `key`, without its end."""
-    return f'permissions="{",".join(permissions)}" {key.openssh()} {one_line(comment)}'.rstrip(" ").encode()
+    texts = (("permissions", ",".join(permissions)), *(options.texts if options else ()))
+    written = ",".join(f'{name}="{text}"' for name, text in texts)
+    return f"{written} {key.openssh()} {one_line(comment)}".rstrip(" ").encode()
 
 
 def split(data: bytes) -> list[bytes]:
@@ -113,7 +120,7 @@ def read_line(raw: bytes, number: int) -> KeyLine:
 
 def _grant(line: KeyLine, options: dict[str, str | None]) -> KeyLine:
     assert line.key is not None
-    foreign = tuple(name for name in options if name != "permissions")
+    foreign = tuple(name for name in options if name not in KNOWN)
     if foreign:
         # Ignoring a restriction would widen it.
         fault = f"the option {', '.join(foreign)} is not known here, so the line grants nothing"
@@ -121,9 +128,11 @@ def _grant(line: KeyLine, options: dict[str, str | None]) -> KeyLine:
     try:
         value = options.get("permissions", ",".join(FIVE))
         permissions = _permissions(value or "")
+        limits = read_options({name: text for name, text in options.items() if name != "permissions"})
     except Refusal as refused:
         return KeyLine(line.raw, line.number, line.key, None, refused.detail)
-    return KeyLine(line.raw, line.number, line.key, KeyGrant(line.key, permissions, line.key.comment, line.number))
+    grant = KeyGrant(line.key, permissions, line.key.comment, line.number, limits)
+    return KeyLine(line.raw, line.number, line.key, grant)
 
 
 @lru_cache(maxsize=256)

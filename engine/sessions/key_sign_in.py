@@ -47,10 +47,12 @@ class KeySignIn:
         challenges: Challenges,
         settings: Callable[[], Settings],
         own_key: Callable[[], PublicKey],
+        note_use: Callable[[str], None],
         fleet: Shared | None = None,
     ) -> None:
         self._sessions, self._records, self._keys, self._challenges = sessions, records, keys, challenges
-        self._own_key, self._fleet = own_key, fleet
+        self._own_key, self._fleet, self._clock = own_key, fleet, clock
+        self._note_use = note_use
         self._failures = limit_of(fleet, clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
         self._tried, self._search = Tried(), Search(keys)
 
@@ -134,10 +136,24 @@ class KeySignIn:
         return await self._start(challenge, entry, lifetime, origin)
 
     async def _start(self, challenge: ChallengeFacts, entry: KeyGrant, lifetime: int, origin: Origin) -> IssuedSession:
+        self._check_options(entry, origin)
         once = Once(challenge.digest, challenge.seconds_left, challenge.until)
+        identity = entry.key.identity
         try:
-            return await self._sessions.start(
-                "key", entry.key.identity, entry.permissions, lifetime, proof="signature", origin=origin, once=once
+            signed_in = await self._sessions.start(
+                "key", identity, entry.permissions, lifetime, proof="signature", origin=origin, once=once
             )
         except AlreadyUsed:
             raise SignatureRefused("used_nonce") from None
+        self._note_use(identity)
+        return signed_in
+
+    def _check_options(self, entry: KeyGrant, origin: Origin) -> None:
+        """Whoever signed has the key, and may be told why it does not do. Raises SignatureRefused."""
+        options, now = entry.options, self._clock.wall()
+        if options is None:
+            return
+        if options.ends_at is not None and options.ends_at <= now:
+            raise SignatureRefused("key_expired", "the key has expired: have it registered anew, on the engine's host")
+        if not options.admits(origin.address or ""):
+            raise SignatureRefused("foreign_address", "the key may not be used from this address")

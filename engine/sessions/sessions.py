@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from math import inf
+from typing import Any, Literal
 
 from hatchway.engine.access.challenges import encode
 from hatchway.engine.access.limits import Shared
@@ -13,7 +15,8 @@ from hatchway.engine.access.principal import IssuedSession, Method, Principal, S
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
 from hatchway.engine.base.errors import NotFound, TokenRefused
-from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
+from hatchway.engine.keys.key_options import KeyOptions
 from hatchway.engine.runtime import Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
 from hatchway.engine.sessions.session_limit import SessionLimit, is_live
@@ -27,6 +30,19 @@ KEPT = 600.0
 
 UNKNOWN = -1
 """A version that no actor has, so that `Runtime.absorb` reads the stored one whatever this engine knows."""
+
+
+def _nowhere() -> str:
+    """The address of somebody of whom none is known."""
+    return ""
+
+
+def check_use(options: KeyOptions, facts: SessionFacts, now: float, address: Callable[[], str]) -> None:
+    """Raises TokenRefused where the options of its key refuse this use of a session."""
+    if options.ends_by(facts.started_at) <= now:
+        raise TokenRefused("key_expired")
+    if options.sources is not None and not options.admits(address()):
+        raise TokenRefused("foreign_address")
 
 
 class Sessions:
@@ -76,9 +92,9 @@ class Sessions:
         try:
             now = self._clock.wall()
             age = self._settings().session_max_age
-            latest = now + (age.key if method == "key" else age.pairing)
+            latest = min(now + age.key, self._key_ends(identity, now)) if method == "key" else now + age.pairing
             address = sys.intern(origin.address or "")
-            facts = SessionFacts(sys.intern(identity), method, granted, lifetime, now, latest, address)
+            facts = SessionFacts(sys.intern(identity), method, granted, lifetime, now, latest, address, now)
             # The time comes first: sessions of one moment stand together in the store, and are written together.
             name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
             by = Origin(identity, *origin[1:])
@@ -89,16 +105,21 @@ class Sessions:
 
     def _issue_token(self, actor: Actor, data: Data) -> IssuedSession:
         facts: SessionFacts = actor.facts
+        grant = self._grant_of(facts)
         held = self._effective(facts) or ()
         expires_at = int(actor.deadline or 0)
-        return IssuedSession(self._tokens.issue(facts.identity, actor.id, held, expires_at), held, expires_at)
+        token = self._tokens.issue(facts.identity, actor.id, held, expires_at)
+        options = None if grant is None else grant.options
+        ends_soon = None if options is None else options.ends_soon(self._clock.wall())
+        return IssuedSession(token, held, expires_at, ends_soon)
 
     # Use
 
-    def authenticate(self, token: str) -> Principal:
+    def authenticate(self, token: str, address: Callable[[], str] = _nowhere) -> Principal:
         """Who a token stands for, and what they may do now. Expiry, session and key are checked on every call.
 
-        Raises TokenRefused; StoreUnavailable where the store is shared and this engine may have missed what others did.
+        `address` tells where the token came from, and is called only where its key has a `from`. Raises TokenRefused;
+        StoreUnavailable where the store is shared and this engine may have missed what others did.
         """
         payload = self._tokens.read(token)
         if self._fleet is not None:
@@ -110,33 +131,64 @@ class Sessions:
         now = self._clock.wall()
         if min(payload.exp, actor.deadline or 0) <= now:
             raise TokenRefused("expired")
-        held = self._effective(facts)
-        if held is None:
-            raise TokenRefused("key_unregistered")
+        held, ends_soon = facts.permissions, None
+        if facts.method == "key":
+            grant = self._keys.find(facts.identity)
+            if grant is None:
+                raise TokenRefused("key_unregistered")
+            held = permissions.cut(held, grant.permissions)
+            if grant.options is not None:
+                check_use(grant.options, facts, now, address)
+                ends_soon = grant.options.ends_soon(now)
         if now > actor.used:
             actor.used = now
-        return Principal(actor.id, facts.identity, facts.method, held, payload.exp)
+        return Principal(actor.id, facts.identity, facts.method, held, payload.exp, ends_soon)
 
     def good_until(self, principal: Principal) -> float:
         """Epoch seconds until which the principal stays as it is, unless its session takes a step or its key
         changes."""
         actor = self._actors.get(principal.session)
-        return min(principal.expires_at, (actor.deadline if actor else None) or 0)
+        if actor is None:
+            return 0
+        by_key = self._key_ends(principal.identity, actor.facts.started_at)
+        return min(principal.expires_at, actor.deadline or 0, by_key)
 
     def keep(self, principal: Principal) -> float:
         """Epoch seconds until which a worker may answer inspections of this session by itself. Till then it is in use:
-        `SessionLimit` ends no session that is."""
+        `SessionLimit` ends no session that is. 0 where the next answer depends on where the next request comes from."""
         actor, until = self._actors.get(principal.session), self._clock.wall() + KEPT
+        grant = self._keys.find(principal.identity) if principal.method == "key" else None
+        if grant is not None and grant.options is not None and grant.options.sources is not None:
+            return 0
         if actor is not None:
             actor.used = until
         return min(self.good_until(principal), until)
+
+    def _grant_of(self, facts: SessionFacts) -> KeyGrant | None:
+        """What the session's key holds now; None where it is gone, or the session has none."""
+        return self._keys.find(facts.identity) if facts.method == "key" else None
 
     def _effective(self, facts: SessionFacts) -> tuple[str, ...] | None:
         """The session's permissions cut to what its key holds now; None where its key is gone."""
         if facts.method == "pairing":
             return facts.permissions
-        entry = self._keys.find(facts.identity)
-        return None if entry is None else permissions.cut(facts.permissions, entry.permissions)
+        grant = self._grant_of(facts)
+        return None if grant is None else permissions.cut(facts.permissions, grant.permissions)
+
+    def _key_ends(self, identity: str, started_at: float) -> float:
+        """When a session of that key that began then ends at the latest, by what its line says now."""
+        grant = self._keys.find(identity)
+        return inf if grant is None or grant.options is None else grant.options.ends_by(started_at)
+
+    def _lost(self, facts: SessionFacts) -> str | None:
+        """Why the session's key carries it no longer; None where it does."""
+        if facts.method == "pairing":
+            return None
+        grant = self._grant_of(facts)
+        if grant is None:
+            return "key_unregistered"
+        gone = grant.options is not None and grant.options.ends_by(facts.started_at) <= self._clock.wall()
+        return "key_expired" if gone else None
 
     async def look_again(self, token: str) -> None:
         """Read the token's session from the shared store: another engine may have made or renewed it just now.
@@ -175,25 +227,32 @@ class Sessions:
             return
         if actor is not None:
             await self._runtime.catch_up(actor)
-            if self._effective(actor.facts) is None:
-                await self._revoke(actor.id, NOBODY, "key_unregistered")
+            if (cause := self._lost(actor.facts)) is not None:
+                await self._revoke(actor.id, NOBODY, cause)
 
     async def renew(self, principal: Principal, origin: Origin) -> IssuedSession:
         """The same session, its lifetime counted from now. Raises TokenRefused where a logout came first."""
-        return _signed_in(await self._event(principal.session, "renew", origin))
+        changes = {"renewed_at": self._clock.wall()}
+        return _signed_in(await self._event(principal.session, "renew", origin, changes))
 
     async def logout(self, principal: Principal, origin: Origin) -> None:
         """End the session. When this returns, that is stored, and no token of the session is accepted. Raises
         TokenRefused, StoreUnavailable."""
         await self._event(principal.session, "logout", origin)
 
-    async def _event(self, name: str, event: str, origin: Origin) -> object:
+    async def _event(self, name: str, event: str, origin: Origin, changes: Mapping[str, Any] | None = None) -> object:
         try:
-            return await self._runtime.send("session", name, event, origin=origin)
+            return await self._runtime.send("session", name, event, origin=origin, changes=changes)
         except EventRefused as refused:
             raise TokenRefused(refused.cause) from None
 
     # Listing and revoking
+
+    def key_uses(self) -> Iterator[tuple[str, float]]:
+        """Identity and last use, in epoch seconds, of each live session of a key."""
+        for actor in list(self._runtime.actors("session")):
+            if actor.facts.method == "key":
+                yield actor.facts.identity, max(actor.used, actor.facts.renewed_at, actor.facts.started_at)
 
     def visible(self, principal: Principal, after: str = "") -> Iterator[Actor]:
         """The live sessions that a principal may see: those of its identity, or with MASTER all.
@@ -228,9 +287,23 @@ class Sessions:
         return sum([await self._revoke(name, origin, "key_unregistered") for name in names])
 
     async def end_orphans(self) -> int:
-        """End the sessions whose key is no longer in authorized_keys. Returns how many it ended."""
-        actors = list(self._runtime.actors("session"))
-        return await self.end_all_of({actor.facts.identity for actor in actors if self._effective(actor.facts) is None})
+        """End the sessions whose key was taken out of authorized_keys, by hand or while the engine was down, or is
+        over; shorten those that its line now ends sooner. How many ended."""
+        ended = 0
+        for actor in [one for one in self._runtime.actors("session") if one.facts.method == "key"]:
+            if (cause := self._lost(actor.facts)) is not None:
+                ended += await self._revoke(actor.id, NOBODY, cause)
+            elif (latest := self._key_ends(actor.facts.identity, actor.facts.started_at)) < (actor.deadline or 0):
+                await self._shorten(actor, latest)
+        return ended
+
+    async def _shorten(self, actor: Actor, latest: float) -> None:
+        """Whatever the clock does from now on, the session's own deadline is the new one."""
+        facts: SessionFacts = actor.facts
+        renewed_at = facts.renewed_at or (actor.deadline or 0) - facts.lifetime
+        with suppress(EventRefused):  # it has ended meanwhile
+            changes = {"latest": latest, "renewed_at": renewed_at}
+            await self._runtime.send("session", actor.id, "shorten", changes=changes)
 
     async def _revoke(self, name: str, origin: Origin, cause: str) -> bool:
         try:
@@ -245,7 +318,7 @@ class Sessions:
 
 
 def _lifetime_ends(facts: SessionFacts, now: float) -> float:
-    return float(min(int(now) + facts.lifetime, int(facts.latest)))
+    return float(min(int(facts.renewed_at or now) + facts.lifetime, int(facts.latest)))
 
 
 def _identity_of(facts: SessionFacts) -> str:

@@ -144,10 +144,11 @@ return 0
 """)
 
 ENTER = _script("""
--- KEYS: instances. ARGV: name, home, generation, version, 1 if live, row.
+-- KEYS: instances. ARGV: name, home, generation, version, 1 if live, row, an owner and the most live instances of it,
+-- or '' twice.
 -- A row is home|generation|version|live|..., and its home's alone; others may have its name once it has ended, or once
 -- its home is forgotten. The answer: '' where the row is there now, or a later one of this home; else the host that has
--- the name.
+-- the name, or '|' where the owner has as many as it may. (An owner's identity stands in the rows of its instances.)
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if held then
   local home, generation, version, live = string.match(held, '^([^|]*)|([^|]*)|(%d+)|(%d)|')
@@ -157,6 +158,17 @@ if held then
   elseif generation == ARGV[3] and tonumber(version) > tonumber(ARGV[4]) then
     return ''
   end
+end
+if ARGV[8] ~= '' then
+  local rows, count = redis.call('HGETALL', KEYS[1]), 0
+  for place = 1, #rows, 2 do
+    local row = rows[place + 1]
+    local home, live = string.match(row, '^([^|]*)|[^|]*|%d+|(%d)|')
+    if rows[place] ~= ARGV[1] and live == '1' and string.find(row, ARGV[7], 1, true) then
+      count = count + redis.call('EXISTS', 'hatchway:home:' .. home)
+    end
+  end
+  if count >= tonumber(ARGV[8]) then return '|' end
 end
 redis.call('HSET', KEYS[1], ARGV[1], table.concat({ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]}, '|'))
 return ''

@@ -158,8 +158,17 @@ def test_every_block_runs(port: int, environ: dict[str, str], tmp_path: Path, aw
     assert "401" in done.stdout.splitlines(), "the session answered after its logout"
     answers = [json.loads(text) for text in re.findall(r"^\{\n.*?^\}$", done.stdout, re.DOTALL | re.MULTILINE)]
     assert any(answer.get("valid") is True for answer in answers)
-    made = ["alice.pem", "alice.pub", "bob-pkcs1.pem", "bob.pem", "bob.pub", "hatchway.service"]
-    assert sorted(path.name for path in work.iterdir()) == made
+    made = [
+        "alice.pem",
+        "alice.pub",
+        "bob-pkcs1.pem",
+        "bob.pem",
+        "bob.pub",
+        "carol.pem",
+        "carol.pub",
+        "hatchway.service",
+    ]
+    assert sorted(path.name for path in work.iterdir()) == [*made, "hatchway.service"]
 
 
 @pytest.mark.process

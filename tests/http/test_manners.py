@@ -1,38 +1,39 @@
-"""HTTP manners: every case against each hot door through each mount; targets, methods, bodies, sizes."""
+"""HTTP manners: every case against each plain endpoint, by each way there; targets, methods, bodies, sizes."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.mounts import (
+from tests.support.request_paths import (
     CHALLENGE,
-    DOORS,
     INSPECT,
     JSON,
+    METHODS,
     OUTCOME,
     VERIFY,
-    Mounts,
+    Engines,
     code,
+    engines,
     everywhere,
-    mounts,
-    plain,
     raw,
 )
 
-__all__ = ["mounts"]
+__all__ = ["engines"]
+
+pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("endpoint", METHODS)
 @pytest.mark.parametrize("spell", ["{}", "{}?", "{}?x=%FF&x", "/api/%61uth/{last}", "http://127.0.0.1:PORT{}"])
-def test_spellings_of_a_target(mounts: Mounts, door: str, spell: str) -> None:
+def test_spellings_of_a_target(engines: Engines, endpoint: str, spell: str) -> None:
     """With a query, percent-encoded, in absolute form, with and without the trailing slash: one answer, no redirect."""
-    for path in (door, door.rstrip("/")):
+    for path in (endpoint, endpoint.rstrip("/")):
         target = spell.format(path, last=path.removeprefix("/api/auth/"))
-        bodies = b"{}" if door == VERIFY else b""
+        bodies = b"{}" if endpoint == VERIFY else b""
         kind = f"{JSON}\r\n" if bodies else ""
-        head = f"{DOORS[door]} {target} HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n{kind}"
+        head = f"{METHODS[endpoint]} {target} HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n{kind}"
         data = f"{head}Content-Length: {len(bodies)}\r\n\r\n".encode() + bodies
-        assert raw(mounts, data).status == OUTCOME[door]
+        assert raw(engines, data).status == OUTCOME[endpoint]
 
 
 @pytest.mark.parametrize(
@@ -56,9 +57,9 @@ def test_spellings_of_a_target(mounts: Mounts, door: str, spell: str) -> None:
         "/" + "a" * 9000,
     ],
 )
-def test_other_paths(mounts: Mounts, target: str) -> None:
-    """A path that is nearly a door's is none: 404 and no redirect. Dots are not resolved, nothing outside is served."""
-    answer = everywhere(mounts, "GET", target)
+def test_other_paths(engines: Engines, target: str) -> None:
+    """A path that is nearly an endpoint's is none: 404, no redirect. Dots are not resolved, nothing else is served."""
+    answer = everywhere(engines, "GET", target)
     if target == "/":
         assert answer.status == 200
     elif target.startswith("//"):
@@ -70,26 +71,26 @@ def test_other_paths(mounts: Mounts, target: str) -> None:
         assert answer.header("location") is None
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("endpoint", METHODS)
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "X" * 50])
-def test_methods(mounts: Mounts, door: str, method: str) -> None:
-    """D22, N7: what a door does not do is 405 with the methods it has; TRACE echoes nothing, OPTIONS opens nothing."""
-    if method == DOORS[door]:
+def test_methods(engines: Engines, endpoint: str, method: str) -> None:
+    """D22, N7: what an endpoint does not do is 405 with the methods it has; TRACE echoes and OPTIONS allows nothing."""
+    if method == METHODS[endpoint]:
         return
-    for path in (door, door.rstrip("/")):
-        answer = everywhere(mounts, method, path, "X-Secret: echo me", "Access-Control-Request-Method: POST")
+    for path in (endpoint, endpoint.rstrip("/")):
+        answer = everywhere(engines, method, path, "X-Secret: echo me", "Access-Control-Request-Method: POST")
         assert code(answer) == (405, "method_not_allowed")
         allowed = {word.strip() for word in (answer.header("allow") or "").split(",")}
-        assert DOORS[door] in allowed
+        assert METHODS[endpoint] in allowed
         assert method not in allowed
         assert b"echo me" not in answer.body
 
 
-@pytest.mark.parametrize("door", [CHALLENGE, INSPECT])
-def test_head(mounts: Mounts, door: str) -> None:
+@pytest.mark.parametrize("endpoint", [CHALLENGE, INSPECT])
+def test_head(engines: Engines, endpoint: str) -> None:
     """HEAD answers as GET would, without the body (RFC 9110 section 9.3.2)."""
-    answer = everywhere(mounts, "HEAD", door)
-    assert (answer.status, answer.body) == (OUTCOME[door], b"")
+    answer = everywhere(engines, "HEAD", endpoint)
+    assert (answer.status, answer.body) == (OUTCOME[endpoint], b"")
 
 
 @pytest.mark.parametrize(
@@ -106,21 +107,21 @@ def test_head(mounts: Mounts, door: str) -> None:
         "*/*",
     ],
 )
-def test_other_media_types(mounts: Mounts, kind: str | None) -> None:
+def test_other_media_types(engines: Engines, kind: str | None) -> None:
     """D11, B3: a body that is not said to be JSON in UTF-8 is 415, whatever is in it."""
     headers = () if kind is None else (f"Content-Type: {kind}",)
-    assert code(everywhere(mounts, "POST", VERIFY, *headers, body=b'{"nonce":"a","signature":"b"}')) == (
+    assert code(everywhere(engines, "POST", VERIFY, *headers, body=b'{"nonce":"a","signature":"b"}')) == (
         415,
         "unsupported_media_type",
     )
 
 
 @pytest.mark.parametrize("second", ["application/json", "text/plain"])
-def test_two_media_types(mounts: Mounts, second: str) -> None:
+def test_two_media_types(engines: Engines, second: str) -> None:
     """A type sent twice is a list, which no type is (RFC 9110 section 5.3): 415, whichever comes first."""
     for kinds in (("application/json", second), (second, "application/json")):
         headers = [f"Content-Type: {kind}" for kind in kinds]
-        answer = everywhere(mounts, "POST", VERIFY, *headers, body=b'{"nonce":"a","signature":"b"}')
+        answer = everywhere(engines, "POST", VERIFY, *headers, body=b'{"nonce":"a","signature":"b"}')
         assert code(answer) == (415, "unsupported_media_type")
 
 
@@ -153,10 +154,10 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_bodies(mounts: Mounts, name: str) -> None:
+def test_bodies(engines: Engines, name: str) -> None:
     """D8, B3: what is no JSON object is 400, wrong fields are 422 and each is named, and a wrong value is a 401."""
     body, status = BODIES[name]
-    answer = everywhere(mounts, "POST", VERIFY, JSON, body=body)
+    answer = everywhere(engines, "POST", VERIFY, JSON, body=body)
     assert answer.status == status
     assert answer.json()["code"] == {400: "not_json", 422: "invalid_request", 401: "invalid_signature"}[status]
     if status == 422:
@@ -164,18 +165,18 @@ def test_bodies(mounts: Mounts, name: str) -> None:
         assert len(answer.body) < 66_000, "a refusal is no larger than what was sent"
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_sizes(mounts: Mounts, door: str) -> None:
+@pytest.mark.parametrize("endpoint", METHODS)
+def test_sizes(engines: Engines, endpoint: str) -> None:
     """D8: a head over 16 KiB is 431, a body over 64 KiB 413, told or chunked, and the rest of it is not awaited."""
-    head = f"{DOORS[door]} {door} HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n{JSON}\r\n".encode()
-    head += f"Authorization: Bearer {mounts.token}\r\n".encode()  # it is looked at before the body
-    assert raw(mounts, head + b"X: " + b"a" * 20_000 + b"\r\n\r\n").status == 431
-    assert code(raw(mounts, head + b"Content-Length: 65537\r\n\r\n")) == (413, "body_too_large")
-    assert code(raw(mounts, head + b"Content-Length: 67108864\r\n\r\n" + b"a" * 100)) == (413, "body_too_large")
+    head = f"{METHODS[endpoint]} {endpoint} HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n{JSON}\r\n".encode()
+    head += b"Authorization: Bearer TOKEN\r\n"  # it is looked at before the body
+    assert raw(engines, head + b"X: " + b"a" * 20_000 + b"\r\n\r\n").status == 431
+    assert code(raw(engines, head + b"Content-Length: 65537\r\n\r\n")) == (413, "body_too_large")
+    assert code(raw(engines, head + b"Content-Length: 67108864\r\n\r\n" + b"a" * 100)) == (413, "body_too_large")
     chunks = b"4000\r\n" + b"a" * 0x4000 + b"\r\n"
-    assert code(raw(mounts, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks * 5)) == (413, "body_too_large")
-    assert raw(mounts, head + b"Content-Length: 9999999999999999999999999\r\n\r\n").status in (400, 413)
-    assert raw(mounts, head + b"Transfer-Encoding: chunked\r\n\r\n" + b"F" * 30 + b"\r\n").status in (400, 413)
+    assert code(raw(engines, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks * 5)) == (413, "body_too_large")
+    assert raw(engines, head + b"Content-Length: 9999999999999999999999999\r\n\r\n").status in (400, 413)
+    assert raw(engines, head + b"Transfer-Encoding: chunked\r\n\r\n" + b"F" * 30 + b"\r\n").status in (400, 413)
 
 
 MALFORMED = {
@@ -197,12 +198,12 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("endpoint", METHODS)
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_two_parsers_could_read_differently(mounts: Mounts, door: str, name: str) -> None:
+def test_what_two_parsers_could_read_differently(engines: Engines, endpoint: str, name: str) -> None:
     """D22, N5: refused with 400, and the connection ends."""
-    head = f"{DOORS[door]} {door} HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n{JSON}\r\n".encode()
-    assert raw(mounts, head + MALFORMED[name]).status == 400
+    head = f"{METHODS[endpoint]} {endpoint} HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n{JSON}\r\n".encode()
+    assert raw(engines, head + MALFORMED[name]).status == 400
 
 
 @pytest.mark.parametrize(
@@ -225,15 +226,7 @@ def test_what_two_parsers_could_read_differently(mounts: Mounts, door: str, name
         b"GET /%",
     ],
 )
-def test_request_lines(mounts: Mounts, line: bytes) -> None:
+def test_request_lines(engines: Engines, line: bytes) -> None:
     """D22: odd targets, versions and methods are a plain refusal."""
-    answer = raw(mounts, line + b"\r\nHost: 127.0.0.1:PORT\r\n\r\n")
+    answer = raw(engines, line + b"\r\nHost: 127.0.0.1:PORT\r\n\r\n")
     assert answer.status in (400, 501, 505)
-
-
-def test_the_lane_takes_plain_requests(mounts: Mounts) -> None:
-    """What browsers and our clients send at these doors the lane itself answers: the cases above went through it."""
-    for door in DOORS:
-        before = mounts.lane.answered
-        plain(mounts, door, "Accept: */*", "User-Agent: x", "Origin: http://127.0.0.1:PORT")
-        assert mounts.lane.answered == before + 1

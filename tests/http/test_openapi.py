@@ -207,7 +207,8 @@ def test_schemathesis_finds_nothing(tmp_path: Path, home: Path) -> None:
         assert counted, done.stdout
         assert counted[1] == counted[2]
         assert int(counted[1]) >= 2000
-        assert "21/21" in done.stdout or f"{len(ENDPOINTS)}/{len(ENDPOINTS)}" in done.stdout
+        count = len(ENDPOINTS) - 1  # one of them is left to other tests
+        assert f"{count}/{count}" in done.stdout or f"{count + 1}/{count + 1}" in done.stdout
         log = engine.log()
     assert "endpoint_failed" not in log
     assert "Traceback" not in log

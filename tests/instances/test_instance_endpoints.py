@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ import trio
 
 from hatchway.api.http.problems import problem_response
 from hatchway.engine.base.errors import TooManyInstances
+from hatchway.engine.keys import key_edits
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.settings.settings import Limits
 from tests.support.containers import LONG, Gate, Place, listed, living, new_name, place
-from tests.support.fakes import ROOT, Reply
+from tests.support.fakes import ROOT, Reply, key
 from tests.support.instance_client import Doors, doors
 from tests.support.instance_requests import BODIES, filled
 from tests.support.instance_requests import Place as Traps
+from tests.support.processes import prepare
 
 __all__ = ["place"]
 
@@ -206,6 +210,55 @@ async def test_the_log(place: Place) -> None:
         assert (await at.ask("GET", f"{name}/log/?stream=err")).body == b"oops\n"
         assert (await at.ask("GET", f"{name}/log/?stream=both")).json()["errors"] == {"stream": "must be out or err"}
         assert (await at.ask("GET", "unknown/log/")).status == 404
+
+
+async def test_a_followed_log_ends_with_its_key(place: Place) -> None:
+    """Within a second once the key has expired, though the instance runs on."""
+    async with doors(place) as at:
+        name, reply, gate = new_name(), Reply(), Gate(place)
+        await at.start(identity=name, command=["sh", "-c", f"echo one; {gate.wait}"], volume=[gate.volume])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(at.follow, reply, name)
+            with trio.fail_after(60):
+                while reply.body != b"one\n":
+                    await trio.sleep(0.02)
+            edit_key(place, {"expiry-time": "20200101Z"})
+            with trio.fail_after(1.5):  # a second, and what a busy machine takes
+                await reply.done.wait()
+        assert reply.body == b"one\n"
+        assert living()
+        gate.open()
+        with trio.fail_after(60):
+            while living():
+                await trio.sleep(0.1)
+
+
+async def test_a_key_s_instances_are_counted_however_many_are_asked_for_at_once(place: Place) -> None:
+    """Fifty starts at once by a key with `instances="4"`: four run, the others are refused for that."""
+    prepare(place.home)
+    edit_key(place, {"instances": "4"})
+    async with doors(place) as at:
+        replies = [Reply() for _ in range(50)]
+        async with trio.open_nursery() as nursery:
+            for reply in replies:
+                nursery.start_soon(partial(at.start, reply, identity=new_name(), command=["sleep", LONG]))
+        assert Counter(reply.status for reply in replies) == {201: 4, 429: 46}
+        assert len(living()) == 4
+        refused = next(reply for reply in replies if reply.status == 429).json()
+        assert refused["code"] == "too_many_instances"
+        assert refused["detail"] == "4 instances are live of your key, the most that its `instances=` allows"
+        names = [reply.json()[1]["payload"] for reply in replies if reply.status == 201]
+        await at.ask("DELETE", f"{names[0]}/")
+        names[0] = new_name()
+        assert (await at.start(identity=names[0], command=["sleep", LONG])).status == 201
+        for name in names:
+            await at.ask("DELETE", f"{name}/")
+
+
+def edit_key(place: Place, options: dict[str, str]) -> None:
+    """Give the key `one` these options."""
+    keys = AuthorizedKeys(place.home / "authorized_keys")
+    keys.edit(partial(key_edits.edit, selector=key().identity, options=options))
 
 
 async def test_a_failed_start_has_the_runtimes_code(place: Place) -> None:

@@ -48,10 +48,10 @@ async def test_followers_get_the_old_and_the_new(
     assert len(host.journal.subscribers) == 0
 
 
-async def test_a_follower_without_news_is_asked_every_second(
+async def test_a_follower_without_news_is_asked_twice_a_second(
     folder: Path, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
-    """Once a second it may say that it has something to do: then it reads nothing. News come a moment after."""
+    """Twice a second it may say that it has something to do: then it reads nothing. News come a moment after."""
     host, asked = Host(folder), list[float]()
     nursery.start_soon(host.journal.run)
     started = trio.current_time()
@@ -62,10 +62,10 @@ async def test_a_follower_without_news_is_asked_every_second(
 
     with host.journal.subscribe(0, look) as follower:
         assert await follower.read() == []
-        assert asked == pytest.approx([1, 2])
+        assert asked == pytest.approx([0.5, 1])
         nursery.start_soon(tell_later, host)
         assert [line.seq for line in await follower.read()] == [1]
-        assert trio.current_time() - started == pytest.approx(2.1, abs=0.05)
+        assert trio.current_time() - started == pytest.approx(1.1, abs=0.05)
 
 
 async def tell_later(host: Host) -> None:

@@ -3,21 +3,76 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hatchway.engine.base import files
+from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.permissions import FIVE
-from hatchway.engine.keys import authorized_keys
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.support.authorized_keys import LINE, A, B, granted, keys, put
-from tests.support.fakes import Hands
 
 __all__ = ["keys"]
+
+
+class EditorsClock:
+    """The host's clock, or one that stands still, where an editor writes on whenever the engine waits for it."""
+
+    def __init__(self, now: float | None = None) -> None:
+        self.now, self.pauses = now, 0
+        self.writes: list[Callable[[], object]] = []
+
+    def wall(self) -> float:
+        return time.time() if self.now is None else self.now
+
+    def pause(self, seconds: float) -> None:
+        self.pauses += 1
+        if self.writes:
+            self.writes.pop(0)()
+
+
+class PatientClock(SystemClock):
+    """The host's clock, whose pauses last until an editor has written on, for two seconds at most: on a busy machine
+    one may be stopped for longer than our 50 ms."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def pause(self, seconds: float) -> None:
+        latest = time.monotonic() + 2
+        super().pause(seconds)
+        while time.monotonic() < latest and not (self.path.exists() and self.path.stat().st_size):
+            super().pause(0.001)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[list[object]]:
+    """How often this process opens a file meanwhile."""
+    times: list[object] = []
+    _WATCHED[str(path)] = times
+    try:
+        yield times
+    finally:
+        del _WATCHED[str(path)]
+
+
+_WATCHED: dict[str, list[object]] = {}
+
+
+def _watch(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "open" and str(arguments[0]) in _WATCHED:
+        _WATCHED[str(arguments[0])].append(arguments)
+
+
+sys.addaudithook(_watch)
 
 
 def test_a_missing_file_grants_nothing_and_comes_to_life(keys: AuthorizedKeys) -> None:
@@ -39,27 +94,42 @@ def test_every_edit_is_seen_at_the_next_look(keys: AuthorizedKeys) -> None:
         assert entry.permissions == (name,), turn
 
 
-def test_an_unchanged_file_is_not_read_again(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_file_is_not_read_again(keys: AuthorizedKeys) -> None:
     """A look at a file that settled is one lstat."""
     put(keys, LINE)
     time.sleep(0.06)
     version = keys.version()
-    monkeypatch.setattr(files, "read_private", None)
-    assert keys.find(A.identity) is not None
-    assert keys.version() == version
+    with opened(keys.path) as times:
+        assert keys.find(A.identity) is not None
+        assert keys.version() == version
+    assert not times
 
 
+@pytest.fixture
+def coarse(tmp_path: Path) -> Iterator[Path]:
+    """A folder of a file system whose time stamps are those of the kernel's last tick, as many are; newer kernels tell
+    changes apart on ext4, XFS, Btrfs and tmpfs."""
+    folder = tmp_path / "coarse"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "ramfs", "-o", "mode=700", "ramfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.mount
 @pytest.mark.parametrize(("age", "again"), [(0.0, True), (0.049, True), (-0.049, True), (0.06, False), (-1.0, False)])
-def test_a_file_of_this_very_moment_is_read_again(
-    keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch, age: float, again: bool
-) -> None:
-    """Where the file system's clock ticks so slowly that a second change gets the first one's time stamp."""
-    put(keys, f"{LINE} a\n")
-    changed = keys.path.lstat().st_ctime
-    monkeypatch.setattr(authorized_keys, "_stamp", lambda status: (1,))
-    monkeypatch.setattr(authorized_keys, "SystemClock", lambda: Hands(changed + age))
-    assert granted(keys) == {"a": FIVE}
-    put(keys, f"{LINE} b\n")
+def test_a_file_of_this_very_moment_is_read_again(coarse: Path, age: float, again: bool) -> None:
+    """A change may have the time stamp of the one before it, which was seen when it was `age` seconds old."""
+    stamp, clock = None, EditorsClock(0.0)
+    keys = AuthorizedKeys(coarse / "authorized_keys", clock=clock)
+    while stamp is None or keys.path.lstat().st_ctime_ns != stamp.st_ctime_ns:
+        put(keys, f"{LINE} a\n")
+        stamp = keys.path.lstat()
+        clock.now = stamp.st_ctime + age
+        assert granted(keys) == {"a": FIVE}
+        keys.path.write_bytes(f"{LINE} b\n".encode())
     assert granted(keys) == {"b" if again else "a": FIVE}
 
 
@@ -82,11 +152,10 @@ def move_first(path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("write", [empty_first, move_first])
-def test_an_editor_at_work_takes_nobody_s_key(
-    keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
-) -> None:
+def test_an_editor_at_work_takes_nobody_s_key(tmp_path: Path, write: Callable[[Path, bytes], None]) -> None:
     """For a moment there is an empty file or none: a look just then must not end every session."""
-    monkeypatch.setattr(authorized_keys, "_PAUSES", 2000)  # a busy machine may stop the editor for longer than 50 ms
+    path = tmp_path / "authorized_keys"
+    keys = AuthorizedKeys(path, clock=PatientClock(path))
     put(keys, f"{LINE}\n")
     assert keys.find(A.identity) is not None
     done = threading.Event()
@@ -115,62 +184,52 @@ def test_a_file_that_stays_empty_is_empty(keys: AuthorizedKeys) -> None:
     assert keys.find(A.identity) is None
 
 
-class Editor:
-    """Somebody who writes on whenever the engine waits for the file to stand still."""
-
-    def __init__(self, path: Path, *pieces: bytes) -> None:
-        self.path, self.pieces, self.waits = path, list(pieces), 0
-
-    def sleep(self, seconds: float) -> None:
-        self.waits += 1
-        if self.pieces:
-            self.path.write_bytes(self.pieces.pop(0))
-
-
-def edited(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch, *pieces: bytes) -> Editor:
+def edited(path: Path, *pieces: bytes) -> tuple[AuthorizedKeys, EditorsClock]:
     """The file with nobody's key in it, looked at when the first of the pieces is there."""
+    clock = EditorsClock()
+    keys = AuthorizedKeys(path, clock=clock)
     put(keys, b"# nobody\n")
     assert keys.entries() == ()
-    editor = Editor(keys.path, *pieces)
-    monkeypatch.setattr(time, "sleep", editor.sleep)
-    editor.sleep(0)
-    editor.waits = 0
-    return editor
+    path.write_bytes(pieces[0])
+    clock.pauses, clock.writes = 0, [partial(path.write_bytes, piece) for piece in pieces[1:]]
+    return keys, clock
 
 
-def test_a_file_is_believed_once_it_stands_still(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_believed_once_it_stands_still(tmp_path: Path) -> None:
     """Half of it, nothing, half of it again: none of these is what the editor leaves in the end."""
     whole = f"{LINE} a\n{B.openssh()} b\n".encode()
-    editor = edited(keys, monkeypatch, whole[:500], b"", whole[:700], whole[:300], whole)
+    keys, clock = edited(tmp_path / "authorized_keys", whole[:500], b"", whole[:700], whole[:300], whole)
     assert granted(keys) == {"a": FIVE, "b": FIVE}
-    assert editor.waits == 5
+    assert clock.pauses == 5
     assert granted(keys) == {"a": FIVE, "b": FIVE}
 
 
-def test_nobody_waits_long_for_a_file_that_never_does(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_long_for_a_file_that_never_does(tmp_path: Path) -> None:
     """After ten looks it is taken as it is."""
-    editor = edited(keys, monkeypatch, *(f"{LINE} {number}\n".encode() for number in range(100)))
+    pieces = (f"{LINE} {number}\n".encode() for number in range(100))
+    keys, clock = edited(tmp_path / "authorized_keys", *pieces)
     assert granted(keys) == {"10": FIVE}
-    assert editor.waits == 10
+    assert clock.pauses == 10
 
 
-def test_a_file_put_in_place_whole_is_believed_at_once(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_put_in_place_whole_is_believed_at_once(tmp_path: Path) -> None:
     """Whoever renames a new file over the old one, as we do, has written it; an empty one may be an editor's."""
-    editor = edited(keys, monkeypatch, b"# still nobody\n")
+    keys, clock = edited(tmp_path / "authorized_keys", b"# still nobody\n")
     assert keys.entries() == ()
-    editor.waits = 0
-    for content, waits in ((f"{LINE} a\n".encode(), 0), (b"", 10)):
+    clock.pauses = 0
+    for content, pauses in ((f"{LINE} a\n".encode(), 0), (b"", 10)):
         files.write_private(keys.path, content)
         assert bool(keys.entries()) == bool(content)
-        assert editor.waits == waits
+        assert clock.pauses == pauses
 
 
-def test_a_file_that_was_never_there_is_not_waited_for(keys: AuthorizedKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_never_there_is_not_waited_for(tmp_path: Path) -> None:
     """A new engine has no keys yet, and no reason to look twice."""
-    monkeypatch.setattr(time, "sleep", None)
+    keys = AuthorizedKeys(tmp_path / "authorized_keys", clock=(clock := EditorsClock()))
     assert keys.version() == 1
     assert keys.entries() == ()
     assert keys.version() == 1
+    assert clock.pauses == 0
 
 
 def test_the_version_changes_with_the_content_alone(keys: AuthorizedKeys) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hatchway.engine.access.principal import SessionFacts
 from hatchway.engine.base.errors import StoreUnavailable
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.store.protocol import Change, Stored
-from tests.bench.sizing import ABSORB_CPU, BUSY, ROW_BYTES, grow, most_sessions, rows
+from tests.bench.sizing import ROW_BYTES, Growth, grow, most_sessions, rows
 from tests.readme import CHAPTERS
 from tests.support.redis_server import RedisServer, redis_store, speak
 
@@ -25,10 +26,28 @@ def test_the_handbooks_numbers_follow() -> None:
     assert f"{most_sessions():,} sessions" in SIZING
 
 
+def cores(told: Growth, engines: int) -> float:
+    """The part of a core that each of so many engines needs, reckoned anew from the costs that the chapter names."""
+    costs = r"- ([0-9]+) us of an engine's CPU for an inspection;\n- ([0-9]+) us for a sign-in .*, and ([0-9]+) us more"
+    inspection, sign_in, commit = map(int, re.search(costs, SIZING).groups())  # type: ignore[union-attr]
+    heard = int(re.search(r"- ([0-9]+) us in every other engine", SIZING)[1])  # type: ignore[index]
+    mine = told.inspections * inspection + told.renewals * (sign_in + commit)
+    return (mine / engines + told.renewals * (engines - 1) / engines * heard) / 1e6
+
+
+@pytest.mark.parametrize("sessions", [1, 700_000, 900_000, 5_000_000, 44_000_000])
+def test_as_many_engines_as_are_needed(sessions: int) -> None:
+    """With so many each is half busy at most, with one less each is more."""
+    told = grow(sessions)
+    assert cores(told, told.engines) <= 0.5
+    assert told.engines == 1 or cores(told, told.engines - 1) > 0.5
+
+
 def test_more_engines_help_only_so_far() -> None:
     """Where every engine hears of more changes than it can take, the reckoning says so."""
-    with pytest.raises(OverflowError):
-        grow(int(BUSY / ABSORB_CPU * 1800) + 1)
+    assert grow(44_900_000).engines > 100
+    with pytest.raises(OverflowError, match="more of them do not help"):
+        grow(45_000_000)
 
 
 @pytest.mark.redis

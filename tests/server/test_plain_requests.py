@@ -12,10 +12,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from hatchway.api.http.app import make_app
 from hatchway.api.http.request import Request, Response
 from hatchway.api.server.h1 import origin_form, refusal
 from hatchway.api.server.lane import encode, recognise
 from hatchway.api.server.server import Lane, ServerLimits
+from hatchway.engine.engine import Engine
 from tests.support.fakes import effort
 from tests.support.raw_clients import GET, serving
 from tests.support.server_apps import Told, lane_of
@@ -89,6 +91,24 @@ def test_taken(data: bytes) -> None:
         assert found is not None
         assert found[1] == 3 + len(data)
         assert (found[0], len(data)) == by_h11(data + behind)
+
+
+@pytest.mark.parametrize("line", ["GET /api/auth/challenge/", "POST /api/auth/verify/", "GET /api/auth/inspect/"])
+async def test_what_clients_send_never_comes_to_h11(engine: Engine, line: str) -> None:
+    """A sign-in and an inspection as browsers and our clients send them: the parser takes them, the gateway answers."""
+    gateway = make_app(engine).gateway
+    gateway.use_bound((("127.0.0.1", 7420),))
+    body = b"{}" if line.startswith("POST") else b""
+    more = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+    head = f"{line} HTTP/1.1\r\nHost: 127.0.0.1:7420\r\nAccept: */*\r\nUser-Agent: x\r\n"
+    origin = "Origin: http://127.0.0.1:7420\r\nAuthorization: Bearer x\r\n"
+    found = recognise(f"{head}{origin}{more}\r\n".encode() + body, 0, LIMIT, ENDS)
+    assert found is not None
+    response = gateway.handle(found[0])
+    assert response is not None
+    if not isinstance(response, Response):
+        response = await response
+    assert response.status in (200, 401, 422)
 
 
 @pytest.mark.parametrize("data", LEFT)

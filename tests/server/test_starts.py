@@ -8,11 +8,12 @@ import trio.testing
 from trio.testing import MockClock
 
 from hatchway.api.server.starts import PER_TICK, Starts
+from hatchway.engine.base.ticks import loop_ticks
 
 
 async def test_few_begin_in_one_tick_and_all_in_the_end() -> None:
     """Whoever comes begins at once while there is room; of many at once none waits for ever."""
-    starts, begun = Starts(), list[int]()
+    starts, begun = Starts(loop_ticks()), list[int]()
 
     async def begin(number: int) -> None:
         await starts.turn("one")
@@ -28,7 +29,7 @@ async def test_few_begin_in_one_tick_and_all_in_the_end() -> None:
 
 async def test_addresses_take_turns(autojump_clock: MockClock) -> None:
     """A thousand requests of one address hold another's up by a tick or two."""
-    starts, begun = Starts(), list[str]()
+    starts, begun = Starts(loop_ticks()), list[str]()
 
     async def begin(address: str) -> None:
         await starts.turn(address)
@@ -46,7 +47,7 @@ async def test_addresses_take_turns(autojump_clock: MockClock) -> None:
 
 async def test_who_leaves_takes_no_turn(autojump_clock: MockClock) -> None:
     """A client that goes while it waits is forgotten, and the next one gets its turn."""
-    starts, begun = Starts(), list[str]()
+    starts, begun = Starts(loop_ticks()), list[str]()
     for _ in range(PER_TICK):
         await starts.turn("first")
     with trio.move_on_after(0):
@@ -60,7 +61,7 @@ async def test_who_leaves_takes_no_turn(autojump_clock: MockClock) -> None:
 @pytest.mark.parametrize("times", [1, 50])
 async def test_what_comes_one_by_one_never_waits(times: int) -> None:
     """A server that is not busy keeps nobody back."""
-    starts = Starts()
+    starts = Starts(loop_ticks())
     for _ in range(times):
         with trio.testing.assert_no_checkpoints():
             await starts.turn("one")

@@ -16,7 +16,7 @@ from hatchway.api.http.problems import problem
 from hatchway.api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
 from hatchway.api.http.schema.shapes import told
 from hatchway.engine.access.challenges import LIFETIME
-from hatchway.engine.access.principal import IssuedSession
+from hatchway.engine.access.principal import IssuedSession, Principal
 from hatchway.engine.base.durations import InvalidDuration, format_duration, lifetime
 from hatchway.engine.base.errors import InvalidRequest, Refusal
 from hatchway.engine.pairings.pairings import Claim, Claimant
@@ -54,6 +54,14 @@ class PairFields(msgspec.Struct, forbid_unknown_fields=True):
     """The pairing code as typed (section 4.4)."""
 
     code: Annotated[str, told(description="Case, spaces and hyphens don't matter.")]
+
+
+def told_of(answer: IssuedSession | Principal) -> dict[str, Any]:
+    """As a response has it: when the key expires is left out where that is not near."""
+    told = answer._asdict()
+    if answer.key_expires_at is None:
+        del told["key_expires_at"]
+    return told
 
 
 def challenge(invocation: Invocation) -> Response:
@@ -109,18 +117,18 @@ def check_proof(fields: VerifyFields) -> Proof:
 async def verify(invocation: Invocation) -> Response:
     """A session for the key that signed the nonce (section 4.2)."""
     signed_in = await invocation.engine.key_sign_in.verify(check_proof(invocation.fields), invocation.origin)
-    return json_response(signed_in._asdict())
+    return json_response(told_of(signed_in))
 
 
 def inspect(invocation: Invocation) -> Response:
     """Whether the session is still good, and what it may do now (section 4.3)."""
     principal = invocation.principal
-    return json_response({"valid": True, **principal._asdict()}, about=principal)
+    return json_response({"valid": True, **told_of(principal)}, about=principal)
 
 
 async def renew(invocation: Invocation) -> Response:
     """A new token of the same session, its lifetime counted from now (section 3.2)."""
-    return json_response((await invocation.engine.sessions.renew(invocation.principal, invocation.origin))._asdict())
+    return json_response(told_of(await invocation.engine.sessions.renew(invocation.principal, invocation.origin)))
 
 
 async def logout(invocation: Invocation) -> Response:
@@ -150,7 +158,7 @@ async def _claim(invocation: Invocation, streamed: bool) -> Response:
     )
     try:
         if not streamed:
-            return json_response((await claim.wait_answer())._asdict())
+            return json_response(told_of(await claim.wait_answer()))
         if request.passed_on:
             await trio.sleep(FIRST_LINE_AFTER)
     except trio.Cancelled:
@@ -214,7 +222,7 @@ class _Held:
 
 async def _last_item(claim: Claim) -> dict[str, Any]:
     try:
-        return (await claim.wait_answer())._asdict()
+        return told_of(await claim.wait_answer())
     except Refusal as refused:
         return problem(refused)
 

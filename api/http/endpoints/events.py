@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import lru_cache
 
-from hatchway.api.http.endpoint import Invocation, bearer
-from hatchway.api.http.request import Request, Response
+from hatchway.api.http.endpoint import Invocation
+from hatchway.api.http.request import Response
 from hatchway.engine.access.principal import require
 from hatchway.engine.base.errors import InvalidRequest, Refusal
 from hatchway.engine.base.permissions import MASTER
-from hatchway.engine.engine import Engine
 from hatchway.engine.journal.files import RecordLine
 from hatchway.engine.journal.subscribers import SubscriberDropped
 
@@ -49,13 +48,15 @@ async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[byt
     if after > journal.last_seq:  # the id is of another engine's log, or of one that was lost
         yield gap(after, journal.last_seq)
         after = journal.last_seq
-    reader = _Reader(invocation.engine, invocation.request)
+    reader = _Reader(invocation)
     with (
         suppress(SubscriberDropped),
         journal.subscribe(after, reader.look) as subscriber,
     ):  # a subscriber that is dropped may come back with its last id
         while not reader.over:
             lines = await subscriber.read()
+            if lines and not reader.is_allowed():
+                break  # these may tell of the end of the very session
             if lines:
                 yield frames(after, lines)
                 after = lines[-1].seq
@@ -69,10 +70,10 @@ async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[byt
 class _Reader:
     """Decides whether a stream goes on, and when a comment is due."""
 
-    __slots__ = ("_engine", "_request", "_since", "over")
+    __slots__ = ("_engine", "_invocation", "_since", "over")
 
-    def __init__(self, engine: Engine, request: Request) -> None:
-        self._engine, self._request = engine, request
+    def __init__(self, invocation: Invocation) -> None:
+        self._engine, self._invocation = invocation.engine, invocation
         self.over = False
         self.spoke()
 
@@ -88,12 +89,13 @@ class _Reader:
     def look(self) -> bool:
         """Whether the stream has something to do without a record: to end, with the engine or with the session that
         opened it, or to send a comment."""
-        self.over = self._engine.stopping.is_set() or not self._allowed()
+        self.over = self._engine.stopping.is_set() or not self.is_allowed()
         return self.over or self.quiet
 
-    def _allowed(self) -> bool:
+    def is_allowed(self) -> bool:
+        """Whether the session that opened the stream is still good for it, from where it was opened."""
         try:
-            require(self._engine.sessions.authenticate(bearer(self._request)), MASTER)
+            require(self._invocation.authenticate(), MASTER)
         except Refusal:
             return False
         return True

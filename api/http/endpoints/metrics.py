@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from hatchway.api.http.endpoint import Invocation, bearer
+from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.request import NO_STORE, Response
 from hatchway.engine.access.principal import require
 from hatchway.engine.base.permissions import MASTER
@@ -16,7 +16,7 @@ async def metrics(invocation: Invocation) -> Response:
     """Everything measured, in Prometheus's text format. Raises TokenRefused, PermissionDenied."""
     here = invocation.request.from_this_host and not invocation.request.passed_on
     if not (here or invocation.engine.settings.metrics_open):
-        require(invocation.engine.sessions.authenticate(bearer(invocation.request)), MASTER)
+        require(invocation.authenticate(), MASTER)
     # It takes some 10 ms, so it runs in a thread: requests are answered meanwhile.
     text = await trio.to_thread.run_sync(invocation.engine.metrics.text)
     return Response(200, text, (_TEXT, NO_STORE))

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import structlog
 
-from hatchway.api.http.endpoint import Invocation, bearer
+from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.pages import read_page
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import BrokenOff, Headers, Response, json_response
@@ -114,7 +114,7 @@ async def _whole_or_broken(name: str, pieces: AsyncGenerator[bytes, None]) -> As
 def _still_allowed(invocation: Invocation) -> bool:
     """Whether the session that follows a log is still good and still permitted."""
     try:
-        require(invocation.engine.sessions.authenticate(bearer(invocation.request)), "RUNTIME:READ")
+        require(invocation.authenticate(), "RUNTIME:READ")
     except Refusal:
         return False
     return True

@@ -54,15 +54,19 @@ class ChallengeShape(Shape):
     lifetime: Annotated[str, Meta(pattern="^[0-9]+m[0-9]+s$")]
 
 
-class SessionShape(Shape):
+KeyExpiry = Annotated[Epoch, Meta(description="When the session's key expires, from a week before.")]
+
+
+class SessionShape(Shape, omit_defaults=True):
     """A token and what it is good for (section 2.2)."""
 
     token: str
     permissions: Permissions
     expires_at: Epoch
+    key_expires_at: KeyExpiry | msgspec.UnsetType = msgspec.UNSET
 
 
-class InspectionShape(Shape):
+class InspectionShape(Shape, omit_defaults=True):
     """A session that is still good, and what it may do now (section 4.3)."""
 
     valid: Literal[True]
@@ -71,6 +75,7 @@ class InspectionShape(Shape):
     method: Literal["key", "pairing"]
     permissions: Permissions
     expires_at: Epoch
+    key_expires_at: KeyExpiry | msgspec.UnsetType = msgspec.UNSET
 
 
 class AcceptedShape(Shape):
@@ -101,6 +106,28 @@ class LiveSessionsShape(Shape, omit_defaults=True):
     """The live sessions that the caller may see, a page of them, in the order of their starts."""
 
     sessions: Annotated[list[LiveSessionShape], Meta(max_length=MOST_ROWS)]
+    next: Next | msgspec.UnsetType = msgspec.UNSET
+
+
+class KeyShape(Shape, rename={"from_": "from"}):
+    """An authorized key. What is null is not limited, or not known."""
+
+    identity: str
+    comment: str
+    permissions: Permissions
+    bits: int
+    expires_at: Epoch | None
+    from_: str | None
+    instances: int | None
+    lifetime: Annotated[int, Meta(description="Seconds of the longest session.")] | None
+    registered_at: Epoch | None
+    used_at: Epoch | None
+
+
+class KeysShape(Shape, omit_defaults=True):
+    """The keys that may sign in, a page of them, in the order of their identities."""
+
+    keys: Annotated[list[KeyShape], Meta(max_length=MOST_ROWS)]
     next: Next | msgspec.UnsetType = msgspec.UNSET
 
 

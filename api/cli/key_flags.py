@@ -1,0 +1,112 @@
+"""The flags and words for a key's options: when it expires, from where, how many instances, how long a session."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from hatchway.engine.keys.key_options import KeyOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NONE = "none"
+"""The value of a flag that takes an option out."""
+
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+
+
+def option_flags(command: F) -> F:
+    """Give a command the flags; it gets `options`, texts by the names that authorized_keys has, empty for none."""
+
+    @wraps(command)
+    def called(**given: Any) -> Any:
+        texts = {
+            "expiry-time": expiry_text(given.pop("expires")),
+            "from": given.pop("sources"),
+            "instances": given.pop("instances"),
+            "lifetime": given.pop("longest"),
+        }
+        checked = {name: "" if text == NONE else text for name, text in texts.items() if text is not None}
+        return command(options=_sound(checked), **given)
+
+    for flag in reversed(
+        (
+            click.option("--expires", metavar="SPAN | TIME", help="When it is over: 90d, 2027-01-31, YYYYMMDDHHMMZ."),
+            click.option("--from", "sources", metavar="PATTERNS", help="From where only: 10.0.0.0/8,!10.0.0.9."),
+            click.option("--instances", metavar="NUMBER", help="Live instances at most."),
+            click.option("--lifetime", "longest", metavar="SPAN", help="The longest session, renewals included: 8h."),
+        )
+    ):
+        called = flag(called)
+    return called  # type: ignore[return-value]
+
+
+def _sound(texts: dict[str, str]) -> dict[str, str]:
+    from hatchway.engine.base.errors import KeyRefused
+    from hatchway.engine.keys.key_options import read_options
+
+    try:
+        read_options({name: text for name, text in texts.items() if text})
+    except KeyRefused as refused:
+        raise click.UsageError(f"{refused.detail} (or {NONE}, for no limit)") from None
+    if any(set(text) & set('"\\') or not text.isprintable() for text in texts.values()):
+        raise click.UsageError("no value may hold a quote, a backslash or a control character")
+    return texts
+
+
+def expiry_text(given: str | None) -> str | None:
+    """What `--expires` means, as `expiry-time` has it: a span counts from now, a date is the beginning of that day."""
+    from hatchway.engine.keys.key_options import span_of
+
+    if given is None or given == NONE:
+        return given
+    if date := _DATE.fullmatch(given):
+        return "".join(date.groups())
+    if given[-1:] not in ("m", "h", "d"):
+        return given
+    from hatchway.engine.base.errors import KeyRefused
+
+    try:
+        seconds = span_of(given, "--expires")
+    except KeyRefused as refused:
+        raise click.UsageError(refused.detail) from None
+    return time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + seconds))
+
+
+def described(options: KeyOptions | None) -> dict[str, Any]:
+    """A key's options for programs; times in epoch seconds, spans in seconds, None for no limit."""
+    return {
+        "expires_at": None if options is None else options.ends_at,
+        "from": None if options is None else options.sources,
+        "instances": None if options is None else options.instances,
+        "lifetime": None if options is None else options.lifetime,
+    }
+
+
+def expiry_words(options: KeyOptions | None, now: float) -> str:
+    """When a key expires, for a column: empty for never."""
+    from hatchway.api.cli.printing import moment, span
+
+    if options is None or options.ends_at is None:
+        return ""
+    if options.ends_at <= now:
+        return f"expired {moment(options.ends_at)}"
+    return f"in {span(options.ends_at - now)}" if options.ends_soon(now) else moment(options.ends_at)
+
+
+def only_words(options: KeyOptions | None) -> str:
+    """A key's other options, as they are written."""
+    return " ".join(f"{name}={text}" for name, text in (options.texts if options else ()) if name != "expiry-time")
+
+
+def moment_words(at: float | None) -> str:
+    """A point in time for a column; `-` where it is not known."""
+    from hatchway.api.cli.printing import moment
+
+    return "-" if at is None else moment(at)

@@ -1,0 +1,195 @@
+"""When each key was registered and last used: noted in memory, written to the store once a minute a key at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+import msgspec
+import structlog
+import trio
+
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import Refusal, StoreUnavailable
+from hatchway.engine.store.protocol import Change, Store, Stored, VersionMoved
+
+log = structlog.get_logger(__name__)
+
+CHART = "key"
+"""Each is stored as if it were an actor of a chart of this name."""
+
+WRITTEN = 60.0
+"""Seconds between two writes of one key's uses."""
+
+LOOKED = 10.0
+"""Seconds between two looks for keys whose time to be written has come."""
+
+AT_ONCE = 64
+"""Keys that are written together."""
+
+SESSIONS_AT_ONCE = 2000
+"""Sessions looked through in one tick of the event loop: a millisecond."""
+
+
+class KeyUse(msgspec.Struct, frozen=True, gc=False):
+    """Times in epoch seconds, None for one that is not known. `registered_at` is when an engine first knew the key."""
+
+    registered_at: float | None = None
+    used_at: float | None = None
+
+
+Edit = Callable[[KeyUse], KeyUse | None]
+"""What is to become of what is known of a key; None: nothing is known any more."""
+
+
+class KeyUses:
+    """One engine's notes, and what the store holds, which in a fleet is every engine's.
+
+    `identities` are of the keys that are authorized now; `uses` gives identity and time of the last use for each live
+    session, as far as this engine knows.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        identities: Callable[[], Iterable[str]],
+        uses: Callable[[], Iterable[tuple[str, float]]],
+    ) -> None:
+        self._store, self._clock, self._identities, self._uses = store, clock, identities, uses
+        self._noted: dict[str, float] = {}
+        self._written: dict[str, float] = {}
+        """When each was written last, in elapsed seconds, for a minute."""
+        self._known: dict[str, tuple[int, KeyUse]] = {}
+        """What the store held at the last look, and its version; another engine may have changed it since."""
+        store.define({CHART: KeyUse})
+
+    def note(self, identity: str) -> None:
+        """The key was used just now."""
+        self._noted[identity] = self._clock.wall()
+
+    async def run(self, stopping: trio.Event) -> None:
+        """Write what is to be written, until the engine stops: then what is left."""
+        try:
+            await self.take_up()
+            await self.follow()
+        except Refusal as refused:
+            log.warning("key_uses_not_read", why=refused.detail)
+        while not stopping.is_set():
+            with trio.move_on_after(LOOKED):
+                await stopping.wait()
+            await self.write(everything=stopping.is_set())
+
+    async def take_up(self) -> None:
+        """Learn what the store holds. Raises StoreUnavailable."""
+        for name, stored in await self._store.live(CHART):
+            assert isinstance(stored.facts, KeyUse)
+            self._known[name] = stored.version, stored.facts
+
+    async def write(self, *, everything: bool = False) -> None:
+        """Write the uses whose time has come, or all that are not written. What can't be written is tried again."""
+        now = self._clock.elapsed()
+        self._written = {name: at for name, at in self._written.items() if now - at < WRITTEN}
+        pending = await self._pending()
+        due = [name for name in pending if everything or name not in self._written]
+        try:
+            await self._change_all({name: self._use(pending[name]) for name in due})
+        except StoreUnavailable as lost:
+            log.warning("key_uses_not_written", why=lost.detail)
+
+    def _use(self, at: float) -> Edit:
+        return lambda held: msgspec.structs.replace(held, used_at=max(held.used_at or 0.0, at))
+
+    async def _pending(self) -> dict[str, float]:
+        """The last use of each key that this engine has seen, where it is later than what the store has."""
+        now, found = self._clock.wall(), dict(self._noted)
+        for number, (name, at) in enumerate(self._uses(), 1):
+            if at > found.get(name, 0.0):
+                found[name] = min(at, now)  # what a worker answers for is in use for a while ahead
+            if number % SESSIONS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        return {name: at for name, at in found.items() if at > (self._held(name).used_at or 0.0)}
+
+    def _held(self, identity: str) -> KeyUse:
+        return self._known[identity][1] if identity in self._known else KeyUse()
+
+    async def follow(self) -> None:
+        """Note the keys that came into authorized_keys. Raises StoreUnavailable, FileRefused."""
+        await self.register(self._identities())
+
+    async def register(self, identities: Iterable[str]) -> None:
+        """These keys are known from now on, as far as none of them was known before. Raises StoreUnavailable."""
+        now = self._clock.wall()
+
+        def first(held: KeyUse) -> KeyUse:
+            return held if held.registered_at is not None else msgspec.structs.replace(held, registered_at=now)
+
+        await self._change_all({name: first for name in identities if self._held(name).registered_at is None})
+
+    async def forget(self, identities: Iterable[str]) -> None:
+        """These keys were taken out: registered again they are new. Raises StoreUnavailable."""
+        for identity in identities:
+            await self._look(identity)
+            await self._change(identity, lambda held: None)
+
+    async def _change_all(self, changes: Mapping[str, Edit]) -> None:
+        """Those that fail stop no other. Raises StoreUnavailable."""
+        failures: list[StoreUnavailable] = []
+
+        async def change(identity: str, edit: Edit) -> None:
+            try:
+                await self._change(identity, edit)
+            except StoreUnavailable as lost:
+                failures.append(lost)
+
+        waiting = iter(changes.items())
+        while some := list(islice(waiting, AT_ONCE)):
+            async with trio.open_nursery() as nursery:
+                for identity, edit in some:
+                    nursery.start_soon(change, identity, edit)
+        if failures:
+            raise failures[0]
+
+    async def _change(self, identity: str, change: Edit) -> None:
+        while True:
+            version, held = self._known.get(identity, (0, KeyUse()))
+            made = change(held)
+            if made == (held if version else None):
+                return
+            new = None if made is None else Stored(version + 1, "known", None, made)
+            try:
+                await self._store.commit(Change(CHART, identity, version, new))
+            except VersionMoved:
+                await self._look(identity)
+                continue
+            self._learn(identity, version + 1, made)
+            return
+
+    def _learn(self, identity: str, version: int, held: KeyUse | None) -> None:
+        """That is what the store has."""
+        if held is None:
+            self._known.pop(identity, None)
+            self._noted.pop(identity, None)
+            return
+        before = self._held(identity).used_at
+        self._known[identity] = version, held
+        if held.used_at != before:
+            self._written[identity] = self._clock.elapsed()
+        if self._noted.get(identity, 0.0) <= (held.used_at or 0.0):
+            self._noted.pop(identity, None)
+
+    async def _look(self, identity: str) -> None:
+        stored = await self._store.load(CHART, identity)
+        self._known.pop(identity, None)
+        if stored is not None:
+            assert isinstance(stored.facts, KeyUse)
+            self._known[identity] = stored.version, stored.facts
+
+    async def all(self) -> dict[str, KeyUse]:
+        """Of every key that anything is known of, with what is not written yet. Raises StoreUnavailable."""
+        if self._store.shared:
+            await self.take_up()
+        found = {name: held for name, (_, held) in self._known.items()}
+        for name, at in (await self._pending()).items():
+            found[name] = msgspec.structs.replace(found.get(name, KeyUse()), used_at=at)
+        return found
