@@ -2,7 +2,8 @@
 
 A server, or the adapter of a framework, makes a `Request` and sends the `Response`. In between the gateway screens the
 request (target, Host, Origin, size), finds its endpoint, has the backend respond, and measures. The backend is the
-engine of this process, or a worker's client of it.
+engine of this process, or a worker's client of it. It is the backend that authenticates, before it calls the endpoint:
+an engine alone knows sessions, and a worker that gives a response again must not ask for one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hatchway.engine.settings.settings import Settings
 
 
 class Gateway:
-    """The way of every request, over a `backend` that knows sessions: screen, find the endpoint, authenticate, answer.
+    """The way of every request: screen it, find its endpoint, have the `backend` authenticate and respond, measure.
 
     `bound` are the addresses and ports that are listened on: their loopback names are the engine's own. `added` are the
     host:port pairs that count as its own for a while, such as the near ends of tunnels.

@@ -1,4 +1,4 @@
-"""Serves one ASGI app on listening sockets: accepts, keeps deadlines, and ends well."""
+"""Serves one ASGI app on listening sockets: accepts connections, keeps deadlines, and ends in order."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from hatchway.engine.settings.settings import Settings
 __all__ = ["Lane", "ServerLimits", "TlsContext", "limits_of", "open_sockets", "serve"]
 
 FAREWELL = 0.2
-"""Seconds a cancelled answer has to clean up, before its connection is cut off."""
+"""Seconds that a cancelled app has to clean up before its connection is cut off."""
 
 
 def limits_of(settings: Settings) -> ServerLimits:
-    """HTTP manners as the settings have them."""
+    """The limits by the settings."""
     limits = settings.limits
     return ServerLimits(
         header_bytes=limits.header_bytes,
@@ -91,7 +91,7 @@ def _begin(app: App, context: Context, tls: TlsContext | None, nursery: trio.Nur
 
 
 async def _end(context: Context) -> None:
-    """Idle connections at once, the others when they are done, or late."""
+    """End idle connections at once, the others when their responses are sent, or when their time is over."""
     context.stop()
     with trio.move_on_after(context.limits().shutdown_seconds):
         await context.wait_empty()

@@ -24,7 +24,7 @@ from hatchway.engine.settings.sources import decode_settings
 class EngineClient:
     """The engine as one worker knows it. `challenges` is None where the worker leaves them to the engine.
 
-    `post` sends a message over the channel; `validity` are the version counters in shared memory.
+    `post` sends a message over the channel; `counters` are the version counters in shared memory.
     """
 
     settings: Settings

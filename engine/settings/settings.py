@@ -167,6 +167,11 @@ class Settings(msgspec.Struct, frozen=True):
     url: Annotated[str | None, Setting(AT_ONCE, kinds.url(), "engine the command talks to; unset: the local one")] = (
         None
     )
+    ssh: Annotated[str, Setting(AT_ONCE, kinds.text(), "dials hosts, for `open` and ssh:// addresses")] = "ssh"
+    remote_command: Annotated[
+        str | None,
+        Setting(AT_ONCE, kinds.text(), "`hatchway` on hosts that are dialled; unset: looked for"),
+    ] = None
     key: Annotated[
         Path | None, Setting(AT_ONCE, kinds.path(), "private key the command signs in with; unset: the engine's own")
     ] = None
