@@ -53,6 +53,8 @@ class Claim:
     def __init__(self, pairing_id: str, origin: Origin) -> None:
         self.id, self.origin = pairing_id, origin
         self.match = ""
+        self.agent = ""
+        """The console's User-Agent, as the terminal shows it."""
         self._answered = trio.Event()
         self.result: IssuedSession | Refusal | None = None
         self.given_up = False

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import trio
 
+from hatchway.engine.access.devices import device_of
 from hatchway.engine.access.limits import Shared, limit_of
 from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
 from hatchway.engine.pairings.claims import MESSAGES, Claim, Claimant, FleetCodes, Issued, PairingCode, Shown, Terminal
@@ -173,6 +174,7 @@ class Pairings:
 
     async def take(self, claim: Claim, shown: Shown) -> None:
         """Claim a code that was printed at this engine, for a console of whatever engine. Raises PairingCodeRefused."""
+        claim.agent = str(shown.get("agent") or "")
         changes = {"match": f"{secrets.randbelow(100):02d}"}
         try:
             await self._runtime.send(
@@ -291,6 +293,7 @@ class Pairings:
                 facts.lifetime,
                 proof="approval",
                 origin=claim.origin,
+                device=device_of(None, claim.agent.encode()),
             )
         except Refusal as refused:
             code.answer(refused)
