@@ -157,7 +157,7 @@ class Pairings:
         if name is None:
             raise await self._refusal(code, address, origin)
         await self._wrong.give_back(address)
-        claim = Claim(name, origin)
+        claim = Claim(name, origin, printable(claimant.agent))
         await self.take(claim, shown)
         return claim
 
@@ -174,7 +174,6 @@ class Pairings:
 
     async def take(self, claim: Claim, shown: Shown) -> None:
         """Claim a code that was printed at this engine, for a console of whatever engine. Raises PairingCodeRefused."""
-        claim.agent = str(shown.get("agent") or "")
         changes = {"match": f"{secrets.randbelow(100):02d}"}
         try:
             await self._runtime.send(

@@ -17,7 +17,7 @@ from hatchway.api.http.request import NO_STORE, NOSNIFF, Request, Response, json
 from hatchway.api.http.schema.shapes import told
 from hatchway.engine.access.challenges import LIFETIME
 from hatchway.engine.access.devices import device_of
-from hatchway.engine.access.principal import IssuedSession, Principal
+from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.durations import InvalidDuration, format_duration, lifetime
 from hatchway.engine.base.errors import InvalidRequest, Refusal
 from hatchway.engine.pairings.pairings import Claim, Claimant
@@ -60,7 +60,7 @@ class PairFields(msgspec.Struct, forbid_unknown_fields=True):
     code: Annotated[str, told(description="Case, spaces and hyphens don't matter.")]
 
 
-def told_of(answer: IssuedSession | Principal) -> dict[str, Any]:
+def told_of(answer: IssuedSession) -> dict[str, Any]:
     """As a response has it: when the key expires is left out where that is not near."""
     told = answer._asdict()
     if answer.key_expires_at is None:
@@ -130,7 +130,18 @@ async def verify(invocation: Invocation) -> Response:
 def inspect(invocation: Invocation) -> Response:
     """Whether the session is still good, and what it may do now (section 4.3)."""
     principal = invocation.principal
-    return json_response({"valid": True, **told_of(principal)}, about=principal)
+    session, identity, method, permissions, expires_at, key_expires_at = principal
+    told = {
+        "valid": True,
+        "session": session,
+        "identity": identity,
+        "method": method,
+        "permissions": permissions,
+        "expires_at": expires_at,
+    }
+    if key_expires_at is not None:
+        told["key_expires_at"] = key_expires_at
+    return json_response(told, about=principal)
 
 
 async def renew(invocation: Invocation) -> Response:
