@@ -54,12 +54,12 @@ async def serve(
     """Serve an ASGI app on listening sockets (which are closed at the end) until `shutdown` is set; then end well.
 
     Ending: nobody is accepted any more, idle connections close at once, answers have `shutdown_seconds` to come to
-    their end (an app that holds streams watches the same event), then they are cancelled and their connections cut.
-    The app is asked for HTTP alone: it gets no lifespan. `fast_path` is asked first for each plain HTTP/1.1 request
-    (`api.server.plain_requests`); without one, h11 and the app have all. With `shared`, other processes accept on the same
-    sockets: connections are taken one by one, by whoever has time. `task_status` gets the (host, port) of each socket.
-    `headers` are those of every answer of the app beside the date; `sleep_until` is how the task sleeps that makes the
-    date and keeps the deadlines. Raises EngineUnavailable.
+    their end (an app that holds streams watches the same event), then they are cancelled and their connections cut. The
+    app is asked for HTTP alone: it gets no lifespan. `fast_path` is asked first for each plain HTTP/1.1 request
+    (`api.server.plain_requests`); without one, h11 and the app have all. With `shared`, other processes accept on the
+    same sockets: connections are taken one by one, by whoever has time. `task_status` gets the (host, port) of each
+    socket. `headers` are those of every answer of the app beside the date; `sleep_until` is how the task sleeps that
+    makes the date and keeps the deadlines. Raises EngineUnavailable.
     """
     if tls is not None:
         from hatchway.api.server.pinned import check_hypercorn  # its HTTP/2 is spoken over TLS alone

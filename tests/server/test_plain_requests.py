@@ -288,7 +288,7 @@ async def test_a_lane_that_fails(autojump_clock: MockClock, caplog: pytest.LogCa
 
     def broken(request: Request) -> Response | None:
         if request.path == "/fail":
-            raise ValueError("a door's mistake")
+            raise ValueError("a handler's mistake")
         return None
 
     def lane(told: Told) -> FastPath:

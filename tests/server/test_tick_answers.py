@@ -49,7 +49,7 @@ def lane_of_sizes(told: Told) -> FastPath:
         told.taken += 1
         size = request.path[1:]
         if size == "fail":
-            raise ValueError("a door's mistake")
+            raise ValueError("a handler's mistake")
         return Response(200, bytes(int(size)), ()) if size.isdigit() else None
 
     return lane
