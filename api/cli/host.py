@@ -80,6 +80,11 @@ class Here:
         self._own = OwnEngine(self.home)
         self.local: dict[str, Any] = self._own.told()
 
+    @staticmethod
+    def settings_alone() -> Settings:
+        """This machine's settings, where no engine of its own is asked anything."""
+        return load_settings(home_folder(), os.environ, {})
+
     @property
     def local_url(self) -> str:
         """The address of this host's engine: as it says itself while it runs, else as it is set."""

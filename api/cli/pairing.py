@@ -106,6 +106,7 @@ class OperatorTerminal:
         while True:
             waits: list[Any] = [line, self._input] if self._asked else [line]
             ready, _, _ = select.select(waits, [], [], 1.0)
+            self._tick(line)
             if line in ready:
                 for event in line.read():
                     self._show(event, line)
@@ -117,6 +118,9 @@ class OperatorTerminal:
             elif not self._asked:
                 self._count_down()
 
+    def _tick(self, line: OperatorLine) -> None:
+        """Called about once a second, for whoever has more to mind than the code."""
+
     def say(self, text: str) -> None:
         """A line on the operator's screen."""
         if self._counting:
@@ -125,7 +129,7 @@ class OperatorTerminal:
         print(text, file=self._screen, flush=True)
 
     def _show(self, event: dict[str, Any], line: OperatorLine) -> None:
-        if self._as_json:
+        if self._as_json and event["event"] != "beat":
             from hatchway.api.cli.printing import print_json_text
 
             print_json_text(json.dumps(event))
@@ -146,13 +150,11 @@ class OperatorTerminal:
     def _show_code(self, event: dict[str, Any]) -> None:
         from hatchway.api.cli.printing import say
 
-        longest = f"renewed while used, {_short(event['session_max_age'])} at most"
         console = event["console"]
         link = f"{console.rstrip('/')}/#pair={event['code']}" if console else None
         if not self._as_json:
             say(f"Pairing code  {event['code']}")
-            say(f"Permissions   {', '.join(event['permissions'])}")
-            say(f"Lifetime      {_short(event['lifetime'])}, {longest}")
+            say(*what_for(event))
             say(f"Console       {link or NO_PORT}")
             if console and (hint := ssh_hint(console, dict(os.environ))):
                 say(f"From your own machine, first: {hint}")
@@ -168,19 +170,22 @@ class OperatorTerminal:
         segno.make(link, error="l", micro=False).terminal(out=self._screen, compact=True)
 
     def _ask(self, event: dict[str, Any], line: OperatorLine) -> None:
-        where = event["address"] or "http.sock"
-        if event.get("local"):
-            where += " (this host or a tunnel)"
-        elif event.get("engine_host"):
-            where += f", by the engine on {event['engine_host']}"
-        forwarded = f", forwarded for {event['forwarded']} as that proxy says" if event.get("forwarded") else ""
-        self.say(f"Claimed from  {_ascii(where + forwarded)}")
+        self.say(f"Claimed from  {_ascii(self._where(event))}")
         self.say(f'User agent    "{_ascii(event["agent"])}"')
         self.say(f"Number        {_ascii(event['match'])}, which the browser must show too")
         self.say(f"Sign it in only if you are at that browser yourself. {math.ceil(event['expires_in'])} s to answer.")
         self._flush()  # what was typed before the question is no answer to it
         print("Approve? [y/N] ", end="", file=self._screen, flush=True)
         self._asked = True
+
+    def _where(self, event: dict[str, Any]) -> str:
+        """Where a claim came from: the address, and what is known of the way."""
+        where = str(event["address"] or "http.sock")
+        if event.get("local"):
+            where += " (this host or a tunnel)"
+        elif event.get("engine_host"):
+            where += f", by the engine on {event['engine_host']}"
+        return where + (f", forwarded for {event['forwarded']} as that proxy says" if event.get("forwarded") else "")
 
     def _read_answer(self) -> bool:
         """One line of the terminal; end of file, or a line without an end, is a no."""
@@ -208,6 +213,12 @@ class OperatorTerminal:
         left = max(0, math.ceil(self._deadline - time.monotonic()))
         print(f"\rWaiting for a console: {left} s ", end="", file=self._screen, flush=True)
         self._counting = True
+
+
+def what_for(event: dict[str, Any]) -> tuple[str, str]:
+    """What a code is good for, in two lines."""
+    longest = f"renewed while used, {_short(event['session_max_age'])} at most"
+    return f"Permissions   {', '.join(event['permissions'])}", f"Lifetime      {_short(event['lifetime'])}, {longest}"
 
 
 def _ascii(text: str) -> str:

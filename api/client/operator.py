@@ -20,6 +20,9 @@ WAIT = 15.0
 
 LONGEST_LINE = 65_536
 
+ATTACH_PROTOCOL = 1
+"""What `hatchway open` and `engine attach` understand of each other; raised where an older end could not go on."""
+
 
 class OperatorLine:
     """One conversation: a request, then lines both ways."""

@@ -9,7 +9,9 @@ const AFTERGLOW = 2500; // ms a taken row and a final state stay lit
 export class Board {
   /** `chart` as GET /api/charts/{name}/ gives it, layout included. */
   constructor(chart) {
+    this.chart = chart;
     this.actors = new Map(); // actor -> state
+    this.counted = null; // state -> how many, where nobody knows which
     this.final = new Set(chart.final);
     this.rows = chart.rows.map((row) => ({
       ...row,
@@ -32,12 +34,25 @@ export class Board {
     if (kind !== "transition") return;
     const row = this.rows.find((one) => one.state === source && one.event === event && one.target === target);
     if (row) flash([row.way, row.words, row.line], "taken");
+    if (this.counted) this.move(source, target);
     this.actors.set(actor, target);
     if (this.final.has(target)) {
       this.actors.delete(actor);
       flash(this.states.get(target), "lit");
     }
     this.light();
+  }
+
+  /** How many actors are in which state, at a moment that is past; `take` goes on from there. */
+  show(counts) {
+    this.counted = new Map(Object.entries(counts));
+    this.light();
+  }
+
+  move(source, target) {
+    for (const [state, change] of [[source, -1], [target, 1]])
+      if (this.states.has(state) && !this.final.has(state) && state !== this.chart.initial)
+        this.counted.set(state, Math.max(0, (this.counted.get(state) ?? 0) + change));
   }
 
   /** A list the engine gave: these are its actors and their states. */
@@ -48,8 +63,8 @@ export class Board {
 
   /** Says which states are occupied, to the eye and in words. */
   light() {
-    const counts = new Map();
-    for (const state of this.actors.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
+    const counts = this.counted ? occupied(this.counted) : new Map();
+    if (!this.counted) for (const state of this.actors.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
     for (const [name, nodes] of this.states) {
       for (const node of nodes) {
         node.classList.toggle("held", counts.has(name));
@@ -60,6 +75,8 @@ export class Board {
     this.figure.querySelector(".now").textContent = words || "none now";
   }
 }
+
+const occupied = (counted) => new Map([...counted].filter(([, count]) => count > 0));
 
 function flash(nodes, name) {
   for (const node of nodes) {

@@ -6,6 +6,7 @@ import { byId, el, note } from "./dom.js";
 import { Problem } from "./http.js";
 import { current, use } from "./session.js";
 import { events, inSlot } from "./streams.js";
+import * as timeline from "./timeline.js";
 
 const CHARTS = ["pairing", "session", "instance"];
 const LIVE = "Live";
@@ -33,6 +34,7 @@ export async function enter() {
 }
 
 export function leave() {
+  timeline.leave();
   connection?.abort();
   byId("live").hidden = true;
   byId("charts").replaceChildren();
@@ -57,13 +59,19 @@ async function drawChart(name) {
     if (!current()) return;
     boards.set(name, board);
     if (known.has(name)) board.settle(known.get(name));
-    byId("charts").replaceChildren(
-      ...CHARTS.filter((chart) => boards.has(chart)).map((chart) => boards.get(chart).figure),
-    );
+    place(boards);
+    timeline.know(board.chart);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     if (current()) say(error.message);
   }
+}
+
+/** Shows these boards: those of now, or those of a moment that is past. */
+export function place(shown = boards) {
+  byId("charts").replaceChildren(
+    ...CHARTS.filter((chart) => shown.has(chart)).map((chart) => shown.get(chart).figure),
+  );
 }
 
 /** Reads the stream for as long as the page is seen, and takes it up again after the last event it saw. */
@@ -105,7 +113,8 @@ function show(item) {
   if (byId("events").children.length > MOST) byId("events").lastChild.remove();
 }
 
-function line({ kind, chart, actor, event, source, target, time, cause, count }) {
+/** A record as an item of a list. */
+export function line({ kind, chart, actor, event, source, target, time, cause, count }) {
   const at = new Date(time * 1000);
   const step =
     kind === "transition"

@@ -1,4 +1,4 @@
-"""One run of an ASGI app for each request, and an inbox for what it receives, which makes it wait only when empty."""
+"""Runs an ASGI app on a request, with an inbox for the messages that it receives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hatchway.api.http.request import BrokenOff
 from hatchway.api.server.deadlines import LOG
 
 INBOX_BYTES = 64 * 1024
-"""Body bytes that may wait for an app; past them its client is not read on."""
+"""Bytes of a body that may wait for an app; past them no more is read of its client."""
 
 Message = Any
 """An ASGI message: a dict whose keys its `type` decides."""
@@ -21,11 +21,11 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class ClientGone(OSError):
-    """Raised to an app that sends to a client who has left (ASGI HTTP 2.4); harmless if it gets out of the app."""
+    """Raised in an app that sends to a client that has left (ASGI HTTP 2.4). An app need not catch it."""
 
 
 class Inbox:
-    """What one request's app receives: its body as it comes, then `http.disconnect`, as often as it asks."""
+    """The messages that the app of one request receives: the body as it comes, then `http.disconnect` at each call."""
 
     __slots__ = ("_arrived", "_body", "_closed", "_leaving", "_left", "_room", "_told", "_whole")
 
@@ -37,13 +37,13 @@ class Inbox:
         self._leaving: Callable[[], None] | None = None
 
     def when_left(self, call: Callable[[], None]) -> None:
-        """Call this when the client leaves; at once, if it has left."""
+        """Have `call` called when the client leaves; at once, if it has left."""
         self._leaving = call
         if self._closed:
             call()
 
     async def put(self, message: Message) -> None:
-        """Add a part of the body, or the end of all; wait while too much of the body waits for the app."""
+        """Add a part of the body, or `http.disconnect`. Waits while too much of the body waits for the app."""
         if message["type"] == "http.disconnect":
             self._closed = True
             if self._room is not None:
@@ -70,7 +70,7 @@ class Inbox:
         """The next message; waits only if there is none."""
         while not self._body and (self._told or not self._whole):
             if self._closed:
-                if self._left:  # an app that asks again and again must not keep the others out
+                if self._left:  # an app that calls this all the time must not hold up other tasks
                     await trio.lowlevel.checkpoint()
                 self._left = True
                 return {"type": "http.disconnect"}
@@ -91,8 +91,10 @@ async def run_app(
     receive: Callable[[], Awaitable[Message]],
     send: Callable[[Message | None], Awaitable[None]],
 ) -> None:
-    """Run the app on one request, once `turn` returns; at its end `send` gets None. The app's error is logged and ends
-    its request, never the server."""
+    """Run the app on one request, once `turn` has returned. At its end `send` is called with None.
+
+    An error of the app's is logged and ends its request, never the server.
+    """
     try:
         await turn()
         await app(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Which addresses a `host` stands for, and listening on them: on one port, both families of loopback together."""
+"""The addresses that the setting `host` stands for, and sockets that listen on them, all on one port."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import trio
 from hatchway.engine.base.loopback import LOOPBACKS, is_localhost
 
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - listened on where the setting says so
-"""Every address of this host. `::` stands for both, as it does for most servers."""
+"""Stand for every address of this host. `::` stands for both families, as it does for most servers."""
 
 TRIES = 20
-"""Free ports that are tried for one that is free at every address."""
+"""Ports that are tried to find one that is free at every address."""
 
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
-"""What a host says of addresses that it hasn't got: all of IPv6, where that is switched off."""
+"""Errors for an address that the host does not have, as those of IPv6 where that is switched off."""
 
 
 class Place(NamedTuple):
-    """An address to listen on; the port stands second in `address`. An `extra` one was not asked for."""
+    """An address to listen on, as `socket.bind` takes it. An `extra` one may be missing."""
 
     family: socket.AddressFamily
     address: tuple[Any, ...]
@@ -36,7 +36,7 @@ async def places(host: str) -> list[Place]:
 
 
 async def other_loopback(found: list[Place]) -> list[Place]:
-    """The loopback address that is lacking beside the other one; none where both are there, or neither."""
+    """The other loopback address, where exactly one is among `found`."""
     lacking = [one for one in LOOPBACKS if not _covered(one, found)]
     if len(lacking) != 1:
         return []
@@ -53,8 +53,10 @@ def _covered(loopback: str, found: Iterable[Place]) -> bool:
 
 
 def listen(wanted: list[Place], port: int, backlog: int) -> list[socket.socket]:
-    """A listening socket for each place that this host has, on one port (0: one that is free at all of them). An extra
-    one is left out where it can't be had. Raises OSError."""
+    """A listening socket for each place that this host has, all on one port (0: any that is free at all of them).
+
+    An extra place is left out where another process has it. Raises OSError.
+    """
     for tries_left in reversed(range(TRIES)):
         opened: list[socket.socket] = []
         try:
@@ -73,11 +75,12 @@ def listen(wanted: list[Place], port: int, backlog: int) -> list[socket.socket]:
 
 
 def _open_each(wanted: list[Place], port: int, opened: list[socket.socket], *, strict: bool) -> OSError | None:
-    """Adds to `opened`; the fault of an address that isn't there is returned. `strict` wants the extra ones too."""
+    """Open a socket for each place, into `opened`. Returns the error where the host has none of them. With `strict` the
+    extra ones must open too."""
     absent: OSError | None = None
     for place in wanted:
         if place.extra and not opened:
-            break  # nothing of what was asked for is here
+            break  # the host has no address that was asked for
         try:
             opened.append(_bound(place, port or (opened[0].getsockname()[1] if opened else 0)))
         except OSError as error:
@@ -93,7 +96,7 @@ def _bound(place: Place, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if place.family == socket.AF_INET6:
-            # Each family has a socket of its own: no peer appears as an IPv4 address in IPv6's form.
+            # Each family has a socket of its own, so that no peer appears as an IPv4 address in IPv6's form.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((place.address[0], port, *place.address[2:]))
     except OSError:

@@ -1,4 +1,4 @@
-"""One connection from handshake to close: it reads until somebody ends it, and nothing it meets gets past it."""
+"""One connection, from handshake to close. Whatever goes wrong on it ends this connection alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hatchway.api.server.apps import App
 from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.h1 import H1, PENDING_BYTES
-from hatchway.api.server.lane import Lane, PlainParser, encode
+from hatchway.api.server.plain_requests import FastPath, PlainParser, encode
 from hatchway.api.server.sockets import Socket
 from hatchway.api.server.streams import End
 from hatchway.api.server.writer import Writer
@@ -25,23 +25,24 @@ if TYPE_CHECKING:
 FAILED = Response(500, b"", ())
 
 ANSWERS_AT_ONCE = 64 * 1024
-"""Bytes of pipelined answers that are sent in one write; no more are made before the client takes them."""
+"""Bytes of responses to pipelined requests that are sent in one write. No more are made before the client reads
+them."""
 
 HANDSHAKE_COST = 48 * 1024
-"""What OpenSSL keeps for a handshake that waits for its client."""
+"""Bytes that OpenSSL keeps for a handshake that waits for its client."""
 
 HALF_CLOSE_GRACE = 0.1
-"""Seconds for an answer to a client that has said its last word; then it is taken to have left (`nc -N`, field B7)."""
+"""Seconds in which a client that has closed its side (`nc -N`) may get a response; then it counts as gone."""
 
 
 class Connection:
-    """A client's connection. Whoever wants it over calls `end` (politely), `cancel` (the app too) or `cut` (at once);
-    none of them waits."""
+    """A client's connection. It is ended by `end` (after the response), `cancel` (the app is cancelled) or `cut` (at
+    once); none of them waits."""
 
     client: End
     server: End
     protocol: H1 | H2
-    """These three are there once the handshake is over (`_begin`)."""
+    """These three are set by `_begin`, once the handshake is over."""
 
     def __init__(self, app: App, context: Context, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         self.app, self.context = app, context
@@ -68,7 +69,7 @@ class Connection:
             async with trio.open_nursery() as self._nursery:
                 await self._converse()
         except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
-            pass  # the client is gone, on whatever path
+            pass  # the client has left
         except* Exception:
             LOG.exception("a connection ended in an error of ours")
         finally:
@@ -77,8 +78,8 @@ class Connection:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Take apart what holds this connection, or itself, in a circle. The garbage collector comes late: what OpenSSL
-        keeps, tens of kilobytes, would wait for it, and so would hundreds of objects of h2's."""
+        """Break the reference cycles of this connection. Else the memory of OpenSSL (tens of kilobytes) and h2
+        (hundreds of objects) would be freed only by the garbage collector, which runs late."""
         protocol: H1 | H2 | None = vars(self).pop("protocol", None)
         if protocol is not None:
             protocol.let_go()
@@ -105,7 +106,7 @@ class Connection:
         if self._tls is None:
             return "http/1.1"
         with trio.fail_after(self.context.limits().header_seconds):
-            await self.socket.wait_readable()  # OpenSSL's tens of kilobytes are for those who say something
+            await self.socket.wait_readable()  # before OpenSSL takes tens of kilobytes for it
             await self.turn()
             self.hold(HANDSHAKE_COST)
             self.stream = encrypted = trio.SSLStream(self.socket, self._tls, server_side=True)
@@ -116,14 +117,14 @@ class Connection:
         return encrypted.selected_alpn_protocol() or "http/1.1"
 
     async def turn(self) -> None:
-        """Until something of this client may begin in this tick of the event loop."""
+        """Wait until a request of this client may begin (see `starts`)."""
         await self.context.starts.turn(self.share.address)
 
     async def _begin(self, alpn: str) -> None:
         self.client, self.server = _address(self.socket.sock.getpeername()), _address(self.socket.sock.getsockname())
         self._plain = PlainParser((self.client, self.server))
         if alpn == "h2":
-            from hatchway.api.server.h2 import H2  # HTTP/2 is spoken over TLS alone, which many engines have not
+            from hatchway.api.server.h2 import H2  # HTTP/2 is for TLS alone, which many engines don't have
 
             self.protocol = H2(self)
             await self.protocol.initiate()
@@ -141,24 +142,24 @@ class Connection:
                 await self.protocol.resume()
                 continue
             rest = data
-            if data and self.context.lane is not None and self.protocol.fresh and not self.context.stopping:
-                rest = await self._answer_plain(data, self.context.lane)
+            if data and self.context.fast_path is not None and self.protocol.fresh and not self.context.stopping:
+                rest = await self._answer_plain(data, self.context.fast_path)
             if rest or not data:
                 await self.protocol.receive(rest)
             if not data:
                 return await self._half_closed()
-            del data, rest  # they would be kept as long as the next request is waited for
+            del data, rest  # else they would be kept until the next request comes
 
-    async def _answer_plain(self, data: bytes, lane: Lane) -> bytes:
-        """Answer the plain requests that `data` begins with, all in one write; gives the rest, untouched."""
+    async def _answer_plain(self, data: bytes, fast_path: FastPath) -> bytes:
+        """Answer the plain requests at the beginning of `data`, in one write. Returns the rest, as it came."""
         answers: list[bytes] = []
         begin = size = 0
         while begin < len(data) and not (self.context.stopping or self._ended):
-            if answers:  # pipelined: the others want their turn
+            if answers:  # the requests are pipelined: other connections go first
                 self.update(busy=True)
                 await trio.lowlevel.checkpoint()
             found = self._plain.recognise(data, begin, self.context.header_bytes)
-            answer = None if found is None else await self._answer(found[0], lane)
+            answer = None if found is None else await self._answer(found[0], fast_path)
             if found is None or answer is None:
                 self._plain.forget()
                 break
@@ -175,18 +176,19 @@ class Connection:
         return b"" if self._ended else data[begin:]
 
     async def _write_before_more(self, answers: bytes, unread: int) -> None:
-        """Pipelined answers: no more are made before the client has taken these."""
+        """Write responses to pipelined requests. No more are made before the client has read these."""
         self.hold(unread)
         try:
             await self.writer.write(answers)
         finally:
             self.hold(-unread)
 
-    async def _answer(self, request: Request, lane: Lane) -> bytes | None:
-        """The lane's answer as bytes, None if it leaves the request to the app. Its error is a 500 and the end."""
+    async def _answer(self, request: Request, fast_path: FastPath) -> bytes | None:
+        """The gateway's response as bytes; None where it leaves the request to the app. An error is a 500, and ends the
+        connection."""
         date = self.context.date
         try:
-            response = lane(request)
+            response = fast_path(request)
             if response is None:
                 return None
             if not isinstance(response, Response):
@@ -194,12 +196,13 @@ class Connection:
                 response = await response
             return encode(response, date, closing=self.context.stopping)
         except Exception:
-            LOG.exception("the lane raised at %r", request.path)
+            LOG.exception("the fast path failed at %r", request.path)
             self.end()
             return encode(FAILED, date, closing=True)
 
     async def _paused(self) -> bytes | None:
-        """What the client sent; none at its end; None if the protocol has something to go on with before that."""
+        """What the client sends while the protocol is paused; empty at its end. None where the protocol goes on
+        first."""
         with trio.CancelScope() as self._pause:
             if self.protocol.full:
                 await trio.sleep_forever()
@@ -207,7 +210,7 @@ class Connection:
         return None
 
     async def _half_closed(self) -> None:
-        """The client will send no more. It may still want its answers, or have left: time tells."""
+        """The client has closed its side. It may wait for its responses, or have left: give it HALF_CLOSE_GRACE."""
         with trio.move_on_after(HALF_CLOSE_GRACE):
             while self.busy:
                 self._quiet = trio.Event()
@@ -215,7 +218,7 @@ class Connection:
                 await self.protocol.resume()
 
     def update(self, *, busy: bool) -> None:
-        """Whether a request is being answered. Where none is, the idle time begins."""
+        """Note whether a request is being answered. Where none is, the idle time begins."""
         self.busy = busy
         if not self._asked:
             self._asked = True
@@ -236,13 +239,13 @@ class Connection:
         await self.writer.write(data)
 
     def spawn(self, call: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run something as long as the connection lasts, at most. Only what runs in the connection may call this."""
+        """Run a task that is cancelled when the connection ends. Only tasks of the connection may call this."""
         if self._nursery is None:
             raise RuntimeError("a connection that does not run")
         self._nursery.start_soon(call, *args)
 
     def expire(self, kind: WaitKind) -> None:
-        """A wait of this connection's took too long."""
+        """A deadline of this connection is over."""
         if kind is WaitKind.WRITE:
             if self.socket.took(self.context.least_taken):
                 self.context.write.enter(self)
@@ -253,7 +256,7 @@ class Connection:
         self.end()
 
     def hold(self, change: int) -> None:
-        """So many more bytes wait here for the client, or fewer. Past what all may have held, one is cut off."""
+        """`change` more bytes are kept for the client, or fewer. Past the bound for all, one connection is cut off."""
         self.places.hold(self, change)
 
     def stop(self) -> None:
@@ -273,17 +276,17 @@ class Connection:
             self._nursery.cancel_scope.cancel()
 
     def give_way(self) -> None:
-        """Close at once. An answer that was sent still arrives, and the end of an idle connection is a plain one."""
+        """Close at once. A response that was sent still arrives, and an idle connection ends without a reset."""
         if self.busy or not self._asked or self.protocol.unread:
             self.cut()
         else:
             self.end()
 
     def cut(self) -> None:
-        """Drop the connection; whoever waits for it is told."""
+        """Drop the connection. Tasks that wait for it get an error."""
         self.socket.cut()
 
 
 def _address(address: Any) -> End:
-    """One end of a connection, of what the socket says: IPv6 says more, a Unix socket says a path."""
+    """One end of a connection, from what the socket says: address and port, None at a Unix socket."""
     return address[:2] if isinstance(address, tuple) else None

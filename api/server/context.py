@@ -1,4 +1,4 @@
-"""What all connections of one server share: limits, deadlines, the date header, the lane, and whether it is ending."""
+"""What all connections of a server share: limits, deadlines, the Date header, the gateway, and whether it is ending."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from typing import Protocol
 import trio
 
 from hatchway.api.server.deadlines import Expiring, Queue, WaitKind
-from hatchway.api.server.lane import Lane
 from hatchway.api.server.places import Occupant, Places
+from hatchway.api.server.plain_requests import FastPath
 from hatchway.api.server.starts import Starts
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.ticks import loop_ticks
 
 BODY_GRACE = 0.5
-"""Seconds by which an app that keeps the body's time itself is first, with a better answer than our bare 408."""
+"""Seconds that are added to the body's deadline: an app that keeps the same deadline is first, with a better response
+than the server's bare 408."""
 
 LEAST_RATE = 256
-"""Bytes a second that a client must take of an answer that waits for it, on average over `write_seconds`."""
+"""Bytes a second that a client must read of a response that waits for it, on average over `write_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """HTTP manners in figures. They are asked for through a callable, at each use, so that a reload takes effect."""
+    """The limits of a server. It asks for them at each use, by a callable, so that a reload takes effect."""
 
     header_bytes: int = 16 * 1024
     """A request's head, from its first byte to the blank line, both included."""
@@ -36,19 +37,19 @@ class ServerLimits:
     write_seconds: float = 30.0
     max_connections: int = 4096
     shutdown_seconds: float = 5.0
-    """What a held answer has for its last item, once the engine is ending."""
+    """The time that responses have to end, once the engine is ending."""
 
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Member(Expiring, Occupant, Protocol):
-    """A connection, as those that end it see it."""
+    """A connection, as those see it that may end it."""
 
     places: Places
 
     def stop(self) -> None:
-        """The engine is ending: close as soon as nothing is being answered."""
+        """The engine is ending: close as soon as no response is under way."""
 
     def cancel(self) -> None:
         """Cancel what is still being answered."""
@@ -58,20 +59,20 @@ class Member(Expiring, Occupant, Protocol):
 
 
 class Context:
-    """What every connection of one server is handed."""
+    """What all connections of one server share."""
 
     def __init__(
-        self, limits: Callable[[], ServerLimits], lane: Lane | None, clock: Clock, headers: Headers = ()
+        self, limits: Callable[[], ServerLimits], fast_path: FastPath | None, clock: Clock, headers: Headers = ()
     ) -> None:
         """`headers` are those of every answer of the app, or of the server itself, beside the date."""
-        self.limits, self.lane = limits, lane
+        self.limits, self.fast_path = limits, fast_path
         self.idle = Queue(WaitKind.IDLE, lambda: limits().idle_seconds)
         self.head = Queue(WaitKind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(WaitKind.BODY, lambda: limits().body_seconds + BODY_GRACE)
         self.write = Queue(WaitKind.WRITE, lambda: limits().write_seconds)
         self.ticks, self.token = loop_ticks(), trio.lowlevel.current_trio_token()
         self.starts = Starts(self.ticks)
-        # Local sockets have places of their own: whoever fills the others can't keep this host out.
+        # Unix sockets are counted by themselves, so that no flood over the network keeps this host's own clients out.
         self._places, self._local_places = Places((self.idle, self.head)), Places((self.idle, self.head))
         self.stopping = False
         self.connections: set[Member] = set()
@@ -80,15 +81,15 @@ class Context:
         self.refresh()
 
     def refresh(self) -> None:
-        """Ask anew for what every response needs; the sweeper does so each second."""
+        """Renew limits and date; the sweeper calls this each second."""
         self.header_bytes = self.limits().header_bytes
         self.date = b"date", formatdate(self._clock.wall(), usegmt=True).encode("ascii")
-        """The header of responses (RFC 9110, 6.6.1)."""
+        """The Date header of responses (RFC 9110, 6.6.1)."""
         self.headers: Headers = (self.date, *self._headers)
 
     @property
     def least_taken(self) -> int:
-        """Bytes of an answer that a client must take in `write_seconds`: less is no progress."""
+        """Bytes of a response that a client must read in `write_seconds`."""
         return int(LEAST_RATE * self.write.seconds())
 
     def places(self, family: int) -> Places:
@@ -106,7 +107,7 @@ class Context:
         connection.places.join(connection)
 
     def leave(self, connection: Member) -> None:
-        """A connection is over: nothing waits for it, and it counts no more."""
+        """A connection is over: it has no deadline any more, and does not count."""
         self.connections.discard(connection)
         connection.places.leave(connection)
         for queue in self.queues:
@@ -116,12 +117,12 @@ class Context:
             self._emptied = trio.Event()
 
     def stop(self) -> None:
-        """The engine is ending: idle connections go at once, busy ones with their answer."""
+        """The engine is ending: end idle connections at once, the others with their response."""
         self.stopping = True
         for connection in list(self.connections):
             connection.stop()
 
     async def wait_empty(self) -> None:
-        """Until no connection is left."""
+        """Wait until no connection is left."""
         while self.connections:
             await self._emptied.wait()

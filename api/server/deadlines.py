@@ -1,4 +1,4 @@
-"""Every deadline of every connection, kept by one task: a queue a kind; first in, first due (HTTP manners)."""
+"""All deadlines of all connections, kept by one task: a queue for each kind, in which who is first in is first due."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 import trio
 
 TICK = 1.0
-"""Seconds the sweeper sleeps at most; a reload's shorter limit is seen then. A longer one ends on time."""
+"""Seconds that the sweeper sleeps at most, so that it sees a limit that a reload has shortened. Deadlines are exact."""
 
 LOG = logging.getLogger("hatchway.server")
 
@@ -25,30 +25,30 @@ class WaitKind(Enum):
     BODY = auto()
     """The rest of a request's body."""
     WRITE = auto()
-    """Room for an answer: the client takes nothing of it."""
+    """Room for a response: the client reads nothing."""
 
 
 class Expiring(Protocol):
-    """Who waits: a connection, or a stream of one."""
+    """What has a deadline: a connection, or a stream of one."""
 
     def expire(self, kind: WaitKind) -> None:
-        """The wait is over; called once, by the sweeper, which waits for nobody."""
+        """The deadline is over. The sweeper calls this once for each wait; it must not wait."""
 
 
 class Queue:
-    """Those that wait for one kind of thing. All have the same time, so the order of entry is the order of the ends."""
+    """Deadlines of one kind. All have the same time, so they end in the order in which they began."""
 
     def __init__(self, kind: WaitKind, seconds: Callable[[], float]) -> None:
         self.kind, self.seconds = kind, seconds
         self._since: dict[Expiring, float] = {}
 
     def enter(self, who: Expiring) -> None:
-        """The wait begins now, again if it had begun."""
+        """Begin the wait, or begin it anew."""
         self._since.pop(who, None)
         self._since[who] = trio.current_time()
 
     def remain(self, who: Expiring) -> None:
-        """The wait begins now, unless it had begun: then it goes on."""
+        """Begin the wait, unless it has begun."""
         if who not in self._since:
             self.enter(who)
 
@@ -57,16 +57,16 @@ class Queue:
         return iter(self._since)
 
     def renew(self, who: Expiring) -> None:
-        """The wait begins anew, if there is one."""
+        """Begin the wait anew, where there is one."""
         if who in self._since:
             self.enter(who)
 
     def leave(self, who: Expiring) -> None:
-        """What was waited for has come."""
+        """End the wait, since what was waited for has come."""
         self._since.pop(who, None)
 
     def expire(self, now: float) -> float:
-        """End every wait that is over; the time when the next one will be, or infinity."""
+        """Expire every wait that is over. Returns the time at which the next one will be, or infinity."""
         seconds = self.seconds()
         while self._since:
             who, since = next(iter(self._since.items()))
@@ -76,7 +76,7 @@ class Queue:
             try:
                 who.expire(self.kind)
             except Exception:
-                LOG.exception("a deadline ended in an error of ours")  # the others' deadlines go on
+                LOG.exception("a deadline ended in an error of ours")  # all other deadlines go on
         return float("inf")
 
 
@@ -85,9 +85,9 @@ async def sweep(
     refresh: Callable[[], None],
     sleep_until: Callable[[float], Awaitable[None]] = trio.sleep_until,
 ) -> None:
-    """End what is due, for ever. One such task stands beside the connections, instead of a timer in each.
+    """Expire what is due, for ever. One such task serves all connections, in place of a timer in each.
 
-    `sleep_until` is another where time does not go on by itself.
+    `sleep_until` is another function where time does not go on by itself.
     """
     while True:
         refresh()

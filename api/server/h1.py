@@ -1,4 +1,4 @@
-"""HTTP/1.1 by h11: what h11 lets pass is refused here, an answer is one write, and the connection really ends."""
+"""HTTP/1.1 by h11: refuses what h11 accepts and no app should see, and writes short responses at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import trio
 from hatchway.api.server.streams import Headers, Owner, Stream
 
 PENDING_BYTES = 16 * 1024
-"""Bytes of later requests that are read while one is answered; reading on is how a hang-up is seen."""
+"""Bytes of later requests that are read while one is answered. Reading goes on so that a client's leaving is
+noticed."""
 
 PARTS_AT_ONCE = 32
-"""Parts of a body that are read in one turn: a client may make chunks of one byte each."""
+"""Parts of a body that are read before other tasks run: a client may send chunks of one byte each."""
 
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length:([^\r]*)")
 
@@ -26,11 +27,11 @@ def refusal(request: h11.Request, headers: Headers, head: bytes, limit: int) -> 
         return 505
     if not request.method.isupper():  # RFC 9110 9.1: `get` is no GET, which Hypercorn would make of it
         return 501
-    # RFC 9112 2.2 and 5.2: a bare LF or a folded line is where two parsers may part.
+    # RFC 9112 2.2 and 5.2: parsers differ on a bare LF and on folded lines, which makes request smuggling possible.
     if head.count(b"\n") != head.count(b"\r\n") or b"\r\n " in head or b"\r\n\t" in head:
         return 400
     lengths = _LENGTH.findall(head)
-    if len(lengths) > 1 or b"," in b"".join(lengths):  # h11 takes equal ones for one
+    if len(lengths) > 1 or b"," in b"".join(lengths):  # h11 accepts a repeated length if all are equal
         return 400
     names = [name for name, _ in headers]
     if b"transfer-encoding" in names and (b"content-length" in names or request.http_version == b"1.0"):
@@ -61,11 +62,11 @@ class H1:
         self.connection = h11.Connection(h11.SERVER, max_incomplete_event_size=self.context.limits().header_bytes)
         self.stream: Stream | None = None
         self.paused = False
-        """Bytes of a next request have come; they wait for the present response."""
+        """Whether bytes of a next request have come, which wait for the present response."""
         self._held = 0
         self._out = b""
         self.fresh = True
-        """Nothing is being read or answered: the next byte is a request's first."""
+        """Whether nothing is being read or answered, so that the next byte is a request's first."""
 
     async def receive(self, data: bytes) -> None:
         """Bytes from the client, none at its end."""
@@ -77,13 +78,13 @@ class H1:
             await self.resume()
 
     async def close(self) -> None:
-        """Nothing more is read; the app is told."""
+        """Read nothing more, and tell the app that the client has left."""
         if self.stream is not None:
             await self.stream.leave()
             self.stream = None
 
     def let_go(self) -> None:
-        """The connection is over. Nothing here holds itself."""
+        """The connection is over. There is no reference cycle here to break."""
 
     @property
     def full(self) -> bool:
@@ -92,16 +93,16 @@ class H1:
 
     @property
     def unread(self) -> bool:
-        """Whether the client may be sending something that we won't read."""
+        """Whether the client may be sending something that is not read any more."""
         return self.connection.their_state in (h11.SEND_BODY, h11.ERROR) or bool(self.connection.trailing_data[0])
 
     async def resume(self) -> None:
-        """Go through what has been received."""
+        """Handle what has been received."""
         await self._go_through()
         self._hold_unread()
 
     def _hold_unread(self) -> None:
-        """Have counted what is neither read nor refused yet: half a head, or requests after the present one."""
+        """Count the bytes that wait here: half a head, or requests behind the present one."""
         before, self._held = self._held, len(self.connection.trailing_data[0])
         self.owner.hold(self._held - before)
 
@@ -109,7 +110,7 @@ class H1:
         parts = 0
         while True:
             if self.connection.their_state is h11.MUST_CLOSE and self.connection.trailing_data[0]:
-                self.paused = True  # said after `Connection: close`: h11 would refuse it in the place of the answer
+                self.paused = True  # sent after `Connection: close`: h11 would refuse it in place of the response
                 return None
             before = self.connection.trailing_data[0] if self.connection.their_state is h11.IDLE else b""
             try:
@@ -136,7 +137,7 @@ class H1:
                 return None
 
     def _wait(self, head: bytes) -> None:
-        """More must come; of what, says which deadline runs."""
+        """Wait for more: start the deadline of the head, or of the body."""
         if head:
             self.context.idle.leave(self.owner)
             self.context.head.remain(self.owner)
@@ -184,7 +185,7 @@ class H1:
             await self.owner.write(data)
 
     def _encode(self, event: h11.Event) -> bytes:
-        """The event's bytes; none if the conversation is already lost."""
+        """The event's bytes; none where the connection has failed already."""
         lost = self.connection.our_state is h11.ERROR
         try:
             return self.connection.send(event) or b""
@@ -210,6 +211,6 @@ class H1:
             self.owner.update(busy=False)
         else:
             self.owner.end()
-        # The app is told last. quart-trio answers http.disconnect by cancelling whoever runs this: told first, it would
-        # keep the connection from its end (pgjones/hypercorn#330).
+        # The app is told last: at http.disconnect quart-trio cancels the task that runs this, and the connection would
+        # not be brought to its end (pgjones/hypercorn#330).
         await stream.leave()

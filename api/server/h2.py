@@ -1,4 +1,4 @@
-"""HTTP/2 by h2, over TLS alone: the same refusals and ends as HTTP/1.1; a stream's end never hurts its neighbours."""
+"""HTTP/2 by h2, over TLS alone: it refuses and ends requests as HTTP/1.1 does; a stream that fails ends alone."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ IDLE_FRAMES_A_SECOND = 10
 """How many of them it may send for ever."""
 
 FRAMES_FOR_DATA = 2
-"""How many of them may answer a DATA frame of ours: a client opens its stream's window again, and its connection's."""
+"""Frames that a client may send for each DATA frame of ours: it opens the window of the stream and of the
+connection."""
 
 FEW_BYTES = 256
 
 READ_AT_ONCE = 1024
-"""Bytes that are read in one turn: they may be a hundred frames."""
+"""Bytes that are read before other tasks run: they may be a hundred frames."""
 
 UNFINISHED_BYTES = 128 * 1024
-"""Bytes that may come of a frame, or of a header block in its CONTINUATION frames, before it is whole."""
+"""Bytes of a frame, or of a header block in CONTINUATION frames, that may come before it must be complete."""
 
 ENCODER_TABLE = 4096
-"""Bytes that a client may have us keep of headers that we sent (RFC 7541 section 4.2): the usual ones."""
+"""Bytes of the table of sent headers that a client may ask for (RFC 7541 section 4.2): the default."""
 
 PIECE = 16 * 1024
-"""Bytes of an answer that are copied at once for sending."""
+"""Bytes of a response that are copied at once for sending."""
 
 VISIBLE = frozenset(range(0x21, 0x7F))
 
@@ -73,7 +74,7 @@ class H2(H2Protocol):
     paused = full = fresh = unread = False
 
     def __init__(self, owner: Owner) -> None:
-        unused: Any = None  # app, state, ends: they are for streams that H2Protocol makes, and it makes none here
+        unused: Any = None  # app, state and ends are for streams that H2Protocol makes itself; here it makes none
         super().__init__(
             unused,
             H2Config(owner.context),
@@ -98,7 +99,7 @@ class H2(H2Protocol):
         )
 
     async def _say(self, event: Event) -> None:
-        """What H2Protocol has for the connection: bytes, that it is idle or busy, or that all is said."""
+        """Handle an event of H2Protocol's: bytes to send, that it is idle or busy, or that it has ended."""
         if isinstance(event, RawData):
             await self.owner.write(event.data)
         elif isinstance(event, Updated):
@@ -107,20 +108,20 @@ class H2(H2Protocol):
             self.owner.end()
 
     async def resume(self) -> None:
-        """Nothing is ever kept back here."""
+        """Nothing: HTTP/2 is never paused."""
 
     async def close(self) -> None:
-        """Nothing more is read or said; the apps are told."""
+        """Read and send nothing more, and tell the apps that the client has left."""
         if not self.closed:
             with suppress(h2.exceptions.ProtocolError):
                 self.connection.close_connection()
             await self._flush()
         await self.handle(Closed())
         for buffer in self.stream_buffers.values():
-            await buffer.close()  # whoever waits for a window gets none any more
+            await buffer.close()  # tasks that wait for a window are woken
 
     def let_go(self) -> None:
-        """The connection is over. H2Protocol and h2 keep tables of their own methods, and so hold themselves."""
+        """Break the reference cycles: H2Protocol and h2 keep tables of their own methods."""
         vars(self.connection).clear()
         vars(self).clear()
 
@@ -139,7 +140,7 @@ class H2(H2Protocol):
         self.owner.end()
 
     def _is_flood(self, event: h2.events.Event) -> bool:
-        """Count a frame that asks for nothing; whether there were too many."""
+        """Count a frame that asks for nothing. Returns whether there were too many."""
         if isinstance(event, h2.events.RequestReceived | h2.events.TrailersReceived | h2.events.StreamEnded):
             return False
         if isinstance(event, h2.events.DataReceived) and (event.stream_ended or len(event.data or b"") >= FEW_BYTES):
@@ -150,7 +151,7 @@ class H2(H2Protocol):
         return self._allowance < 0
 
     def _hold_unfinished(self, *, whole: bool) -> bool:
-        """Count what has come of a frame that isn't whole; whether that is too much."""
+        """Count the bytes of an incomplete frame. Returns whether they are too many."""
         before, self._unfinished = self._unfinished, 0 if whole else self._unfinished + self._coming
         self.owner.hold(self._unfinished - before)
         return self._unfinished > UNFINISHED_BYTES
@@ -162,9 +163,9 @@ class H2(H2Protocol):
             if self._is_flood(event):
                 return self._end_connection()
             if isinstance(event, h2.events.PriorityUpdated):
-                continue  # RFC 9113 5.3.2: deprecated, and a tree of them is only something more to attack
+                continue  # priorities are deprecated (RFC 9113 5.3.2), and ignored
             if isinstance(event, h2.events.DataReceived) and event.stream_id not in self.streams:
-                # Answered before its body had come: the rest still counts for the connection's window.
+                # The response came before the whole body. What still comes counts for the connection's window.
                 self.connection.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
                 continue
             await super()._handle_events([event])
@@ -180,7 +181,7 @@ class H2(H2Protocol):
         status = refusal(headers, self.owner.context.header_bytes)
         if status is not None:
             return await self._refuse(stream_id, status)
-        if self.owner.held > CONNECTION_BYTES:  # it may ask again when it has taken some of its answers
+        if self.owner.held > CONNECTION_BYTES:  # the client may try again when it has read some of its responses
             return self._reset(stream_id, h2.errors.ErrorCodes.REFUSED_STREAM)
         fields = dict(headers)
         stream = H2Stream(self.owner, self, stream_id, fields[b":method"].decode("ascii"))
@@ -200,7 +201,7 @@ class H2(H2Protocol):
         await self._flush()
 
     def _reset(self, stream_id: int, code: h2.errors.ErrorCodes) -> None:
-        """Let go of a stream that one side has not ended; nothing, if both have."""
+        """Reset a stream, unless both sides have ended it."""
         with suppress(h2.exceptions.ProtocolError):
             self.connection.reset_stream(stream_id, code)
 
@@ -210,7 +211,7 @@ class H2(H2Protocol):
             await self.stream_send(Response(stream.number, headers, status))
 
     async def send_body(self, stream: Stream, data: bytes, *, last: bool) -> None:
-        """A part of a body. While its client opens no window for it, the stream waits in the queue of writes."""
+        """Send a part of a body. While the client opens no window for it, the stream waits in the queue of writes."""
         if stream.number not in self.streams:
             return
         cost = WAITING_COST + len(data)
@@ -235,13 +236,13 @@ class H2(H2Protocol):
         await self.send_body(stream, b"", last=True)
 
     async def end_stream(self, stream: Stream) -> None:
-        """The response is over, or nobody wants it."""
+        """The response is over, or its client has left."""
         if stream.number in self.streams:
             await self._end(stream.number)
             await self.stream_send(StreamClosed(stream.number))
 
     async def _end(self, stream_id: int) -> None:
-        """The stream is over for its app: cut what is unsaid, and let go of what is unread."""
+        """The stream is over for its app: drop what was not sent, and what was not read."""
         buffer = self.stream_buffers.get(stream_id)
         if buffer is None:
             self._reset(stream_id, h2.errors.ErrorCodes.NO_ERROR)

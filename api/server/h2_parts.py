@@ -1,4 +1,4 @@
-"""What H2Protocol works with, in the place of Hypercorn's own: settings, the server's state, a stream and its buffer.
+"""Replacements for parts of Hypercorn's that H2Protocol works with: settings, the server's state, stream and buffer.
 
 Each has the few methods that H2Protocol calls.
 """
@@ -15,15 +15,15 @@ from hatchway.api.server.context import Context
 from hatchway.api.server.streams import Headers, Stream
 
 MOST_STREAMS = 32
-"""Requests at once on one connection: the console asks for as many files. Each costs a task while it waits."""
+"""Requests at once on one connection: the console asks for as many files. Each takes a task while it waits."""
 
 MOST_UNSENT = 32 * 1024
-"""Bytes of an answer past which its app waits, until the client has taken half of them."""
+"""Bytes of a response past which its app waits until the client has read half of them."""
 
 
 class Unsent:
-    """What a stream has to send, in the place of Hypercorn's StreamBuffer: little, since who adds to it waits. (Stock's
-    waits no more once its client has taken a byte.)"""
+    """Bytes that a stream has to send, in place of Hypercorn's StreamBuffer. Adding waits while there are too many; in
+    Hypercorn's it goes on once the client has read a byte."""
 
     __slots__ = ("_complete", "_data", "_waiting")
 
@@ -36,7 +36,7 @@ class Unsent:
         return len(self._data)
 
     async def push(self, data: bytes) -> None:
-        """Add it; wait while too much is there. Raises BufferCompleteError."""
+        """Add bytes; wait while there are too many. Raises BufferCompleteError."""
         if self._complete:
             raise BufferCompleteError
         self._data.extend(data)
@@ -52,7 +52,7 @@ class Unsent:
         return data
 
     async def drain(self) -> None:
-        """Until all is taken, or nobody wants it."""
+        """Wait until all is taken, or the buffer is closed."""
         while self._data:
             await self._waiting.park()
 
@@ -66,14 +66,14 @@ class Unsent:
         return self._complete and not self._data
 
     async def close(self) -> None:
-        """Nobody wants the rest."""
+        """Drop the rest: the client has left."""
         self._complete = True
         self._data.clear()
         self._waiting.unpark_all()
 
 
 class Flag:
-    """An event as H2Protocol wants it, made of trio's only when somebody waits."""
+    """An event as H2Protocol wants it. It makes one of trio's only when a task waits."""
 
     __slots__ = ("_set", "_waited")
 
@@ -82,18 +82,18 @@ class Flag:
         self._waited: trio.Event | None = None
 
     async def clear(self) -> None:
-        """Not any more."""
+        """Clear it."""
         self._set = False
 
     async def wait(self) -> None:
-        """Until it is set; not at all, if it is."""
+        """Wait until it is set."""
         if not self._set:
             if self._waited is None:
                 self._waited = trio.Event()
             await self._waited.wait()
 
     async def set(self) -> None:
-        """Now, until cleared."""
+        """Set it, until it is cleared."""
         self._set = True
         if self._waited is not None:
             self._waited.set()
@@ -145,7 +145,7 @@ class H2Stream(Stream):
     idle = False
 
     async def handle(self, event: StreamEvent) -> None:
-        """Something of the request came, or its client left."""
+        """Handle an event of the request: a part of it has come, or its client has left."""
         if isinstance(event, Body):
             await self.receive_body(event.data)
         elif isinstance(event, EndBody):

@@ -1,4 +1,4 @@
-"""Listening: the sockets, the loop that accepts, and the 503 for whoever comes when all places are taken."""
+"""Listening sockets, the loop that accepts connections, and the 503 for those past the limit."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ from hatchway.api.server.unix_sockets import may_operate
 from hatchway.engine.base.errors import EngineUnavailable
 
 BACKLOG = 4096
-"""Connections that may wait to be accepted. With Hypercorn's 100, a thousand at once lose SYNs, each for a second."""
+"""Connections that may wait to be accepted. With 100, as many servers have it, a thousand at once lose SYNs, and each
+of them a second."""
 
 SPARE_FILES = 100
-"""Open files kept for what isn't a connection: the store, the log, keys, the runtime."""
+"""Descriptors that are left for files: the store, the log, keys, the container runtime."""
 
 REFUSED_AT_ONCE = 32
-"""Places for those who are told that there is no place; past them they are cut off."""
+"""Connections past the limit that get a 503 at once; further ones are cut off without it."""
 
 ACCEPTED_AT_ONCE = 4
-"""Connections that one turn accepts: those already in want their answers too."""
+"""Connections accepted in one event-loop tick, so that those that are open are served too."""
 
 EXHAUSTED_SECONDS = 0.1
-"""A pause when the host has no more files or memory to give."""
+"""Seconds of a pause where the host has no descriptors or no memory left."""
 
 REFUSAL_SECONDS = 2.0
 RETRY_AFTER = 5
 
 TlsContext = Callable[[], ssl.SSLContext]
-"""Asked at each connection, so that a new certificate counts from the next one on."""
+"""Called at each connection, so that a new certificate is used from the next one on."""
 
 
 async def open_sockets(host: str, port: int, *, both_loopbacks: bool = False) -> list[socket.socket]:
     """A listening socket for each address of `host`, all on one port (0: any free one).
 
-    With `both_loopbacks`, beside one loopback address the other too, unless another process has it: whoever listened
-    there would be called by those who dial `localhost`. Raises EngineUnavailable.
+    With `both_loopbacks`, beside one loopback address the other too, unless another process has it: a process that
+    listened there would get the requests of people who dial `localhost`. Raises EngineUnavailable.
     """
     if room_for(1) < 1:
         raise EngineUnavailable(
@@ -71,7 +72,7 @@ def bound_ports(sockets: Sequence[socket.socket]) -> tuple[tuple[str, int], ...]
 
 
 def room_for(connections: int) -> int:
-    """How many connections there can be: as many as asked, or the file limit, raised as far as it goes, less 100."""
+    """Raise the limit on open files for so many connections. Returns how many there can be, `SPARE_FILES` left over."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
     if soft < wanted:
@@ -81,21 +82,21 @@ def room_for(connections: int) -> int:
 
 
 class RefusedConnection:
-    """A connection past the limit; its deadline is the refusal's own."""
+    """The owner of the socket of a connection past the limit."""
 
     def expire(self, kind: WaitKind) -> None:
-        """Nothing: `Refusals.tell` gives up by itself."""
+        """Nothing, since `Refusals.tell` has a deadline of its own."""
 
 
 class Refusals:
-    """Says 503 to those past `max_connections`."""
+    """Sends a 503 to connections past `max_connections`."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._told = 0
 
     async def tell(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """One client; gives up after two seconds, or at once if too many are being told."""
+        """Refuse one client. Gives up after two seconds, or at once where too many are being refused."""
         stream = Socket(sock, self.context.write, RefusedConnection())
         self._told += 1
         try:
@@ -124,8 +125,7 @@ class Refusals:
 
 
 class Acceptor:
-    """Accepts connections, at most `at_once` in a tick; whoever comes when all places are taken is told so in
-    `nursery`."""
+    """Accepts connections, at most `at_once` in a tick. Those past the limit are refused by tasks in `nursery`."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Acceptor:
         self._refusals = Refusals(context)
 
     async def run(self, listeners: Sequence[socket.socket], until: trio.Event, started: Callable[[], None]) -> None:
-        """Accept on all of them until the event; `started` is called once clients may come."""
+        """Accept on all `listeners` until the event `until`. `started` is called once connections are accepted."""
         async with trio.open_nursery() as accepting:
             for listener in listeners:
                 listener.setblocking(False)
@@ -163,23 +163,23 @@ class Acceptor:
                         tls = self._tls() if self._tls is not None and sock.family != socket.AF_UNIX else None
                         self._nursery.start_soon(self._refusals.tell, sock, tls)
                 except OSError:
-                    sock.close()  # it left before we came, or is another user's
+                    sock.close()  # the client has left already, or is another user's
 
 
 def _prepare(sock: socket.socket, write_seconds: float) -> None:
     sock.setblocking(False)
     if sock.family == socket.AF_UNIX:
-        # The mode of the socket and of its folder keep other users out; this holds where either was widened since.
+        # The modes of the socket and its folder keep other users out. This check holds where a mode was widened since.
         if not may_operate(sock):
             raise PermissionError("a Unix socket is for the engine's own user")
     else:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A peer that has vanished from the network is found out by the kernel, as late as a deaf one is by us.
+        # The kernel gives up a peer that has vanished, after the time that a client has which reads nothing.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(write_seconds * 1000))
 
 
 async def _waiting(listener: socket.socket, at_once: int) -> list[socket.socket]:
-    """Those who wait to be accepted, a few at a time."""
+    """Accept connections that wait, `at_once` at most."""
     taken: list[socket.socket] = []
     while len(taken) < at_once:
         try:
@@ -188,5 +188,5 @@ async def _waiting(listener: socket.socket, at_once: int) -> list[socket.socket]
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                 LOG.error("can't accept a connection: %s", error.strerror)
                 await trio.sleep(EXHAUSTED_SECONDS)
-            break  # nobody waits any more, or one who did has left
+            break  # no connection waits any more, or its client has left
     return taken

@@ -1,4 +1,4 @@
-"""All that we take of other libraries and that they don't promise: names without documentation or with an underscore.
+"""All that is used of libraries and that they don't promise: names without documentation, or with an underscore.
 
 It is Hypercorn's HTTP/2 alone, and what we set on the connection of h2 in it. All else is used by its documented
 interface; a test compares this list with the code. `check_hypercorn` is run before a server speaks TLS.
@@ -43,13 +43,13 @@ PARAMETERS: dict[Any, dict[str, str]] = {
         "stream_send": "event",
     },
 }
-"""Classes, and those of their methods that we call or override, with the names of their parameters."""
+"""Classes and those of their methods that are called or overridden, with the names of their parameters."""
 
 ATTRIBUTES: dict[Any, set[str]] = {
     H2Protocol: {"closed", "config", "connection", "idle", "priority", "stream_buffers", "streams"},
     H2Connection: {"encoder", "local_settings"},
 }
-"""What we read or set on their objects."""
+"""Attributes of their objects that are read or set."""
 
 
 def check_hypercorn() -> None:

@@ -1,7 +1,7 @@
-"""Places and memory, counted by client address: where either runs short, the address that holds the most gives way.
+"""Connections and memory, counted by client address: where either runs short, the address that has most loses some.
 
-A place is a connection. Memory is what a client makes the server hold while the server waits for that client: a request
-that has not come whole, and an answer that the client does not take.
+A place is a connection. Memory is what the server must keep while it waits for a client: a request that has not come
+whole, and a response that the client does not read.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from hatchway.api.server.deadlines import LOG, Queue
 from hatchway.engine.access.limits import source_of
 
 CONNECTION_BYTES = 1024 * 1024
-"""What one connection may have held for it: past this, further HTTP/2 streams are refused until it takes answers."""
+"""Bytes kept for one connection, past which further HTTP/2 streams are refused until its client reads responses."""
 
 HELD_BYTES = 12 * 1024 * 1024
-"""What all connections together may have held for them: past this, one is cut off."""
+"""Bytes kept for all connections together, past which one is cut off."""
 
 SILENT_SHARE = 4
-"""One place in so many may be taken by connections that have not made a request yet."""
+"""One connection in so many may have made no request yet."""
 
 SILENT_LEAST = 16
 
 WAITING_COST = 24 * 1024
-"""What a request costs besides its bytes while it waits for its client: a task, its frames, the request's headers."""
+"""Bytes that a request takes while it waits for its client, besides its own: a task, its frames, the headers."""
 
 TOLD_AGAIN = 60.0
-"""Seconds between two lines in the log about addresses that give way."""
+"""Seconds between two lines in the log about connections that were closed for others."""
 
 
 class Occupant(Protocol):
-    """A connection, as whoever is short of places or memory sees it."""
+    """A connection, as `Places` sees it."""
 
     share: Share
     held: int
-    """Bytes held for it, as it has told `Places.hold`."""
+    """Bytes kept for it, by its calls of `Places.hold`."""
 
     def give_way(self) -> None:
-        """Close at once: somebody else has the place or the memory."""
+        """Close at once: another connection gets the place or the memory."""
 
 
 class Share:
-    """What one address holds: an IPv4 address, the /64 of an IPv6 one, or all local sockets together."""
+    """What one address has: an IPv4 address, the /64 of an IPv6 address, or all local sockets together."""
 
     __slots__ = ("address", "held", "occupants", "silent")
 
@@ -58,8 +58,8 @@ class Share:
 
 
 class Places:
-    """The connections that one kind of socket has accepted. `waiting` are the queues of those that wait for a request:
-    whoever is closed out of them loses nothing that was asked for."""
+    """The connections of one kind of socket. `waiting` are the queues of those that wait for a request: where one of
+    these is closed, no request is lost."""
 
     def __init__(self, waiting: tuple[Queue, ...]) -> None:
         self._waiting = waiting
@@ -68,13 +68,13 @@ class Places:
         self._told = -TOLD_AGAIN
 
     def share(self, sock: socket.socket) -> Share:
-        """The share of whoever is at the other end. Raises OSError if nobody is any more."""
+        """The share of the address at the other end. Raises OSError where the client has left."""
         peer = sock.getpeername()
         address = source_of(peer[0]) if isinstance(peer, tuple) else ""
         return self._shares.get(address) or Share(address)
 
     def make_room(self, share: Share, places: int) -> bool:
-        """Whether a newcomer of this share may have one of so many places; a connection may be closed for it."""
+        """Whether a new connection of this share may have one of `places` places. Another may be closed for it."""
         if self._silent >= max(SILENT_LEAST, places // SILENT_SHARE):
             greedy = max(self._shares.values(), key=lambda one: len(one.silent))
             self._give_way(next(iter(greedy.silent)), "too many connections say nothing", greedy)
@@ -85,7 +85,7 @@ class Places:
             greedy = share
         leaving = self._idle(greedy)
         if leaving is None and greedy is not share:
-            most = 2 * len(greedy.occupants) > places  # then even who is being answered counts less than a newcomer
+            most = 2 * len(greedy.occupants) > places  # then even one that is being answered is closed for a new one
             leaving = next(reversed(greedy.occupants)) if most else self._idle(None)
         if leaving is None:
             return False
@@ -99,7 +99,8 @@ class Places:
             self._silent -= 1
 
     def _idle(self, share: Share | None) -> Occupant | None:
-        """Who of the share (or of all) has waited for a request the longest; before them, who never made one."""
+        """The connection of the share, or of all, to be closed first: one that never made a request, else the one that
+        has waited longest for its next."""
         if share is not None and share.silent:
             return next(iter(share.silent))
         for queue in self._waiting:
@@ -120,7 +121,7 @@ class Places:
         self._silent += 1
 
     def leave(self, occupant: Occupant) -> None:
-        """A connection is over, or about to be; the second time changes nothing."""
+        """A connection is over, or about to be. A second call changes nothing."""
         share = occupant.share
         if occupant not in share.occupants:
             return
@@ -132,7 +133,8 @@ class Places:
             del self._shares[share.address]
 
     def hold(self, occupant: Occupant, change: int) -> None:
-        """So many more bytes are held for a connection, or fewer. Past HELD_BYTES in all, one is cut off."""
+        """`change` more bytes are kept for a connection, or fewer. Past HELD_BYTES in all, one connection is cut
+        off."""
         if occupant not in occupant.share.occupants:
             return
         occupant.held += change

@@ -1,6 +1,6 @@
-"""Connections that have said nothing yet: watched together, since thousands of silent ones must cost next to nothing.
+"""Connections without a first byte yet: they are watched together, so that thousands of them cost next to nothing.
 
-A `Connection` is some sixty objects and a task. It is made once its client's first byte is there.
+A `Connection` is some sixty objects and a task. It is made once its client's first byte has come.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BEGUN_AT_ONCE = 8
 
 
 class SilentConnection:
-    """A connection whose client has said nothing. It has a place, and its idle time runs."""
+    """A connection whose client has sent nothing yet. It counts as a connection, and its idle time runs."""
 
     __slots__ = ("_silent", "held", "places", "share", "sock")
 
@@ -30,19 +30,19 @@ class SilentConnection:
         self.held = 0
 
     def expire(self, kind: WaitKind) -> None:
-        """Its client has said nothing for too long."""
+        """Close: the client has sent nothing for too long."""
         self.cut()
 
     def give_way(self) -> None:
-        """Another connection gets its place."""
+        """Close: another connection gets the place."""
         self.cut()
 
     def stop(self) -> None:
-        """The engine is ending, and nothing is being answered here."""
+        """Close: the engine is ending, and no request is under way here."""
         self.cut()
 
     def cancel(self) -> None:
-        """Nothing is being answered."""
+        """Nothing, since no request is under way."""
 
     def cut(self) -> None:
         """Close at once."""
@@ -51,7 +51,7 @@ class SilentConnection:
 
 
 class SilentConnections:
-    """The silent connections of one server. `begin` is called with each socket whose client has spoken."""
+    """The silent connections of one server. `begin` is called with each socket whose first byte has come."""
 
     def __init__(self, context: Context, begin: Callable[[socket.socket], None]) -> None:
         self._context, self._begin = context, begin
@@ -59,8 +59,8 @@ class SilentConnections:
         self._silent: dict[int, SilentConnection] = {}
 
     def take(self, sock: socket.socket) -> None:
-        """A connection was accepted: it begins at once where its first byte is there. Raises OSError where its client
-        has gone."""
+        """Take a connection that was accepted. It begins at once where its first byte is there. Raises OSError where
+        its client has left."""
         if _has_spoken(sock):
             self._begin(sock)
             return
@@ -71,7 +71,7 @@ class SilentConnections:
         self._epoll.register(sock, select.EPOLLIN | select.EPOLLRDHUP)
 
     def leave(self, connection: SilentConnection) -> None:
-        """It is watched no more; nothing happens the second time."""
+        """Watch the connection no longer. A second call changes nothing."""
         if self._silent.pop(connection.sock.fileno(), None) is None:
             return
         self._epoll.unregister(connection.sock)
@@ -79,11 +79,11 @@ class SilentConnections:
         self._context.leave(connection)
 
     async def run(self) -> None:
-        """Begin those that speak, for ever."""
+        """Begin connections as their first bytes come, for ever."""
         while True:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
             for fd, _ in self._epoll.poll(0, BEGUN_AT_ONCE):
-                if fd in self._silent:  # else it was cut for one that began just now
+                if fd in self._silent:  # else it was closed for one that began just now
                     self._spoke(self._silent[fd])
             await trio.lowlevel.checkpoint()
 
@@ -94,12 +94,12 @@ class SilentConnections:
                 self._begin(connection.sock)
                 return
         except OSError:
-            pass  # its client has gone
+            pass  # its client has left
         connection.sock.close()
 
 
 def _has_spoken(sock: socket.socket) -> bool:
-    """Whether a byte of its client is there. Raises OSError where the client has gone."""
+    """Whether a byte of the client has come. Raises OSError where the client has left."""
     try:
         if not sock.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError("the client has closed")

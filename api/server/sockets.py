@@ -1,4 +1,4 @@
-"""A connected socket as trio's stream: it says when a write waits, closes so that the last bytes arrive, can be cut."""
+"""A connected socket as a stream of trio's. Its writes have deadlines, its close lets the last bytes arrive."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from hatchway.api.server.deadlines import Expiring, Queue
 RECEIVE_SIZE = 65536
 
 LINGER = 2.0
-"""Seconds we go on reading what nobody wants after our last word: a close on unread bytes would wipe that word out."""
+"""Seconds in which input is read and dropped before a close: to close with unread input would reset the connection, and
+the client might lose the end of its response."""
 
 
 class Socket(HalfCloseableStream):
-    """A stream over a plain non-blocking socket. `owner` waits in `writes` while the client takes nothing."""
+    """A stream over a non-blocking socket. While the client reads nothing, `owner` waits in the queue `writes`."""
 
     def __init__(self, sock: socket.socket, writes: Queue, owner: Expiring) -> None:
         self.sock = sock
@@ -42,7 +43,7 @@ class Socket(HalfCloseableStream):
             raise trio.BrokenResourceError from error
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all, waiting as long as the client takes some of it."""
+        """Send all of it. Waits for as long as the client reads on."""
         with memoryview(data) as view:
             sent = 0
             while sent < len(view):
@@ -53,7 +54,7 @@ class Socket(HalfCloseableStream):
                     await self.wait_send_all_might_not_block()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait for room, in the queue of those whose client takes nothing."""
+        """Wait until the kernel has room, in the queue `writes`."""
         self._left = self._untaken()
         self._check_open()
         owner = self._owner
@@ -65,7 +66,8 @@ class Socket(HalfCloseableStream):
             self._writes.leave(owner)
 
     def took(self, least: int) -> bool:
-        """Whether the client took so much since the wait began or this was last asked; the kernel wakes us late."""
+        """Whether the client has read `least` bytes since the wait began or since the last call. The kernel's own
+        wake-up comes later than the first byte that is read."""
         before, self._left = self._left, 0 if self.closed else self._untaken()
         return before - self._left >= least
 
@@ -76,14 +78,14 @@ class Socket(HalfCloseableStream):
         return count[0]
 
     async def wait_readable(self) -> None:
-        """Until the first byte has come, or the end. Raises ClosedResourceError."""
+        """Wait until a byte has come, or the end. Raises ClosedResourceError."""
         self._check_open()
         await trio.lowlevel.wait_readable(self.sock)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """The next bytes, or none at the end. It always yields, so no client can keep the others waiting."""
+        """The next bytes, or none at the end. It always yields to other tasks, however fast the client sends."""
         while True:
-            # A closed socket given to trio's epoll would bring the next waiter down.
+            # To hand a closed socket to trio's epoll would break the next task that waits for one.
             if not self.closed:
                 await trio.lowlevel.wait_readable(self.sock)
             if self.closed:
@@ -100,7 +102,7 @@ class Socket(HalfCloseableStream):
             raise trio.ClosedResourceError
 
     async def send_eof(self) -> None:
-        """Our last word is said."""
+        """Send nothing more."""
         if not self.closed:
             try:
                 self.sock.shutdown(socket.SHUT_WR)
@@ -109,7 +111,7 @@ class Socket(HalfCloseableStream):
         await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
-        """Close; with `linger`, first let the client read what we said (RFC 9112, 9.6)."""
+        """Close; with `linger`, first let the client read what was sent (RFC 9112, 9.6)."""
         try:
             await self.send_eof()
             if self.linger:
@@ -128,13 +130,13 @@ class Socket(HalfCloseableStream):
             self._lingering.cancel()
 
     def cut(self) -> None:
-        """Close at once, dropping what the client did not take; whoever waits for it gets ClosedResourceError."""
+        """Close at once and drop what was not sent. Tasks that wait for the socket get ClosedResourceError."""
         if not self.closed:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._close()
 
     def let_go(self) -> None:
-        """The connection is over: it is held here no longer."""
+        """Drop the reference to the connection, which is over."""
         self.cut()
         self._owner = None
 

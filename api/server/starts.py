@@ -1,7 +1,7 @@
-"""How much may begin in one tick of the event loop: a few requests and handshakes, and each address in its turn.
+"""How many requests and handshakes may begin in one tick of the event loop: a few, one address after the other.
 
-A tick runs every task that is ready, and whoever is ready next waits for all of them. Thousands of requests that began
-at once would make everybody wait for seconds; so they begin a few at a time.
+A tick runs every task that is ready, and what becomes ready meanwhile waits for all of them. If thousands of requests
+began in one tick, everything else would wait for seconds.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ PER_TICK = 2
 
 
 class Starts:
-    """One server's. `turn` returns at once while few begin; the others wait, and the addresses take turns."""
+    """The starts of one server. `turn` returns at once while few begin; others wait, and the addresses take turns."""
 
     def __init__(self, ticks: LoopTicks) -> None:
         self._ticks, self._tick = ticks, -1
         self._left = PER_TICK
-        """How many may still begin in the tick of that number."""
+        """How many may still begin in the tick number `_tick`."""
         self._armed = False
         self._waiting: dict[Hashable, deque[trio.lowlevel.Task]] = {}
-        """By address; the one whose turn is next comes first."""
+        """Tasks that wait, by address; the address whose turn is next comes first."""
 
     async def turn(self, address: Hashable) -> None:
-        """Until something of this address may begin."""
+        """Wait until a request or handshake of this address may begin."""
         if self._tick != self._ticks.number:
             self._tick, self._left = self._ticks.number, PER_TICK
         if self._left > 0 and not self._waiting:

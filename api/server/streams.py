@@ -26,7 +26,7 @@ End = tuple[str, int] | None
 
 
 class Owner(Expiring, Protocol):
-    """The connection of a stream, as the protocols on it see it."""
+    """The connection, as the protocol and the streams on it see it."""
 
     app: App
     context: Context
@@ -36,13 +36,13 @@ class Owner(Expiring, Protocol):
     held: int
 
     def hold(self, change: int) -> None:
-        """So many more bytes wait here for the client, or fewer."""
+        """`change` more bytes are kept for the client, or fewer."""
 
     async def turn(self) -> None:
-        """Until something of this client may begin in this tick of the event loop."""
+        """Wait until a request of this client may begin (see `starts`)."""
 
     def spawn(self, call: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run something as long as the connection lasts, at most."""
+        """Run a task that is cancelled when the connection ends."""
 
     async def write(self, data: bytes) -> None:
         """Send bytes, in the order of the calls."""
@@ -67,7 +67,7 @@ class ResponseWriter(Protocol):
         """Send a whole response that is the server's own: a status, and no body."""
 
     async def end_stream(self, stream: Stream) -> None:
-        """Nothing more is said in this response, whether it is whole or not."""
+        """The response has ended, complete or not."""
 
 
 class Phase(Enum):
@@ -99,7 +99,7 @@ class Stream:
     def __init__(self, owner: Owner, writer: ResponseWriter, number: int, method: str) -> None:
         self.owner, self.number = owner, number
         self.closed = False
-        """Nobody waits for the response any more."""
+        """Whether the client has left, or has the whole response."""
         self.body_done = False
         self.taken = 0
         """Bytes of the response that the client took since its deadline began (HTTP/2 alone)."""
@@ -130,7 +130,7 @@ class Stream:
         self.owner.spawn(run_app, self.owner.turn, self.owner.app, scope, self._inbox.receive, self.app_send)
 
     async def receive_body(self, data: bytes) -> None:
-        """A part of the request's body has come; wait while the app reads none of it."""
+        """Hand a part of the body to the app; wait while the app reads nothing."""
         if not self.closed:
             self._hold(len(data))
             await self._inbox.put({"type": "http.request", "body": bytes(data), "more_body": True})
@@ -143,7 +143,7 @@ class Stream:
             await self._inbox.put({"type": "http.request", "body": b"", "more_body": False})
 
     async def leave(self) -> None:
-        """The client has left, or the response is over: the app is told."""
+        """Tell the app that the client has left, or that the response is over."""
         self.owner.context.body.leave(self)
         self._hold(-self._held)
         if not self.closed:
@@ -151,7 +151,7 @@ class Stream:
             await self._inbox.put({"type": "http.disconnect"})
 
     def wait_for_body(self) -> None:
-        """The rest of the body has its time from now on, unless that has begun."""
+        """Have the deadline of the body run from now on, unless it runs already."""
         self._hold(WAITING_COST if self._held < WAITING_COST else 0)
         self.owner.context.body.remain(self)
 
@@ -160,8 +160,10 @@ class Stream:
         self.owner.hold(change)
 
     async def app_send(self, message: Any | None) -> None:
-        """The app's next message (ASGI HTTP 2.4, "Send"), or None at its end. Raises ClientGone, and RuntimeError where
-        the app says what ASGI has no place for."""
+        """Take the app's next message (ASGI HTTP 2.4, "Send"), or None at its end.
+
+        Raises ClientGone, and RuntimeError for a message that ASGI does not allow here.
+        """
         if message is None:
             await self._finish()
         elif self.closed or self._phase is Phase.OVER:
@@ -187,11 +189,11 @@ class Stream:
             return
         await self._writer.send_body(self, body, last=False)
         self._chunks += 1
-        if self._chunks > 1:  # an app that never waits, before a client that takes all, must not keep the rest out
+        if self._chunks > 1:  # an app that never waits, with a client that reads all, must not hold up other tasks
             await trio.lowlevel.checkpoint()
 
     async def _finish(self) -> None:
-        """The app has returned or raised; what it left unsaid is said for it."""
+        """The app has returned or raised: end its response, by a 500 where it has not begun one."""
         if self.closed:
             return
         if self._phase is Phase.WAITED_FOR:
@@ -203,7 +205,7 @@ class Stream:
         await self._writer.send_bare(self, status)
 
     def expire(self, kind: WaitKind) -> None:
-        """The rest of the body did not come in time, or the client takes nothing of the response (HTTP/2 alone)."""
+        """The rest of the body did not come in time, or the client reads nothing of the response (HTTP/2 alone)."""
         self.owner.spawn(self._give_up, kind)
 
     async def _give_up(self, kind: WaitKind) -> None:

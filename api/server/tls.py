@@ -1,4 +1,4 @@
-"""TLS: the operator's certificate, or one that is made here; taken up anew on reload without dropping anybody."""
+"""TLS: the operator's certificate, or one that is made here. A reload takes a new one up, and no connection ends."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from hatchway.engine.settings.kinds import wire_name
 from hatchway.engine.settings.settings import Settings
 
 VALID = datetime.timedelta(days=3650)
-"""How long a self-made certificate lasts: those who pin it should not have to do so often."""
+"""How long a self-made certificate lasts: long, since clients pin it."""
 
 IN_TIME = datetime.timedelta(days=30)
-"""How long before its end it is made anew."""
+"""How long before its end a self-made certificate is made anew."""
 
 LOOK = 60.0
-"""Seconds between two looks at whether that is now: a clock that is wrong at a start is set right some time later."""
+"""Seconds between two checks whether it is time for that. (A clock that is wrong at the start is set right later.)"""
 
 log = structlog.get_logger(__name__)
 
 
 class Tls:
-    """The context that new connections get. `fingerprint` is that of the certificate, to be compared by people."""
+    """Holds the TLS context of new connections. `fingerprint` is the certificate's SHA-256, for people to compare."""
 
     def __init__(self, home: Path, settings: Settings, wall: Callable[[], float] | None = None) -> None:
         """`wall` tells the time in seconds since the epoch; by default the host's clock."""
@@ -53,7 +53,7 @@ class Tls:
         return self._context
 
     def reload(self, settings: Settings) -> None:
-        """Read certificate and key again. Raises SettingRefused, and keeps the old ones, where they don't fit."""
+        """Read certificate and key again. Raises SettingRefused where they don't fit, and keeps the old ones."""
         cert, key = settings.tls_cert, settings.tls_key
         self_made = cert is None or key is None
         if cert is None or key is None:
@@ -92,8 +92,8 @@ class Tls:
         return cert, key
 
     def _make_in_time(self, cert: Path, key: Path, settings: Settings) -> None:
-        """A new certificate where the one there is due, for the same key: so it is signed with the old one's key, and
-        whoever has pinned that one takes this one."""
+        """Make a new certificate where the present one is due, for the same key. It is signed with that key, and so
+        clients that have pinned the old one accept it."""
         try:
             if not self._is_due(x509.load_pem_x509_certificate(cert.read_bytes())):
                 return
@@ -113,7 +113,7 @@ class Tls:
 
 
 async def keep_in_time(tls: Tls, take_up: Callable[[], Awaitable[object]]) -> None:
-    """`take_up` the certificate again when a new one is due, until cancelled. What can't be done is tried again."""
+    """Call `take_up` whenever a new certificate is due, for ever. Where it fails it is called again later."""
     while True:
         await trio.sleep(LOOK)
         if tls.is_due():
@@ -129,7 +129,7 @@ def _warn_if_shared(key: Path) -> None:
     except FileRefused as refused:
         log.warning("tls_key_open_to_others", why=refused.detail)
     except OSError:
-        pass  # told where the key is read
+        pass  # the refusal comes where the key is read
 
 
 def _unusable(cert: Path, key: Path, why: object) -> SettingRefused:
@@ -148,7 +148,7 @@ def wanted(settings: Settings) -> bool:
 
 def _names(settings: Settings) -> list[x509.GeneralName]:
     hosts = {"localhost", "127.0.0.1", "::1", settings.host}
-    with suppress(ValueError):  # a machine may be called what nothing on the network can be
+    with suppress(ValueError):  # a host may have a name that is no name on the network
         hosts.add(wire_name(socket.gethostname()))
     hosts |= {address.rpartition(":")[0].strip("[]") for address in settings.addresses}
     return [_name(host) for host in sorted(hosts)]

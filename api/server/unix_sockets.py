@@ -17,7 +17,7 @@ PATH_MAX = 107
 
 
 def socket_address(path: Path, folder: int) -> str:
-    """How a socket's path is named to the kernel: one over 107 bytes goes through its open folder."""
+    """The path by which the kernel reaches a socket: one over 107 bytes goes through the folder's descriptor."""
     return str(path) if len(os.fsencode(path)) <= PATH_MAX else f"/proc/self/fd/{folder}/{path.name}"
 
 
@@ -31,7 +31,7 @@ def bind_private(path: Path, backlog: int) -> socket.socket:
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        # Nobody may connect before the mode is right; the folder is 0700 besides.
+        # The umask keeps others from connecting before a mode could be set. The folder is 0700 besides.
         os.umask(0o177)
         try:
             listener.bind(socket_address(path, folder))

@@ -1,4 +1,4 @@
-"""What one connection sends: in order and whole, and the fast path's responses of one tick in one write at its end."""
+"""What one connection sends, in order. Responses of the fast path go out together at the end of their tick."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class WriterOwner(Protocol):
     """The connection that a writer sends for."""
 
     def hold(self, change: int) -> None:
-        """So many more bytes wait here for the client, or fewer."""
+        """`change` more bytes are kept for the client, or fewer."""
 
     def spawn(self, call: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run something as long as the connection lasts, at most."""
+        """Run a task that is cancelled when the connection ends."""
 
     def cut(self) -> None:
-        """Drop the connection: its client is gone."""
+        """Drop the connection: its client has left."""
 
 
 class Writer:
-    """What one connection sends, in the order in which it is given."""
+    """Sends the bytes of one connection, in the order of the calls."""
 
     __slots__ = ("_context", "_encrypted", "_lock", "_owner", "_socket", "_unsent")
 
@@ -41,8 +41,10 @@ class Writer:
         self._encrypted = stream
 
     def put(self, data: bytes) -> bool:
-        """Have it sent with the others of this tick: a client that sleeps is woken once for all. False where something
-        else goes first, or TLS is between: it is for `write` then."""
+        """Have `data` sent at the end of this tick, together with what else comes: so a proxy wakes once for all.
+
+        Returns False where other bytes must go first, or the connection has TLS: then `write` is to be called.
+        """
         if self._encrypted is not None or self._unsent or self._lock.locked():
             return False
         self._unsent = data
@@ -50,7 +52,7 @@ class Writer:
         return True
 
     def _flush(self) -> None:
-        """At the end of a tick: send what waits for it; nothing, where a later write has taken it along."""
+        """Send at the end of a tick what was put; nothing, where a later `write` has sent it already."""
         if not self._unsent:
             return
         try:
@@ -62,16 +64,17 @@ class Writer:
                 self._context.token.run_sync_soon(self._send_rest)
 
     def _send_rest(self) -> None:
-        """The kernel did not take all of it: a task waits until it does."""
+        """Start a task that sends what the kernel did not take at once."""
         try:
             if self._unsent and not self._socket.closed:
                 self._owner.spawn(self.write, b"")
         except Exception:
-            LOG.exception("an answer was not sent, in an error of ours")  # the others' are
+            LOG.exception("an answer was not sent, in an error of ours")  # other connections go on
             self._owner.cut()
 
     async def write(self, data: bytes) -> None:
-        """At once as far as the kernel takes it, else in turn. Shielded: half a response would spoil the next."""
+        """Send bytes, at once as far as the kernel takes them. Cancelling waits for the end: after half a response no
+        other could follow."""
         if self._unsent:
             data, self._unsent = self._unsent + data, b""
         try:
@@ -94,7 +97,7 @@ class Writer:
             self._owner.hold(-len(data))
 
     async def close(self) -> None:
-        """Close once what is being written is written; the write's own deadline ends that."""
+        """Close once all is sent, or the deadline of the write is over."""
         if self._unsent:
             await self.write(b"")
         with trio.CancelScope(shield=True):

@@ -121,10 +121,16 @@ class ActorLocks:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def acquire_free(self, name: str) -> bool:
+        """Take the lock where nobody holds it; whether that was so."""
+        if name in self._waiting:
+            return False
+        self._waiting[name] = None
+        return True
+
     async def acquire(self, name: str) -> None:
         """Returns at once, without a checkpoint, where nobody holds the lock."""
-        if name not in self._waiting:
-            self._waiting[name] = None
+        if self.acquire_free(name):
             return
         lot = self._waiting[name]
         if lot is None:

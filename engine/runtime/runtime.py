@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -120,7 +120,7 @@ class Runtime:
 
     # Events
 
-    async def create(
+    def create(
         self,
         chart: str,
         actor: str,
@@ -130,15 +130,15 @@ class Runtime:
         origin: Origin = NOBODY,
         once: Once | None = None,
         **data: Any,
-    ) -> object:
+    ) -> Coroutine[Any, Any, object]:
         """A new actor by its first event. Returns what `send` does.
 
         `once` is used up in the same store step, or AlreadyUsed is raised.
         """
         fresh = Actor(chart, actor, NONE, 0, None, facts)
-        return await self._deliver(self._tables[chart], fresh, Sent(event, origin, data, once=once))
+        return self._deliver(self._tables[chart], fresh, Sent(event, origin, data, once=once))
 
-    async def send(
+    def send(
         self,
         chart: str,
         actor: str,
@@ -147,7 +147,7 @@ class Runtime:
         origin: Origin = NOBODY,
         changes: Mapping[str, Any] | None = None,
         **data: Any,
-    ) -> object:
+    ) -> Coroutine[Any, Any, object]:
         """Send one event; `changes` are the facts it brings, taken over with the step.
 
         Returns the result of the row's effect that has one, None where none has. Raises EventRefused where no row takes
@@ -159,7 +159,7 @@ class Runtime:
             if not table.store.shared:
                 raise self._refused(table, actor, sent, "no_actor", None)
             found = Actor(chart, actor, NONE, 0, None, None)  # it may be another engine's: it is loaded under its lock
-        return await self._deliver(table, found, sent)
+        return self._deliver(table, found, sent)
 
     async def run(self) -> None:
         """Fire the delays as they come due, until cancelled."""
@@ -168,7 +168,8 @@ class Runtime:
     async def _deliver(self, table: ActorTable, actor: Actor, sent: Sent) -> object:
         """Take the event under the actor's lock. From then on it runs to completion, also where the sender is
         cancelled."""
-        await table.locks.acquire(actor.id)
+        if not table.locks.acquire_free(actor.id):
+            await table.locks.acquire(actor.id)
         try:
             if table.store.shields_commit:
                 result = await self._take(table, actor, sent)
@@ -221,6 +222,7 @@ class Runtime:
         else:
             table.put(actor.id, actor)
         table.arm(actor)
+        cause = sent.data.get("cause")
         self.records.transition(
             chart.name,
             actor.id,
@@ -229,10 +231,18 @@ class Runtime:
             step.target,
             step.effects,
             sent.origin,
-            sent.data.get("cause"),
-            *table.chart.seen(step.source, step.target, sent.data),
+            cause,
+            *chart.seen(step.source, step.target, sent.data),
         )
-        return await self._run_effects(table, actor, step, sent.data)
+        returned: object = None
+        for effect in chart.effects[step.index]:
+            result = effect(actor, sent.data)
+            if result is not None:
+                if isinstance(result, Awaitable):
+                    with trio.CancelScope(shield=True):
+                        result = await result
+                returned = result if result is not None else returned
+        return returned
 
     def _advance(self, table: ActorTable, actor: Actor, sent: Sent) -> Step:
         timing, data = table.chart.timings.get(actor.state), sent.data
@@ -247,17 +257,6 @@ class Runtime:
         seen = (UNSET, None) if state is None else table.chart.seen(state, state, sent.data)
         self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state, *seen)
         return EventRefused(table.chart.name, state or NONE, sent.event, cause)
-
-    async def _run_effects(self, table: ActorTable, actor: Actor, step: Step, data: Data) -> object:
-        returned: object = None
-        for effect in table.chart.effects[step.index]:
-            result = effect(actor, data)
-            if result is not None and isinstance(result, Awaitable):
-                with trio.CancelScope(shield=True):
-                    result = await result
-            if result is not None:
-                returned = result
-        return returned
 
     # Delays
 

@@ -19,6 +19,10 @@ BATCH = 32
 """Timers fired together: enough for one group commit, few enough that a request waits a few milliseconds at most."""
 
 
+FEW_STALE = 1000
+"""Entries of the heaps that fire no more, and are not worth to be taken out."""
+
+
 class Timed(Protocol):
     """What can be armed. `timer` is the number of its heap entry, 0 for none; entries of other numbers are void."""
 
@@ -43,19 +47,24 @@ class Timers(Generic[T]):
         self._now: dict[str, Callable[[], float]] = {"elapsed": clock.elapsed, "wall": clock.wall}
         self._tick = clock.tick
         self._number = 0
-        self._stale = 0
+        self._armed = self._stale = 0
+        """Entries of the heaps that are to fire, and those that are not any more."""
         self._wake = trio.Event()
         self._asleep_until = AWAKE
 
     def __len__(self) -> int:
-        return sum(map(len, self._heaps.values())) - self._stale
+        return self._armed
 
     def arm(self, item: T, deadline: float, clock: Literal["elapsed", "wall"] = "elapsed") -> None:
         """Fire `item` at `deadline` on `clock`; an earlier arming of it is forgotten."""
         if item.timer:
-            self.disarm(item)
+            self._stale += 1
+        else:
+            self._armed += 1
         self._number = item.timer = self._number + 1
         heapq.heappush(self._heaps[clock], (deadline, item.timer, item))
+        if self._stale > FEW_STALE:
+            self._tidy_up()
         if deadline < self._asleep_until[clock]:
             self._wake.set()
 
@@ -63,15 +72,19 @@ class Timers(Generic[T]):
         """`item` does not fire; nothing happens to one that is not armed."""
         if item.timer:
             item.timer = 0
+            self._armed -= 1
             self._stale += 1
-            if self._stale > 1000 and self._stale * 2 > sum(map(len, self._heaps.values())):
-                self._rebuild()
+            if self._stale > FEW_STALE:
+                self._tidy_up()
 
     def look_anew(self) -> None:
         """A clock was set: what is due by it now fires now, and not at the next look."""
         self._wake.set()
 
-    def _rebuild(self) -> None:
+    def _tidy_up(self) -> None:
+        """Take the stale entries out, where they are most of all."""
+        if self._stale <= self._armed:
+            return
         for clock, heap in self._heaps.items():
             live = [entry for entry in heap if entry[2].timer == entry[1]]
             heapq.heapify(live)
@@ -86,6 +99,7 @@ class Timers(Generic[T]):
                 deadline, number, item = heapq.heappop(heap)
                 if item.timer == number:
                     item.timer = 0
+                    self._armed -= 1
                     self._observe_lateness(now - deadline)
                     due.append(item)
                 else:

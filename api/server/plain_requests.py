@@ -1,6 +1,6 @@
-"""The parser of plain requests: takes one that stands whole in the buffer, as h11 would read it, and leaves all others.
+"""The plain-request parser: reads a request that is whole in the buffer, exactly as h11 would, and leaves all others.
 
-The setting `lane` switches it on and off, hence the name of this module.
+The setting `lane` switches it on and off.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from hatchway.api.http.request import Headers, Request, Response
 
-# Possessive throughout: no byte is looked at twice, however a request is made up. What h11 allows besides (other
-# methods and versions, empty lines, bytes past ASCII, forty headers and more) is h11's.
+# All repetitions are possessive, so that no request makes the matcher look at a byte twice. What h11 allows besides
+# (other methods and versions, empty lines, bytes past ASCII, forty headers and more) is left to h11.
 PLAIN = re.compile(
     rb"(GET|POST) (/[!-~]*+) HTTP/1\.1\r\n"
     rb"((?:[-!#$%&'*+.^_`|~0-9A-Za-z]++:[\t -~]*+\r\n){1,40}+)\r\n"
@@ -22,31 +22,33 @@ PLAIN = re.compile(
 LENGTH = re.compile(rb"[0-9]{1,7}")
 
 KNOWN_BYTES = 2048
-"""A request up to this size is remembered beside its connection, in case the client sends the same again."""
+"""Bytes of the longest request that is remembered for its connection, in case the client sends it again."""
 
 METHODS = {b"GET": "GET", b"POST": "POST"}
 
 NEVER = frozenset({b"transfer-encoding", b"upgrade", b"expect"})
-"""What changes how a connection goes on, or how a body is read."""
+"""Headers that change how the connection goes on, or how the body is read: such a request is left to h11."""
 
 GOES_ON = b"keep-alive"
-"""The one thing that may be said of the connection: it is so anyhow, but most clients and proxies say it."""
+"""The one value that the Connection header may have. It is the default, but most clients and proxies send it."""
 
 SINGLE = (b"host", b"authorization", b"content-length", b"content-type", b"connection")
-"""What must not be there twice."""
+"""Headers that must not be there twice."""
 
 
 Ends = tuple[tuple[str, int] | None, tuple[str, int] | None]
-"""A connection's two ends: the client's, which a Unix socket has none of, and ours."""
+"""The addresses of a connection's two ends: the client's, and ours. None at a Unix socket."""
 
-Lane = Callable[[Request], Response | Awaitable[Response] | None]
-"""Answers a request, at once or awaited, or leaves it (None) to the app; never by a stream. It may await only what ends
-by itself: nothing is read meanwhile, so a hang-up is not seen."""
+FastPath = Callable[[Request], Response | Awaitable[Response] | None]
+"""The gateway's `handle`: responds to a request, at once or awaited and never by a stream, or leaves it to the app by
+None. It may await only what ends soon by itself: nothing is read meanwhile, so a client's leaving is not noticed."""
 
 
 def recognise(data: bytes, begin: int, header_bytes: int, ends: Ends) -> tuple[Request, int] | None:
-    """The plain request that stands whole in `data` from `begin`, and where it ends there; None for anything else,
-    whatever is the matter. `ends` are the connection's."""
+    """The plain request that is whole in `data` from `begin` on, and the offset of its end; None for anything else.
+
+    `ends` are the connection's.
+    """
     match = PLAIN.match(data, begin)
     if match is None or match.end() - begin > header_bytes:
         return None
@@ -63,7 +65,7 @@ def recognise(data: bytes, begin: int, header_bytes: int, ends: Ends) -> tuple[R
 
 
 class PlainParser:
-    """`recognise` for one connection: what comes again and again (inspect, by a proxy) is read once."""
+    """`recognise` for one connection. A request that comes again and again, as a proxy's inspect, is parsed once."""
 
     __slots__ = ("_ends", "_known")
 
@@ -81,7 +83,7 @@ class PlainParser:
         return found
 
     def forget(self) -> None:
-        """The request that was read last is not answered here: it need not be kept."""
+        """Forget the request that was read last, since it is not answered here."""
         self._known = b"", None
 
 
@@ -93,9 +95,9 @@ def decode_path(path: bytes) -> str:
 
 @lru_cache(maxsize=128)
 def _fields(lines: bytes) -> tuple[Headers, int | None] | None:
-    """Header lines taken apart, and the length of the body, if one is told; None where they are not plain.
+    """The headers of their lines, and the body's length, None without one; None where they are not plain.
 
-    A client sends the same ones again and again.
+    It is cached, since a client sends the same ones again and again.
     """
     headers = []
     for line in lines.split(b"\r\n")[:-1]:
@@ -119,7 +121,7 @@ def _doubled(headers: Sequence[tuple[bytes, bytes]]) -> bool:
 
 @lru_cache(maxsize=256)
 def _head(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    """Status line and headers; plain endpoints have few, and always the same."""
+    """Status line and headers. It is cached, since plain endpoints have few different ones."""
     head = b"HTTP/1.1 %d \r\n" % status + b"".join(b"%b: %b\r\n" % header for header in headers)
     ends = len(headers) + 1
     if (head.count(b"\r"), head.count(b"\n")) != (ends, ends):
@@ -128,7 +130,7 @@ def _head(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
 
 
 def encode(response: Response, date: tuple[bytes, bytes], *, closing: bool) -> bytes:
-    """The answer as h11 writes it. Raises ValueError where a header would end early."""
+    """The response's bytes, as h11 writes them. Raises ValueError for a header that would end early."""
     head, body = _head(response.status, response.headers), response.body
     close = b"connection: close\r\n" if closing else b""
     return b"%bcontent-length: %d\r\n%b: %b\r\n%b\r\n%b" % (head, len(body), *date, close, body)
