@@ -51,6 +51,9 @@ NEEDS: dict[str, Callable[[], bool]] = {
         for name in ("ssh-agent", "sshd", "gpg-agent", "softhsm2-util", "pkcs11-tool", "strace")
     ),
     "slurm": lambda: all(shutil.which(name, path=SYSTEM_PATH) for name in ("munged", "slurmctld", "slurmd", "squeue")),
+    "sshd": lambda: (
+        shutil.which("sshd", path=SYSTEM_PATH) is not None and all(map(shutil.which, ("ssh", "zsh", "fish", "tcsh")))
+    ),
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "tools": lambda: all(map(shutil.which, ("git", "curl", "openssl", "jq"))),
     "vectors": lambda: vectors().is_dir(),
@@ -166,7 +169,7 @@ async def engine(home: Path, clock: TrioClock) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 async def browser(engine: Engine) -> fakes.Browser:
-    """Somebody at that engine's doors, without a token."""
+    """A client of that engine, without a token."""
     from hatchway.api.http.app import make_app
 
     return fakes.Browser(make_app(engine))

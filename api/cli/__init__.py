@@ -19,6 +19,7 @@ import click  # noqa: E402 - loaded once no signal can be lost any more
 from hatchway.api.cli.groups import RootGroup  # noqa: E402
 
 COMMANDS = {
+    "open": "hatchway.api.cli.open:open_command",
     "login": "hatchway.api.cli.sign_in:login",
     "logout": "hatchway.api.cli.sign_in:logout",
     "pair": "hatchway.api.cli.sign_in:pair",
@@ -55,6 +56,7 @@ def _tell_version(context: click.Context, parameter: click.Parameter, asked: boo
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
+  hatchway open HOST                         from a laptop to a console on a host behind SSH
   hatchway engine start                      run an engine on this host
   hatchway engine pair                       let a browser in by a code
   hatchway login --url http://127.0.0.1:7420 sign in with a private key

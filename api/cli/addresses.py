@@ -40,14 +40,14 @@ Examples:
   hatchway engine address remove 127.0.0.1:9000"""
 )
 def address() -> None:
-    """Where the running engine answers for a while: the near ends of tunnels."""
+    """Where the engine answers for a while, as tunnels need."""
 
 
 @address.command(epilog="\b\nExample:\n  hatchway engine address add 127.0.0.1:9000 --for 8h")
 @argument
 @click.option("--for", "seconds", metavar="DURATION", callback=read_span, help="1m to 8760h. Default: until it stops.")
 def add(address: str, seconds: int | None) -> None:
-    """Have the running engine answer at HOST:PORT too, until the time is over or the engine stops."""
+    """Have the running engine answer at HOST:PORT too."""
     from hatchway.api.cli.printing import say, span
 
     _ask("address_add", address=address, seconds=seconds)

@@ -11,7 +11,7 @@ import click
 from hatchway.api.cli.groups import json_option
 
 STOP_WAIT = 20.0
-"""Seconds an engine has to end its streams and let go of its folder."""
+"""Seconds that `engine stop` waits for the end of the engine."""
 
 
 @click.command(
@@ -20,6 +20,7 @@ Examples:
   hatchway engine start
   hatchway engine start --port 0                         any free port; `engine status` tells which
   hatchway engine start --host 0.0.0.0 --tls auto        with a self-signed certificate
+  hatchway engine start --detach                         returns; the engine goes on
   hatchway engine start --workers 4                      more cores for inspect and sign-in
   hatchway engine start --host 0.0.0.0 --tls-cert /etc/engine.pem --tls-key /etc/engine.key"""
 )
@@ -34,9 +35,13 @@ Examples:
 @click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="The certificate's key, PEM.")
 @click.option("--workers", type=click.IntRange(1, 256), help="Worker processes that share the port. Default 1: none.")
+@click.option("--detach", is_flag=True, help="Return once it answers; it goes on without this terminal or login.")
 @click.option("--insecure-http", is_flag=True, default=None, help="Plain HTTP on an address others reach.")
-def start(**flags: Any) -> None:
+def start(detach: bool, **flags: Any) -> None:
     """Run the engine, until Ctrl-C or `hatchway engine stop`."""
+    if detach:
+        _detach(flags)
+        return
     from hatchway.engine.base.memory import loading
 
     with loading():
@@ -63,6 +68,23 @@ def start(**flags: Any) -> None:
         with busy("making the engine's own key, once"):
             make_own_key_ahead(home, settings)
     trio.run(run_engine, home, load)
+
+
+def _detach(flags: dict[str, Any]) -> None:
+    from hatchway.api.client.operator import ask, runs
+    from hatchway.api.host.detached import LOG, start_detached
+    from hatchway.engine.base.errors import EngineUnavailable
+    from hatchway.engine.settings.settings import home_folder
+
+    home = home_folder()
+    if runs(home):
+        raise EngineUnavailable(f"an engine runs on {home} already")
+    flags |= {name: _absolute(flags[name]) for name in ("tls_cert", "tls_key")}
+    given = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
+    words = [part for name, value in given for part in ((name,) if value is True else (name, str(value)))]
+    start_detached(home, tuple(words), runs)
+    told = ask(home, "status")
+    click.echo(f"started at {told['url'] or told['socket']}; it writes to {home / LOG}")
 
 
 def _absolute(path: str | None) -> str | None:

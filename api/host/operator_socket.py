@@ -17,7 +17,7 @@ from hatchway.engine.base.errors import InvalidRequest, PairingExpired, Refusal
 from hatchway.engine.base.permissions import FIVE, parse_permissions
 from hatchway.engine.engine import Engine
 from hatchway.engine.pairings.codes import LAST_EVENTS
-from hatchway.engine.pairings.pairings import Issued
+from hatchway.engine.pairings.pairings import Issued, Terminal
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.settings import kinds
 
@@ -192,7 +192,7 @@ class OperatorSocket:
         try:
             await lines.write(self._issued(issued, granted, lifetime))
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(partial(self._answers, lines, issued, nursery.cancel_scope))
+                nursery.start_soon(partial(self._answers, lines, issued, terminal, nursery.cancel_scope))
                 await _tell(lines, receive)
                 nursery.cancel_scope.cancel()
         finally:
@@ -212,10 +212,10 @@ class OperatorSocket:
             "session_max_age": longest,
         }
 
-    async def _answers(self, lines: Lines, issued: Issued, scope: trio.CancelScope) -> None:
+    async def _answers(self, lines: Lines, issued: Issued, terminal: Terminal, scope: trio.CancelScope) -> None:
         while (answer := await lines.read()) is not None:
             if answer.get("op") == "beat":
-                await lines.write({"event": "beat"})
+                terminal("beat")  # in its turn: nobody else may write while an event is being written
                 continue
             with suppress(PairingExpired):  # the terminal has been told already how the code ended
                 await self._engine.pairings.answer(issued.id, answer.get("answer") == "y", OPERATOR)

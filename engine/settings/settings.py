@@ -157,12 +157,21 @@ class Settings(msgspec.Struct, frozen=True):
     keys: Annotated[
         str, _s(kinds.folder_or("home", "store"), "where authorized_keys and token key are: home, store, or a folder")
     ] = "home"
+    authorized_keys_command: Annotated[
+        tuple[str, ...],
+        _r(kinds.argv(), "program asked for a key that authorized_keys has not; the fingerprint is its last argument"),
+    ] = ()
     platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
     slurm: SlurmSettings = SlurmSettings()
     log: LogSettings = LogSettings()
     url: Annotated[str | None, Setting(AT_ONCE, kinds.url(), "engine the command talks to; unset: the local one")] = (
         None
     )
+    ssh: Annotated[str, Setting(AT_ONCE, kinds.text(), "dials hosts, for `open` and ssh:// addresses")] = "ssh"
+    remote_command: Annotated[
+        str | None,
+        Setting(AT_ONCE, kinds.text(), "`hatchway` on hosts that are dialled; unset: looked for"),
+    ] = None
     key: Annotated[
         Path | None, Setting(AT_ONCE, kinds.path(), "private key the command signs in with; unset: the engine's own")
     ] = None

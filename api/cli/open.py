@@ -1,0 +1,287 @@
+"""`hatchway open HOST`: one command from this machine to a signed-in console on a host behind SSH."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+import click
+
+from hatchway.api.cli.groups import json_option
+from hatchway.api.cli.pairing import OperatorTerminal, operator_screen, permissions_option, what_for
+from hatchway.api.cli.sign_in import lifetime_option
+
+if TYPE_CHECKING:
+    from hatchway.api.client.operator import OperatorLine
+    from hatchway.api.open.tunnel import Tunnel
+
+BROWSER = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.stdin.read()))"
+"""The code is in the link, and must not stand in a command line of ours."""
+
+BEAT = 5.0
+"""Seconds between two signs of life while the question is open."""
+
+
+class Choices(NamedTuple):
+    """The command's flags that concern the host."""
+
+    install: str
+    python: str | None
+    upgrade: bool
+    stop: bool
+
+
+@click.command(
+    "open",
+    epilog="""\b
+Examples:
+  hatchway open lab                            a Host of ~/.ssh/config, or USER@HOST
+  hatchway open lab --permissions RUNTIME --lifetime 8h
+  hatchway open lab --no-browser               prints the link, and a QR code of it
+  hatchway open lab --stop                     Ctrl-C stops the engine too, if nobody else uses it
+  hatchway open me@10.0.0.7 -- -p 2222 -J gate""",
+)
+@click.argument("host", metavar="[USER@]HOST")
+@click.argument("ssh_options", metavar="[-- SSH OPTIONS]", nargs=-1, type=click.UNPROCESSED)
+@permissions_option
+@lifetime_option
+@click.option("--no-browser", is_flag=True, help="Print the link and its QR code, and open no browser.")
+@click.option("--local-port", type=click.IntRange(0, 65535), default=0, help="This machine's end. Default: a free one.")
+@click.option(
+    "--install",
+    type=click.Choice(["ask", "yes", "no"]),
+    default="ask",
+    help="Whether to install Hatchway on a host without it, in ~/.hatchway/runtime. Default: ask.",
+)
+@click.option("--python", metavar="PATH", help="The Python 3.11 to 3.13 of the host to install with.")
+@click.option("--upgrade", is_flag=True, help="Replace the version in the host's ~/.hatchway/runtime by this one.")
+@click.option("--stop", is_flag=True, help="At the end stop the engine too, if nobody else uses it.")
+@json_option
+def open_command(
+    host: str,
+    ssh_options: tuple[str, ...],
+    permissions: tuple[str, ...] | None,
+    lifetime: str | None,
+    no_browser: bool,
+    local_port: int,
+    as_json: bool,
+    **choices: Any,
+) -> None:
+    """Open the console of an engine on a host behind SSH.
+
+    It is started there if need be, a port is forwarded, and a browser signed in once you say yes. The tunnel stays
+    open until Ctrl-C, and is dialled again where the network was lost.
+    """
+    from hatchway.api.cli.host import Here
+    from hatchway.api.client.ssh.connection import SshTarget
+    from hatchway.api.open.attached import Wanted
+    from hatchway.api.open.near_end import NearEnd
+    from hatchway.api.open.tunnel import Tunnel
+    from hatchway.engine.base.durations import lifetime as lifetime_of
+
+    settings = Here.settings_alone()
+    wanted = Wanted(SshTarget(host, ssh_options, settings.ssh), settings.remote_command)
+    steps = Steps(as_json)
+    with operator_screen() as (answers, screen), _ended_like_by_ctrl_c():
+        near = NearEnd(local_port)
+        tunnel = Tunnel(wanted, near)
+        try:
+            asked = {"permissions": permissions, "lifetime": lifetime_of(lifetime)[0]}
+            terminal = OpenTerminal(answers, screen, tunnel, as_json, browser=not no_browser)
+            _open(tunnel, steps, terminal, Choices(**choices), asked)
+        finally:
+            with _undisturbed():
+                tunnel.drop()
+                near.close()
+
+
+def _open(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choices, asked: dict[str, Any]) -> None:
+    signed_in = False
+    try:
+        _reach(tunnel, steps, terminal, choices)
+        tunnel.attached.line.send(op="pair", **asked)
+        signed_in = terminal.follow_over_ssh()
+        if not signed_in:
+            raise SystemExit(1)
+        steps.say("signed in. The tunnel stays open; Ctrl-C closes it.", event="held", url=tunnel.url)
+        tunnel.hold(steps.told)
+    except KeyboardInterrupt:
+        steps.say("\nclosed" if signed_in else "\nwithdrawn", event="closed")
+        if not signed_in:
+            raise SystemExit(1) from None
+        if choices.stop:
+            _stop(tunnel, steps)
+    finally:
+        if not signed_in:
+            _undo(tunnel)
+
+
+def _reach(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choices) -> None:
+    """Connected, attached, forwarded; each a step."""
+    from hatchway.engine.base.version import installed_version
+    from hatchway.engine.base.words import counted
+
+    host = tunnel.wanted.host.target
+    tunnel.connect()
+    tunnel.attach("--start")
+    hello, sessions = tunnel.attached.hello, tunnel.status["sessions"]
+    verb = "was started" if hello.started else "runs"
+    facts = {"version": hello.version, "sessions": sessions, "started": hello.started}
+    steps.step(
+        f"{host}: engine {hello.version} {verb}, {counted(sessions, 'session')}", event="attached", host=host, **facts
+    )
+    if hello.version != installed_version():
+        steps.say(f"{host} has version {hello.version}, this machine {installed_version()}: going on", event="versions")
+    tunnel.forward()
+    steps.step(f"forwarding {tunnel.url}", event="forwarding", url=tunnel.url)
+
+
+def _stop(tunnel: Tunnel, steps: Steps) -> None:
+    in_use = tunnel.stop_engine(own_sessions=1)
+    host = tunnel.wanted.host.target
+    if in_use is None:
+        steps.say(f"the engine on {host} was stopped", event="stopped")
+    else:
+        steps.say(f"the engine on {host} goes on: {in_use}", event="not_stopped", why=in_use)
+
+
+def _undo(tunnel: Tunnel) -> None:
+    """An engine that was started for nothing is stopped again, unless somebody else uses it by now."""
+    from hatchway.api.client.wire import ClientFault
+    from hatchway.engine.base.errors import Refusal
+
+    if tunnel.is_attached and tunnel.attached.hello.started:
+        # Where the connection is gone, whoever opens the host next finds it running.
+        with _undisturbed(), suppress(ClientFault, Refusal, OSError):
+            tunnel.stop_engine(own_sessions=0)
+
+
+class Steps:
+    """One line for each step on standard error, with its time; or JSON on standard output."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json, self._began = as_json, time.monotonic()
+
+    def step(self, words: str, **facts: Any) -> None:
+        """What has been done since the step before."""
+        took, self._began = time.monotonic() - self._began, time.monotonic()
+        self.say(f"{words:<56} {took:4.1f} s", **facts, seconds=round(took, 3))
+
+    def say(self, words: str, **facts: Any) -> None:
+        """A line that is no step."""
+        from hatchway.api.cli.printing import note, print_json_text
+
+        if self._as_json:
+            import json
+
+            print_json_text(json.dumps(facts))
+            sys.stdout.flush()
+        for line in words.splitlines():
+            note(line)
+
+    def told(self, what: str, seconds: float) -> None:
+        """For `Tunnel.hold`."""
+        if what == "back":
+            self.say(f"connected again, after {seconds:.0f} s", event="back", seconds=round(seconds, 3))
+        else:
+            self.say(f"the connection was lost; dialling again in {seconds:.0f} s", event="lost", seconds=seconds)
+
+
+class OpenTerminal(OperatorTerminal):
+    """The question as `engine pair` asks it, of a code that a browser of this machine is sent to claim."""
+
+    def __init__(self, answers: int, screen: TextIO, tunnel: Tunnel, as_json: bool, *, browser: bool) -> None:
+        super().__init__(answers, screen, qr=not browser, as_json=as_json)
+        self._tunnel, self._opens = tunnel, browser
+        self._browser: subprocess.Popen[bytes] | None = None
+        self._said = time.monotonic()
+
+    def follow_over_ssh(self) -> bool:
+        """As `follow`. Raises SshFault where the connection is lost meanwhile."""
+        from hatchway.engine.base.errors import EngineUnavailable
+
+        try:
+            return self.follow(self._tunnel.attached.line)
+        except (EngineUnavailable, OSError):
+            raise self._tunnel.attached.lost() from None
+
+    def _tick(self, line: OperatorLine) -> None:
+        if time.monotonic() - self._said >= BEAT:
+            line.send(op="beat")
+            self._said = time.monotonic()
+        if self._browser is not None and (code := self._browser.poll()) is not None:
+            self._browser = None
+            if code:
+                from hatchway.api.cli.failures import Failed
+
+                self.say("")
+                host = self._tunnel.wanted.host.target
+                raise Failed(
+                    "no browser can be opened here",
+                    (f"open the link in one yourself: hatchway open --no-browser {host}",),
+                )
+
+    def _show_code(self, event: dict[str, Any]) -> None:
+        from hatchway.api.cli.printing import note
+
+        link = f"{self._tunnel.url}/#pair={event['code']}"
+        if self._opens:
+            note(f"opened the console with code {event['code']}")
+            self._browser = _browse(link)
+        else:
+            note(f"Console       {link}")
+            self._draw(link)
+        for line in what_for(event):
+            note(line)
+
+    def _where(self, event: dict[str, Any]) -> str:
+        """Nobody but this user reaches the Unix socket; of a port the host's others may say what they like."""
+        if event.get("by_socket") and event.get("dialled") == self._tunnel.near.address:
+            return "127.0.0.1 (this tunnel)"
+        return super()._where(event)
+
+
+def _browse(link: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(  # noqa: S603 - an argument vector of our own making, no shell
+        [sys.executable, "-I", "-c", BROWSER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(link.encode())
+    process.stdin.close()
+    return process
+
+
+@contextmanager
+def _ended_like_by_ctrl_c() -> Iterator[None]:
+    """A lost terminal and a polite end are Ctrl-C's: everything is closed in order."""
+
+    def end(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not leave half of it there."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

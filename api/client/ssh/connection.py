@@ -1,0 +1,236 @@
+"""One connection to a host by the system's ssh, with commands and forwards over it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from hatchway.api.client.ssh.faults import SshFault, fault_of
+from hatchway.api.client.ssh.guard import END, Guard
+from hatchway.engine.base.words import printable
+
+QUICK = 15.0
+"""Seconds for what an ssh that is connected does here: a check, a forward, an end."""
+
+ENDING = 3.0
+"""Seconds that a connection has to end by itself."""
+
+LONGEST_FOLDER = 50
+"""Bytes of the private folder's parent: ssh puts thirty behind it, and on some systems a socket's path has 104."""
+
+SAID = 16_384
+"""Bytes of what ssh said that are kept for its fault."""
+
+_OWN = (
+    ("IgnoreUnknown", "ForkAfterAuthentication,SessionType,StdinNull"),
+    ("RemoteCommand", "none"),
+    ("RequestTTY", "no"),
+    ("ForkAfterAuthentication", "no"),
+    ("StdinNull", "no"),
+    ("ControlPersist", "no"),
+    ("ClearAllForwardings", "yes"),
+    ("ServerAliveInterval", "5"),
+    ("ServerAliveCountMax", "3"),
+    ("ConnectTimeout", "30"),
+)
+"""What of the user's configuration does not count for a connection that carries no terminal; their own options on the
+command line come before these, and win."""
+
+
+_BECOME_SSH = 'trap "" INT; echo "kill $$" >"$0" || exit; exec "$@"'
+"""Ctrl-C is for whoever opened the connection, who ends it once all is in order: ssh keeps a signal ignored that it was
+started with so, and must stay in the terminal's foreground to ask there."""
+
+
+class SshTarget(NamedTuple):
+    """Whom to dial, and with what: `ssh` is the command (with arguments, as a shell reads them), `options` its own."""
+
+    target: str
+    options: tuple[str, ...] = ()
+    ssh: str = "ssh"
+
+    @property
+    def command(self) -> list[str]:
+        """ssh with what the user gave."""
+        return [*shlex.split(self.ssh), *self.options]
+
+
+class SshConnection:
+    """The connection, from `connect` to `close`. Not for several threads at once."""
+
+    def __init__(self, host: SshTarget) -> None:
+        self.host = host
+        self.folder = Path(folder_for_sockets()) / f"hatchway-{secrets.token_hex(6)}"
+        self._guard = Guard(self.folder)
+        self.folder.mkdir(mode=0o700)
+        self._control = self.folder / "control"
+        self._master: subprocess.Popen[bytes] | None = None
+        self._said = bytearray()
+        self._forwards: list[str] = []
+        self._sessions: list[subprocess.Popen[bytes]] = []
+
+    def connect(self) -> None:
+        """Be connected, by whatever ssh asks at the terminal. Raises SshFault."""
+        if shutil.which(shlex.split(self.host.ssh)[0]) is None:
+            raise SshFault(f"there is no {self.host.ssh}: install OpenSSH's client, or name it by the setting `ssh`")
+        if (theirs := self._users_own()) is not None:
+            self._control = theirs
+            return
+        options = [word for name, value in _OWN for word in ("-o", f"{name}={value}")]
+        command = [*self.host.command, *options, "-M", "-N", "-S", str(self._control), "--", self.host.target]
+        self._master = subprocess.Popen(
+            ["/bin/sh", "-c", _BECOME_SSH, str(self.folder / END), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        listening = threading.Thread(target=self._listen, args=(self._master,), daemon=True)
+        listening.start()
+        while not self._control.exists():
+            if self._master.poll() is not None:
+                listening.join(1)
+                raise fault_of(self.host.target, self._said.decode(errors="replace"))
+            time.sleep(0.005)
+
+    def _users_own(self) -> Path | None:
+        """The control socket of a connection that the user has to this host already."""
+        asked = [*self.host.command, "-G", "--", self.host.target]
+        told = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if told.returncode:
+            raise fault_of(self.host.target, told.stderr)
+        paths = [line.partition(" ")[2] for line in told.stdout.splitlines() if line.startswith("controlpath ")]
+        if not paths or paths[0] == "none" or not Path(paths[0]).exists():
+            return None
+        return Path(paths[0]) if _quick(self._by(Path(paths[0]), "-O", "check")).returncode == 0 else None
+
+    def _listen(self, master: subprocess.Popen[bytes]) -> None:
+        """Show what ssh says, banners and hints of a second factor among it, and keep its last words."""
+        assert master.stderr is not None
+        for line in master.stderr:
+            self._said += line
+            del self._said[:-SAID]
+            if not self._control.exists():
+                print(printable(line.decode(errors="replace").rstrip()), file=sys.stderr, flush=True)
+
+    def _by(self, control: Path, *words: str) -> list[str]:
+        """ssh over a connection that is there, and over no other: without it, nothing is dialled."""
+        program = shlex.split(self.host.ssh)[0]
+        return [program, "-F", "none", "-o", "ProxyCommand=false", "-S", str(control), *words, "--", self.host.target]
+
+    def run(self, command: str) -> SshSession:
+        """A command on the host, its input and output one socket. Raises nothing: its end tells."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [*self._by(self._control, "-T"), command],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        self._sessions.append(process)
+        return SshSession(self.host, process, ours)
+
+    def forward(self, near: Path, far: str) -> None:
+        """From the Unix socket `near` to `far` on the host, a path or host:port. Raises SshFault."""
+        spec = f"{near}:{far}"
+        if self._master is None:
+            (self.folder / END).write_text(f"{shlex.join(self._cancelling(spec))}\n")
+        done = _quick(self._by(self._control, "-O", "forward", "-L", spec))
+        if done.returncode:
+            raise fault_of(self.host.target, done.stderr)
+        self._forwards.append(spec)
+
+    def unforward(self) -> None:
+        """End every forward."""
+        for spec in self._forwards:
+            _quick(self._cancelling(spec))
+            Path(spec.partition(":")[0]).unlink(missing_ok=True)
+        self._forwards.clear()
+
+    def _cancelling(self, spec: str) -> list[str]:
+        return self._by(self._control, "-O", "cancel", "-L", spec)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection stands, as far as this side knows."""
+        return self._master.poll() is None if self._master is not None else self._control.exists()
+
+    def close(self) -> None:
+        """End it; nothing of it is left here. A connection of the user's own stays."""
+        for process in self._sessions:
+            if process.poll() is None:
+                process.terminate()
+        if self._master is None:
+            if self._control.exists():
+                self.unforward()
+        elif self._master.poll() is None:
+            self._master.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._master.wait(ENDING)
+            if self._master.poll() is None:
+                self._master.kill()  # it was stopped, or its network holds it
+        for process in (*self._sessions, *filter(None, (self._master,))):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDING)
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._guard.dismiss()
+
+
+class SshSession:
+    """A command that runs on the host. `socket` is its input and output."""
+
+    def __init__(self, host: SshTarget, process: subprocess.Popen[bytes], ours: socket.socket) -> None:
+        self.socket, self._host, self._process = ours, host, process
+
+    def fault(self) -> SshFault:
+        """Why it ended, once it has: its own words, or ssh's."""
+        self.socket.close()
+        try:
+            said = self._process.communicate(timeout=ENDING)[1]
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            said = self._process.communicate()[1]
+        return fault_of(self._host.target, said.decode(errors="replace"))
+
+    def end(self) -> int:
+        """No more is said to it; its exit code."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+        while self.socket.recv(65536):
+            pass
+        self.socket.close()
+        return self._process.wait()
+
+
+def _quick(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=QUICK, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 255, "", "the connection does not answer: timed out")
+
+
+def folder_for_sockets() -> str:
+    """A folder of this user or of everybody, short enough for the paths of sockets in it."""
+    for named in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir()):
+        if named and len(os.fsencode(named)) <= LONGEST_FOLDER and os.access(named, os.W_OK | os.X_OK):
+            return named
+    return "/tmp"  # noqa: S108 - a folder of our own is made in it, for us alone

@@ -1,0 +1,119 @@
+"""Starting an engine that outlives whoever started it: a login over SSH, a terminal, a script."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hatchway.engine.base.errors import EngineUnavailable
+from hatchway.engine.base.files import make_private_dir
+
+LOG = "log/engine.log"
+"""In the engine's folder: what a detached engine writes."""
+
+START_WAIT = 60.0
+"""Seconds that an engine has to come up; the first start makes a key."""
+
+TOLD_LINES = 3
+"""Lines of the log that are told where it does not come up."""
+
+_PROGRAM = (sys.executable, "-c", "from hatchway.api.cli import main; main()", "engine", "start")
+_UNIT_WAIT = 10.0
+
+
+def start_detached(home: Path, flags: tuple[str, ...], runs: Callable[[Path], bool]) -> None:
+    """Start an engine on `home` and wait until it answers (`runs`). Raises EngineUnavailable with its last words.
+
+    Where the user's services linger, systemd minds it, and it outlives the user's last login whatever the host does
+    to processes then; elsewhere it has a session of its own.
+    """
+    make_private_dir(home)
+    make_private_dir(home / "log")
+    log = home / LOG
+    begins = log.stat().st_size if log.exists() else 0
+    process = None if _by_systemd(home, flags, log) else _in_own_session(home, flags, log)
+    until = time.monotonic() + START_WAIT
+    while time.monotonic() < until:
+        if runs(home):
+            return
+        if process is not None and process.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise EngineUnavailable(f"the engine did not start: {_last_words(log, begins)}")
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """What the engine needs of ours. The SSH connection's own variables mean nothing once it is gone."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("SSH_")}
+    return kept | {"HATCHWAY_HOME": str(home)}
+
+
+def _open_log(log: Path) -> int:
+    return os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _in_own_session(home: Path, flags: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
+    descriptor = _open_log(log)
+    try:
+        return subprocess.Popen(
+            [*_PROGRAM, *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            cwd=home,
+            env=_environment(home),
+            start_new_session=True,
+        )
+    finally:
+        os.close(descriptor)
+
+
+def _by_systemd(home: Path, flags: tuple[str, ...], log: Path) -> bool:
+    """Whether systemd has taken it; not where it doesn't linger, isn't there, or refuses."""
+    if shutil.which("systemd-run") is None or not lingers(os.environ):
+        return False
+    os.close(_open_log(log))
+    kept = [f"--setenv={name}={text}" for name, text in _environment(home).items() if _may_be_kept(name, text)]
+    output = [f"--property=Standard{stream}=append:{log}" for stream in ("Output", "Error")]
+    command = ["systemd-run", "--user", "--quiet", "--collect", f"--working-directory={home}", *output, *kept, "--"]
+    return _succeeds([*command, *_PROGRAM, *flags])
+
+
+def lingers(environ: Mapping[str, str]) -> bool:
+    """Whether this user's services go on after the last logout (loginctl(1), enable-linger)."""
+    if "XDG_RUNTIME_DIR" not in environ or shutil.which("loginctl") is None:
+        return False
+    asked = ["loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value"]
+    try:
+        told = subprocess.run(asked, capture_output=True, text=True, timeout=_UNIT_WAIT, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return told.stdout.strip() == "yes"
+
+
+def _may_be_kept(name: str, text: str) -> bool:
+    """Whether a variable is one that the engine or what it runs may need."""
+    known = name in ("PATH", "HOME", "LANG", "XDG_RUNTIME_DIR", "TMPDIR") or name.startswith(("HATCHWAY_", "LC_"))
+    return known and "\n" not in text
+
+
+def _succeeds(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=_UNIT_WAIT, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _last_words(log: Path, begins: int) -> str:
+    try:
+        with log.open("rb") as written:
+            written.seek(begins)
+            lines = written.read().decode(errors="replace").strip().splitlines()
+    except OSError as error:
+        return f"{log}: {error.strerror}"
+    return " / ".join(lines[-TOLD_LINES:]) or f"{log} says nothing, after {START_WAIT:.0f} s"

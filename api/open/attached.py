@@ -1,0 +1,135 @@
+"""A host that was dialled: the connection, and on it the conversation with its engine."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any, NamedTuple
+
+from hatchway.api.client.operator import ATTACH_PROTOCOL, OperatorLine
+from hatchway.api.client.ssh.connection import SshConnection, SshSession, SshTarget
+from hatchway.api.client.ssh.faults import SshFault
+from hatchway.api.client.ssh.remote import attach_script
+from hatchway.engine.base.errors import EngineUnavailable
+from hatchway.engine.base.version import installed_version
+from hatchway.engine.base.words import printable
+
+ATTACH_WAIT = 100.0
+"""Seconds from the script to the engine's word: a login shell, and a first start that makes a key."""
+
+LONGEST_LINE = 65_536
+
+
+class Wanted(NamedTuple):
+    """What to dial and what to find there: `command` is the setting's, None to look for it."""
+
+    host: SshTarget
+    command: str | None = None
+
+
+class NoCommand(SshFault):
+    """The host has no `hatchway` where one is looked for."""
+
+
+class OldCommand(SshFault):
+    """The host's `hatchway` speaks another protocol, or none. `path` is where it is."""
+
+    def __init__(self, detail: str, path: str) -> None:
+        super().__init__(detail)
+        self.path = path
+
+
+class Hello(NamedTuple):
+    """What `engine attach` tells first."""
+
+    command: str
+    version: str
+    home: str
+    started: bool
+
+
+class Attached:
+    """The conversation, from the host's hello on."""
+
+    def __init__(self, connection: SshConnection, session: SshSession, hello: Hello) -> None:
+        self.connection, self.hello = connection, hello
+        self._session = session
+        self.line = OperatorLine(session.socket)
+
+    @property
+    def host(self) -> str:
+        """As the user calls it."""
+        return self.connection.host.target
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        """One request and its answer. Raises SshFault where the connection is lost, and the engine's refusal."""
+        try:
+            self.line.send(op=op, **fields)
+            return self.line.answer()
+        except (EngineUnavailable, OSError):
+            raise self.lost() from None
+
+    def lost(self) -> SshFault:
+        """Why the conversation has ended."""
+        return SshFault(f"the connection to {self.host} was lost: run the command again", lasting=False)
+
+
+def attach(connection: SshConnection, command: str | None, flags: str, *, upgrade: bool = False) -> Attached:
+    """Find the engine's command on the host and attach to its engine. Raises NoCommand, OldCommand, EngineUnavailable,
+    SshFault."""
+    host = connection.host.target
+    script = attach_script(installed_version(), command, flags, upgrade=upgrade)
+    session = connection.run(script.command)
+    session.socket.settimeout(ATTACH_WAIT)
+    lines = _Lines(session)
+    marked = ""
+    while not marked.startswith(script.mark):  # start files may print whatever they like
+        marked = lines.read()
+    _, said, *path_words = marked.split(" ", 2)
+    path = path_words[0] if path_words else ""
+    if said == "none":
+        session.end()
+        named = f"{command} is not there" if command else "there is no hatchway in PATH or in ~/.hatchway/runtime"
+        raise NoCommand(f"{host}: {named}")
+    try:
+        told = json.loads(lines.read())
+    except (SshFault, ValueError):
+        raise OldCommand(
+            f"{host}: {printable(path)} can't be attached to, since it is another version than this machine's"
+            f" {installed_version()}: run `hatchway open --upgrade {host}`, or update it there",
+            path,
+        ) from None
+    if "error" in told:
+        session.end()
+        raise EngineUnavailable(f"{host}: {printable(str(told['error'].get('detail')))}")
+    if told.get("protocol") != ATTACH_PROTOCOL:
+        session.end()
+        raise OldCommand(
+            f"{host}: {printable(path)} is version {told.get('version')}, which this machine's {installed_version()}"
+            f" does not understand: update this machine, or run `hatchway open --upgrade {host}`",
+            path,
+        )
+    return Attached(connection, session, Hello(path, told["version"], told["home"], told["started"]))
+
+
+class _Lines:
+    """Lines from a session, and no byte past them."""
+
+    def __init__(self, session: SshSession) -> None:
+        self._session = session
+        self._until = time.monotonic() + ATTACH_WAIT
+
+    def read(self) -> str:
+        """The next one. Raises SshFault."""
+        line = b""
+        peer = self._session.socket
+        while not line.endswith(b"\n"):
+            try:
+                seen = peer.recv(4096, socket.MSG_PEEK)
+            except TimeoutError:
+                seen = b""
+            if not seen or len(line) > LONGEST_LINE or time.monotonic() > self._until:
+                raise self._session.fault()
+            line += peer.recv(seen.index(b"\n") + 1 if b"\n" in seen else len(seen))
+        return line.decode(errors="replace").strip()

@@ -1,0 +1,193 @@
+"""The tunnel: dialled, attached, forwarded and checked; held, and dialled again where it was lost."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hatchway.api.client.ssh.connection import SshConnection
+from hatchway.api.client.ssh.faults import SshFault
+from hatchway.api.open.attached import Attached, Wanted, attach
+from hatchway.api.open.near_end import NearEnd
+from hatchway.api.open.probe import issuer_at
+from hatchway.engine.base.errors import EngineUnavailable
+
+BEAT = 5.0
+"""Seconds between two signs of life to the engine, which takes a silent tunnel for gone after four of them."""
+
+SILENT = 15.0
+"""Seconds without the engine's answer to them after which the connection is taken for lost."""
+
+PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Seconds before each further try to dial again; the last one goes on for ever."""
+
+
+class Tunnel:
+    """One host's. `status` is what its engine told when it was dialled."""
+
+    attached: Attached
+    status: dict[str, Any]
+    url: str
+
+    def __init__(self, wanted: Wanted, near: NearEnd) -> None:
+        self.wanted, self.near = wanted, near
+        self._connection: SshConnection | None = None
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether there is a conversation with an engine."""
+        return self._connection is not None and hasattr(self, "attached")
+
+    def connect(self) -> SshConnection:
+        """A connection to the host. Raises SshFault."""
+        self.drop()
+        self._connection = SshConnection(self.wanted.host)
+        self._connection.connect()
+        return self._connection
+
+    def attach(self, flags: str, *, upgrade: bool = False) -> None:
+        """Attach to its engine, which `--start` in `flags` starts. Raises what `attach` does."""
+        assert self._connection is not None
+        self.attached = attach(self._connection, self.wanted.command, flags, upgrade=upgrade)
+        # The request that makes one conversation of all that follow.
+        self.attached.ask("hold_address", address=self.near.address)
+        self.status = self.attached.ask("status")
+
+    def forward(self, *, may_start_anew: bool = True) -> None:
+        """From the near end to the engine's console, by an address that the engine answers to while this lasts.
+
+        By the engine's Unix socket; by its port where the host forbids that. An engine that has none, and was started
+        for this, is started anew with one. Raises SshFault.
+        """
+        assert self._connection is not None
+        if any(self._leads(far, secure) for far, secure in self._ways()):
+            self.near.lead_to(self._connection.folder / "near")
+            return
+        host = self.wanted.host.target
+        if self.status.get("listening"):
+            raise SshFault(
+                f"{host} forwards nothing, so that no browser reaches its engine: its sshd_config must allow it"
+                " (AllowTcpForwarding yes, or local)"
+            )
+        if not (self.attached.hello.started and may_start_anew):
+            raise SshFault(
+                f"{host} forwards no Unix sockets (AllowStreamLocalForwarding), and its engine has no port: run there"
+                " `hatchway config set listen both`, stop the engine, and run this command again"
+            )
+        # What was started just now has no port, and the host forwards no Unix socket.
+        self._stop_and_wait()
+        self.attach("--start --listen tcp")
+        self.forward(may_start_anew=False)
+
+    def _ways(self) -> Iterator[tuple[str, bool]]:
+        """Where the engine may be forwarded from, and whether it speaks TLS there."""
+        if self.status.get("socket"):
+            yield self.status["socket"], False
+        for listening in self.status.get("listening", ())[:1]:
+            host, _, port = listening.rpartition(":")
+            here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104 - compared with, not bound
+            yield f"{here}:{port}", self.status.get("fingerprint") is not None
+
+    def _leads(self, far: str, secure: bool) -> bool:
+        assert self._connection is not None
+        near = self._connection.folder / "near"
+        self._connection.unforward()
+        self._connection.forward(near, far)
+        fingerprint = self.status["fingerprint"] if secure else None
+        issuer = issuer_at(near, self.near.address, fingerprint)
+        if issuer is not None and issuer != self.status["identity"]:
+            raise SshFault(
+                f"at {far} on {self.wanted.host.target} another engine answers than this user's: stop that one, or give"
+                " this user's another port there, with: hatchway config set port 0"
+            )
+        self.url = f"{'https' if secure else 'http'}://{self.near.address}"
+        return issuer is not None
+
+    def hold(self, told: Callable[[str, float], None]) -> None:
+        """For ever. `told` gets `lost` with the seconds until the next try, and `back` with those it took. Raises
+        SshFault where dialling again can't help, and EngineUnavailable where the engine is gone."""
+        while True:
+            self._beat()
+            self._dial_again(told)
+
+    def _beat(self) -> None:
+        """Until the connection is lost."""
+        line, heard, said = self.attached.line, time.monotonic(), 0.0
+        while time.monotonic() - heard < SILENT:
+            try:
+                if time.monotonic() - said >= BEAT:
+                    line.send(op="beat")
+                    said = time.monotonic()
+                woken = time.monotonic()
+                if select.select([line], [], [], BEAT)[0]:
+                    line.read()
+                    heard = time.monotonic()
+                elif time.monotonic() - woken > 2 * BEAT:
+                    heard = time.monotonic() - SILENT + BEAT  # stopped or asleep: what was sent meanwhile comes at once
+            except (EngineUnavailable, OSError):
+                return
+
+    def _dial_again(self, told: Callable[[str, float], None]) -> None:
+        began, identity = time.monotonic(), self.status["identity"]
+        self.near.lead_to(None)
+        for pause in _pauses():
+            told("lost", pause)
+            self.drop()
+            time.sleep(pause)
+            try:
+                self.connect()
+                self.attach("")
+                self._check_same(identity)
+                self.forward()
+            except EngineUnavailable:
+                host = self.wanted.host.target
+                raise EngineUnavailable(
+                    f"the engine on {host} no longer runs: `hatchway open {host}` starts it again"
+                ) from None
+            except SshFault as fault:
+                if fault.lasting:
+                    raise
+            else:
+                told("back", time.monotonic() - began)
+                return
+
+    def _check_same(self, identity: str) -> None:
+        if self.status["identity"] != identity:
+            raise SshFault(f"{self.wanted.host.target} has another engine now: run the command again")
+
+    def stop_engine(self, own_sessions: int) -> str | None:
+        """Stop it, unless somebody else uses it: then what runs there, in words. Raises SshFault."""
+        now = self.attached.ask("status")
+        tunnels = sum(row.get("tunnels", 0) for row in self.attached.ask("address_list")["addresses"]) - 1
+        counts = {
+            "instance": now["instances"],
+            "other session": max(0, now["sessions"] - own_sessions),
+            "other tunnel": tunnels,
+        }
+        if any(counts.values()):
+            return ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for what, n in counts.items() if n)
+        self._stop_and_wait()
+        return None
+
+    def _stop_and_wait(self) -> None:
+        self.attached.ask("stop")
+        try:
+            while True:
+                self.attached.line.read()
+        except (EngineUnavailable, OSError):
+            pass  # it has closed the conversation, and so its sockets
+
+    def drop(self) -> None:
+        """End the connection; the near end stays."""
+        if self._connection is not None:
+            self.near.lead_to(None)
+            self._connection.close()
+            self._connection = None
+
+
+def _pauses() -> Iterator[float]:
+    yield from PAUSES
+    while True:
+        yield PAUSES[-1]

@@ -1,0 +1,1 @@
+"""Tests of `hatchway open` and of ssh:// addresses, on a real sshd."""

@@ -1,0 +1,327 @@
+"""`hatchway open` on hosts as people have them: a table of SSH set-ups, each to a signed-in console and back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.opening import opening, refused
+from tests.support.ports import free_port
+from tests.support.ssh_server import SshHost, keygen, ssh_hosts
+
+pytestmark = [pytest.mark.process, pytest.mark.sshd]
+
+
+class Case(NamedTuple):
+    """A set-up: what it does to the host before it starts, and the sentence where it is refused."""
+
+    name: str
+    prepare: Callable[[SshHost], None]
+    refusal: str = ""
+    flags: tuple[str, ...] = ()
+    shows: str = ""
+
+
+def _plain(host: SshHost) -> None: ...
+
+
+def _user_setting(*lines: str) -> Callable[[SshHost], None]:
+    return lambda host: host.client_settings.extend(lines)
+
+
+def _server_setting(*lines: str) -> Callable[[SshHost], None]:
+    return lambda host: host.settings.extend(lines)
+
+
+def _shell(name: str) -> Callable[[SshHost], None]:
+    def prepare(host: SshHost) -> None:
+        host.shell(str(shutil.which(name)))
+        if name == "tcsh":
+            (host.home / ".login").write_text("setenv PATH $HOME/bin:$PATH\necho hello from .login\n")
+        if name == "zsh":
+            (host.home / ".zprofile").write_text('export PATH="$HOME/bin:$PATH"\necho hello from .zprofile\n')
+        if name == "fish":
+            (host.home / ".config/fish").mkdir(parents=True)
+            (host.home / ".config/fish/config.fish").write_text("set -x PATH $HOME/bin $PATH\necho hello\n")
+
+    return prepare
+
+
+def _noisy(host: SshHost) -> None:
+    banner = host.folder / "banner"
+    banner.write_text("AUTHORIZED USERS ONLY\n")
+    host.settings.append(f"Banner {banner}")
+    for name in (".profile", ".bashrc"):
+        with (host.home / name).open("a") as file:
+            file.write('echo "hatchway-00 none"; echo "{}" ; printf "no line end"; echo "to stderr" >&2\n')
+
+
+def _ipv6(host: SshHost) -> None:
+    host.address = "::1"
+
+
+def _forwards_of_their_own(host: SshHost) -> None:
+    host.client_settings += [f"LocalForward {free_port()} 127.0.0.1:1", "ExitOnForwardFailure yes", "ForwardX11 yes"]
+
+
+def _askpass(host: SshHost) -> None:
+    host.user_key = host.folder / "locked_key"
+    keygen(host.user_key, "open sesame")
+    askpass = host.folder / "askpass"
+    askpass.write_text("#!/bin/sh\necho open sesame\n")
+    askpass.chmod(0o755)
+    host.environ_of_client |= {"SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
+
+
+def _another_path(host: SshHost) -> None:
+    (host.home / ".profile").unlink()
+    host.install_command(host.home / "elsewhere")
+    host.environ_of_client["HATCHWAY_REMOTE_COMMAND"] = "~/elsewhere/hatchway"
+
+
+def _runtime(host: SshHost) -> None:
+    (host.home / ".profile").unlink()
+    host.install_command(host.home / ".hatchway/runtime/0.0.1/bin")
+    (host.home / ".hatchway").chmod(0o700)
+
+
+def _home_set(host: SshHost) -> None:
+    (host.home / "engine").mkdir(mode=0o700)
+    with (host.home / ".profile").open("a") as profile:
+        profile.write('export HATCHWAY_HOME="$HOME/engine"\n')
+
+
+def _busy_control_master(host: SshHost) -> None:
+    host.client_settings += ["ControlMaster auto", f"ControlPath {host.folder}/cm-%C", "ControlPersist 60"]
+
+
+def _new_key(host: SshHost) -> None:
+    (host.folder / "known_hosts").touch()
+    host.client_settings.append("StrictHostKeyChecking accept-new")
+
+
+def _unknown_key(host: SshHost) -> None:
+    (host.folder / "known_hosts").touch()
+    host.client_settings.append("StrictHostKeyChecking yes")
+
+
+def _changed_key(host: SshHost) -> None:
+    other = (host.folder.parent / "user_key.pub").read_text().split()[:2]
+    (host.folder / "known_hosts").write_text(f"[{host.address}]:{host.port} {' '.join(other)}\n")
+
+
+def _wrong_key(host: SshHost) -> None:
+    host.user_key = host.folder / "another_key"
+    keygen(host.user_key)
+    (host.folder / "nobodys").touch()
+    host.settings.append(f"AuthorizedKeysFile {host.folder}/nobodys")
+
+
+def _listens(what: str) -> Callable[[SshHost], None]:
+    def prepare(host: SshHost) -> None:
+        engine = host.home / ".hatchway"
+        engine.mkdir(mode=0o700)
+        (engine / "config.toml").write_text(f'listen = "{what}"\nport = 0\n')
+        (engine / "config.toml").chmod(0o600)
+
+    return prepare
+
+
+def _no_way(host: SshHost) -> None:
+    _listens("unix")(host)
+    host.settings.append("AllowStreamLocalForwarding no")
+
+
+def _tls(host: SshHost) -> None:
+    _listens("tcp")(host)
+    with (host.home / ".hatchway/config.toml").open("a") as config:
+        config.write('tls = "auto"\n')
+
+
+def _home_is_a_file(host: SshHost) -> None:
+    (host.home / ".hatchway").write_text("")
+
+
+def _broken_settings(host: SshHost) -> None:
+    _listens("tcp")(host)
+    (host.home / ".hatchway/config.toml").write_text("no_such_setting = 1\n")
+
+
+CASES = (
+    Case("plain", _plain, shows="engine"),
+    Case("another port", _plain),
+    Case("IPv6 only", _ipv6),
+    Case("RequestTTY force", _user_setting("RequestTTY force")),
+    Case("RemoteCommand", _user_setting("RemoteCommand tmux new -A")),
+    Case("forwards of their own", _forwards_of_their_own),
+    Case("compression and keep-alive of their own", _user_setting("Compression yes", "ServerAliveInterval 60")),
+    Case("ControlMaster that nobody holds", _busy_control_master),
+    Case("banner and noisy start files", _noisy, shows="AUTHORIZED USERS ONLY"),
+    Case("login shell fish", _shell("fish")),
+    Case("login shell tcsh", _shell("tcsh")),
+    Case("login shell zsh", _shell("zsh")),
+    Case("login shell dash", _shell("dash")),
+    Case("a key's passphrase by askpass", _askpass),
+    Case("host key that is new", _new_key),
+    Case("one session at a time", _server_setting("MaxSessions 1")),
+    Case("command by the setting", _another_path),
+    Case("command in ~/.hatchway/runtime", _runtime),
+    Case("HATCHWAY_HOME on the host", _home_set),
+    Case("Unix sockets are not forwarded", _server_setting("AllowStreamLocalForwarding no")),
+    Case("forwarding to local ends alone", _server_setting("AllowTcpForwarding local", "PermitOpen any")),
+    Case("an engine with port and socket", _listens("both")),
+    Case("an engine with a port", _listens("tcp")),
+    Case("an engine with TLS", _tls, shows="forwarding https://127.0.0.1:"),
+    Case("host key not known", _unknown_key, "was not accepted"),
+    Case("host key changed", _changed_key, "HAS CHANGED: somebody may be listening in"),
+    Case("authentication refused", _wrong_key, "refused the sign-in by SSH"),
+    Case("no forwarding at all", _server_setting("DisableForwarding yes"), "forwards nothing"),
+    Case(
+        "no forwarding of sockets to an engine without a port",
+        _no_way,
+        "forwards no Unix sockets",
+    ),
+    Case("no session at all", _server_setting("MaxSessions 0"), "allows no further session"),
+    Case("a forced command", _server_setting("ForceCommand /bin/echo no"), "lost"),
+    Case("no command, and none is to be installed", lambda host: (host.home / ".profile").unlink(), "no hatchway"),
+    Case("a file where the engine's folder would be", _home_is_a_file, "lab: "),
+    Case("settings that the engine can't read", _broken_settings, "unknown setting 'no_such_setting'"),
+)
+
+
+@contextmanager
+def prepared(tmp_path: Path, case: Case) -> Iterator[tuple[SshHost, Path]]:
+    """The case's host, running, and the configuration that knows it."""
+    host = SshHost(tmp_path)
+    host.install_command()
+    case.prepare(host)
+    with ssh_hosts(host) as config:
+        yield host, config
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.refusal], ids=lambda case: case.name)
+async def test_a_host_is_opened(tmp_path: Path, case: Case) -> None:
+    """To a signed-in console by the command and `y`; after Ctrl-C nothing is left on either side but the engine."""
+    with prepared(tmp_path, case) as (host, config):
+        async with opening(tmp_path / "laptop", "lab", config, *case.flags, **host.environ_of_client) as one:
+            await one.screen.wait_for("opened the console")
+            if "https://" in case.shows:
+                await one.link()
+            else:
+                url = await one.sign_in()
+                assert await one.inspect(url) == 200
+            assert case.shows in one.screen.text
+            assert await one.close() == (1 if "https://" in case.shows else 0)
+            assert one.private_folders == []
+            assert one.below() == []
+        assert host.children() == []
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.refusal], ids=lambda case: case.name)
+async def test_a_host_is_refused(tmp_path: Path, case: Case) -> None:
+    """With one sentence that says what to do and exit code 1; nothing is left on either side, not even an engine."""
+    with prepared(tmp_path, case) as (host, config):
+        flags = ("--install", "no", *case.flags)
+        said = await refused(tmp_path / "laptop", "lab", config, *flags, **host.environ_of_client)
+        assert case.refusal in said
+        assert "Traceback" not in said
+        assert not (host.home / ".hatchway/operator.sock").exists()
+        assert host.children() == []
+
+
+async def test_a_host_that_nobody_knows(tmp_path: Path) -> None:
+    """No such name, and nobody who answers."""
+    config = tmp_path / "config"
+    config.write_text(f"Host down\n  HostName 127.0.0.1\n  Port {free_port()}\n")
+    assert "is not known here" in await refused(tmp_path / "laptop", "no-such-host.invalid", config)
+    assert "nothing answers SSH on down" in await refused(tmp_path / "laptop", "down", config)
+    assert "there is no no-such-ssh" in await refused(tmp_path / "laptop", "down", config, HATCHWAY_SSH="no-such-ssh")
+
+
+async def test_behind_a_jump_host(tmp_path: Path) -> None:
+    """ProxyJump, as the configuration has it."""
+    gate, host = SshHost(tmp_path, "gate"), SshHost(tmp_path, "lab")
+    host.install_command()
+    with ssh_hosts(gate, host) as config:
+        config.write_text(config.read_text().replace("Host lab\n", "Host lab\n  ProxyJump gate\n"))
+        async with opening(tmp_path / "laptop", "lab", config) as one:
+            assert await one.inspect(await one.sign_in()) == 200
+            assert gate.children() != []
+            assert await one.close() == 0
+        assert host.children() == []
+
+
+async def test_by_an_agent_alone(tmp_path: Path) -> None:
+    """The key is in the agent and in no file."""
+    host = SshHost(tmp_path)
+    host.install_command()
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
+    try:
+        with ssh_hosts(host) as config:
+            environ = {"SSH_AUTH_SOCK": str(tmp_path / "agent")}
+            while subprocess.run(["ssh-add", "-q", host.user_key], env=os.environ | environ, check=False).returncode:
+                assert agent.poll() is None
+            host.user_key.rename(tmp_path / "hidden")
+            config.write_text(config.read_text().replace("IdentitiesOnly yes", "IdentitiesOnly no"))
+            async with opening(tmp_path / "laptop", "lab", config, **environ) as one:
+                assert await one.inspect(await one.sign_in()) == 200
+                assert await one.close() == 0
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+async def test_a_connection_that_the_user_has_is_used_and_left(tmp_path: Path) -> None:
+    """Their ControlMaster: nothing is asked again, no second connection is made, and theirs goes on."""
+    host = SshHost(tmp_path)
+    host.install_command()
+    host.client_settings += ["ControlMaster auto", f"ControlPath {tmp_path}/cm"]
+    with ssh_hosts(host) as config:
+        master = subprocess.Popen(["ssh", "-F", config, "-M", "-N", "lab"], stdin=subprocess.DEVNULL)
+        try:
+            while not (tmp_path / "cm").exists():
+                assert master.poll() is None
+            host.user_key.rename(tmp_path / "hidden")  # whoever dials anew is refused
+            async with opening(tmp_path / "laptop", "lab", config) as one:
+                assert await one.inspect(await one.sign_in()) == 200
+                assert await one.close() == 0
+                assert one.private_folders == []
+                assert one.below() == []
+            check = subprocess.run(["ssh", "-F", config, "-O", "check", "lab"], capture_output=True, check=False)
+            assert check.returncode == 0
+        finally:
+            master.terminate()
+            master.wait()
+
+
+async def test_a_local_port(tmp_path: Path) -> None:
+    """The one that was asked for; a busy one is said before anything is dialled."""
+    import socket
+
+    host = SshHost(tmp_path)
+    host.install_command()
+    with ssh_hosts(host) as config:
+        port = free_port()
+        async with opening(tmp_path / "laptop", "lab", config, "--local-port", str(port)) as one:
+            assert await one.sign_in() == f"http://127.0.0.1:{port}"
+            assert await one.close() == 0
+        with socket.create_server(("127.0.0.1", 0)) as busy:
+            said = await refused(tmp_path / "laptop", "lab", config, "--local-port", str(busy.getsockname()[1]))
+        assert "is taken: give another --local-port" in said
+
+
+async def test_a_space_in_the_homes_path(tmp_path: Path) -> None:
+    """And in the command's."""
+    host = SshHost(tmp_path, home="my home")
+    host.install_command()
+    with ssh_hosts(host) as config:
+        async with opening(tmp_path / "laptop", "lab", config) as one:
+            assert await one.inspect(await one.sign_in()) == 200
+            assert await one.close() == 0
