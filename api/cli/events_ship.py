@@ -11,7 +11,6 @@ import click
 if TYPE_CHECKING:
     from hatchway.api.ship.records import Choice
     from hatchway.api.ship.targets import Target
-    from hatchway.engine.base.clock import Clock
 
 UNIT = """\
 [Unit]
@@ -79,19 +78,19 @@ def ship(
     from hatchway.api.ship.targets import Options, target_of
     from hatchway.engine.base.clock import SystemClock
 
-    clock = SystemClock()
-    made = target_of(target, Options(clock, ca, _secret(secret) if secret else b""))
+    made = target_of(target, Options(SystemClock(), ca, _secret(secret) if secret else b""))
     if unit:
         _print_unit(target)
         return
-    _run(target, Choice(kinds, charts, events, new_address), made, clock, from_now=from_now, once=once)
+    _run(target, Choice(kinds, charts, events, new_address), made, from_now=from_now, once=once)
 
 
-def _run(name: str, choice: Choice, target: Target, clock: Clock, *, from_now: bool, once: bool) -> None:
+def _run(name: str, choice: Choice, target: Target, *, from_now: bool, once: bool) -> None:
     import signal
     from threading import Event
 
     from hatchway.api.ship.shipper import Shipper
+    from hatchway.engine.base.clock import SystemClock
     from hatchway.engine.base.file_locks import LockHeld, locked
     from hatchway.engine.base.files import make_private_dir
     from hatchway.engine.journal.files import last_seq
@@ -99,7 +98,7 @@ def _run(name: str, choice: Choice, target: Target, clock: Clock, *, from_now: b
     from hatchway.engine.journal.shipments import path_of
     from hatchway.engine.settings.settings import LogSettings, home_folder
 
-    home, stop = home_folder(), Event()
+    home, stop, clock = home_folder(), Event(), SystemClock()
     set_up_logs(LogSettings())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
