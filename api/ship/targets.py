@@ -96,8 +96,6 @@ def _address(text: str, parts: SplitResult, port: int) -> tuple[str, int]:
 
 def _trust(options: Options) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=options.ca)
+        return ssl.create_default_context(cafile=options.ca)
     except OSError as error:
         raise TargetRefused(f"{options.ca} is no PEM file of certificates: {error}") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
