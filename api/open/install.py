@@ -1,8 +1,8 @@
 """Hatchway on a host that has none: an environment of its own in `~/.hatchway/runtime/VERSION/`, by wheels sent over.
 
 The host needs a Python 3.11 to 3.13 and no package index: this machine fetches the wheels for the host's platform.
-Where it can't, the host's own pip is asked. What is not finished is removed, by a trap of the host's shell; and nothing is
-finished before this side says so, so that a lost connection leaves nothing.
+Where it can't, the host's own pip is asked. What is not finished is removed, by a trap of the host's shell; and nothing
+is finished before this side says so, so that a lost connection leaves nothing.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import platform
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,12 @@ PYTHON = os.path.realpath(sys.executable)
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What this machine fetches for a host with this very Python, once for all tests."""
     folder = tmp_path_factory.mktemp("wheels")
     libc = platform.libc_ver()
     fetch_wheels(folder, RemotePython(PYTHON, sys.version_info[1], sys.platform, platform.machine(), libc))
-    yield folder
+    return folder
 
 
 def laptop(wheels: Path) -> dict[str, str]:
