@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -55,7 +55,8 @@ class Delay:
 
 @dataclass(frozen=True)
 class Chart:
-    """States in order of appearance, rows in the specification's order. Building one checks it: raises `ChartFault`."""
+    """States in order of appearance, rows in the specification's order. Building one checks it: raises `ChartFault`,
+    with each fault on a line."""
 
     name: str
     rows: tuple[Transition, ...]
@@ -63,8 +64,10 @@ class Chart:
     delays: Mapping[str, Delay] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for check in (_known_states, _distinct_rows, _final_states, _delays, _ways):
-            check(self)
+        checks = (_known_states, _distinct_rows, _final_states, _delays, _ways)
+        faults = [f"{self.name}: {fault}" for check in checks for fault in check(self)]
+        if faults:
+            raise ChartFault("\n".join(faults))
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -82,39 +85,37 @@ class Chart:
         return frozenset(effect for row in self.rows for effect in row.effects)
 
 
-def _known_states(chart: Chart) -> None:
+def _known_states(chart: Chart) -> Iterator[str]:
     if not chart.rows or chart.rows[0].state != NONE:
-        raise ChartFault(f"{chart.name}: the first row must start from '{NONE}'")
+        yield f"the first row must start from '{NONE}'"
     if any(row.target == NONE for row in chart.rows):
-        raise ChartFault(f"{chart.name}: no row may lead back to '{NONE}'")
-    for state in (chart.final | set(chart.delays)) - set(chart.states):
-        raise ChartFault(f"{chart.name}: '{state}' stands in no row")
+        yield f"no row may lead back to '{NONE}'"
+    for state in sorted((chart.final | set(chart.delays)) - set(chart.states)):
+        yield f"'{state}' stands in no row"
 
 
-def _distinct_rows(chart: Chart) -> None:
+def _distinct_rows(chart: Chart) -> Iterator[str]:
     seen: dict[tuple[str, str], dict[Guard, str]] = {}
     for row in chart.rows:
         before = seen.setdefault((row.state, row.event), {})
         if row.guard in before or always in before:
-            raise ChartFault(f"{chart.name}: a second row for '{row.event}' in '{row.state}' can never be taken")
-        if row.target in before.values():
-            raise ChartFault(
-                f"{chart.name}: two rows for '{row.event}' lead from '{row.state}' to '{row.target}': make them one"
-            )
+            yield f"a second row for '{row.event}' in '{row.state}' can never be taken"
+        elif row.target in before.values():
+            yield f"two rows for '{row.event}' lead from '{row.state}' to '{row.target}': make them one"
         before[row.guard] = row.target
 
 
-def _final_states(chart: Chart) -> None:
+def _final_states(chart: Chart) -> Iterator[str]:
     for row in chart.rows:
         if row.state in chart.final:
-            raise ChartFault(f"{chart.name}: a row leaves the final state '{row.state}'")
+            yield f"a row leaves the final state '{row.state}'"
 
 
-def _delays(chart: Chart) -> None:
+def _delays(chart: Chart) -> Iterator[str]:
     for state, delay in chart.delays.items():
         ways = [row for row in chart.rows if row.state == state and row.event == delay.event]
         if not ways or ways[-1].guard is not always:
-            raise ChartFault(f"{chart.name}: '{delay.event}' must leave '{state}' whatever the guards say")
+            yield f"'{delay.event}' must leave '{state}' whatever the guards say"
 
 
 def reachable(chart: Chart, state: str) -> set[str]:
@@ -122,15 +123,15 @@ def reachable(chart: Chart, state: str) -> set[str]:
     return _closure({state}, [(row.state, row.target) for row in chart.rows])
 
 
-def _ways(chart: Chart) -> None:
+def _ways(chart: Chart) -> Iterator[str]:
     """Every state is reached from `none`, and from every state a final one is reached (no trap)."""
     forward = _closure({NONE}, [(row.state, row.target) for row in chart.rows])
     backward = _closure(set(chart.final), [(row.target, row.state) for row in chart.rows])
     for state in chart.states:
         if state not in forward:
-            raise ChartFault(f"{chart.name}: '{state}' is never reached")
+            yield f"'{state}' is never reached"
         if state not in backward:
-            raise ChartFault(f"{chart.name}: '{state}' is a trap: no final state is reached from it")
+            yield f"'{state}' is a trap: no final state is reached from it"
 
 
 def _closure(start: set[str], edges: list[tuple[str, str]]) -> set[str]:

@@ -33,7 +33,7 @@ def hold(server: Server, token: str, count: int) -> list[socket.socket]:
 
 
 def drain(held: list[socket.socket]) -> None:
-    """Read what has come; a follower that nobody reads for would be dropped."""
+    """Read what has come; a subscriber that nobody reads for would be dropped."""
     poll = select.poll()
     by_file = {sock.fileno(): sock for sock in held}
     for file in by_file:
