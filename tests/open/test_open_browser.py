@@ -84,7 +84,7 @@ def test_two_hosts_at_once(tmp_path: Path, chromium: Browser) -> None:
 
 
 def test_a_warm_host_is_quick(tmp_path: Path) -> None:
-    """The page is opened at most 1.5 s after what `ssh HOST true` takes, in the best of a few runs on a busy machine."""
+    """The page is opened at most 1.5 s after what `ssh HOST true` takes, in the best of a few runs."""
     host = SshHost(tmp_path)
     host.install_command()
     with ssh_hosts(host) as config:
