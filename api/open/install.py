@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from hatchway.api.client.ssh.attached import Lines
+from hatchway.api.client.ssh.attached import SessionLines
 from hatchway.api.client.ssh.connection import Multiplexed
 from hatchway.api.client.ssh.faults import SshFault
 from hatchway.api.client.ssh.remote import FIND, script
@@ -124,7 +124,7 @@ def install(connection: Multiplexed, python: RemotePython, wheels: Path | None) 
             with session.socket.makefile("wb") as stream, tarfile.open(fileobj=stream, mode="w|") as archive:
                 for wheel in sorted(wheels.iterdir()):
                     archive.add(wheel, arcname=wheel.name)
-        lines = Lines(session, PIP_WAIT)
+        lines = SessionLines(session, PIP_WAIT)
         _await(lines, f"{program.mark} ready")
         session.socket.sendall(b"keep\n")
         _await(lines, f"{program.mark} kept")
@@ -150,7 +150,7 @@ def _run(connection: Multiplexed, part: str, **values: str) -> tuple[str, str]:
     program = script(FIND, part, **_values(**values))
     session = connection.run(program.command)
     session.socket.settimeout(PIP_WAIT)
-    line, lines = "", Lines(session, PIP_WAIT)
+    line, lines = "", SessionLines(session, PIP_WAIT)
     while not line.startswith(program.mark):
         line = lines.read()
     session.end()
@@ -158,7 +158,7 @@ def _run(connection: Multiplexed, part: str, **values: str) -> tuple[str, str]:
     return said, rest
 
 
-def _await(lines: Lines, wanted: str) -> None:
+def _await(lines: SessionLines, wanted: str) -> None:
     while lines.read() != wanted:
         pass
 

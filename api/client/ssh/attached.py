@@ -82,7 +82,7 @@ def attach(connection: Multiplexed, command: str | None, flags: str, *, upgrade:
     script = attach_script(installed_version(), command, flags, upgrade=upgrade)
     session = connection.run(script.command)
     session.socket.settimeout(ATTACH_WAIT)
-    lines = Lines(session, ATTACH_WAIT)
+    lines = SessionLines(session, ATTACH_WAIT)
     marked = ""
     while not marked.startswith(script.mark):  # start files may print whatever they like
         marked = lines.read()
@@ -113,7 +113,7 @@ def attach(connection: Multiplexed, command: str | None, flags: str, *, upgrade:
     return Attached(connection, session, Hello(path, told["version"], told["home"], told["started"]))
 
 
-class Lines:
+class SessionLines:
     """Lines from a session, and no byte past them."""
 
     def __init__(self, session: SshSession, seconds: float) -> None:
