@@ -263,6 +263,24 @@ def _behind_ssh(value: str) -> str:
     return value
 
 
+TARGETS = ("syslog+tls", "syslog+tcp", "otlp+https", "otlp+http", "https", "http", "file")
+"""Schemes of what records and heads are handed on to."""
+
+
+def target() -> SettingKind:
+    """Where records or heads are handed on to, as `hatchway events ship` knows it."""
+
+    def read(raw: object) -> str:
+        value = _text(raw)
+        if urlsplit(value).scheme not in TARGETS:
+            raise ValueError(
+                "a target such as syslog+tls://host, otlp+https://host, https://host/path or file:///path is wanted"
+            )
+        return value
+
+    return SettingKind(read)
+
+
 def url() -> SettingKind:
     """The engine's address for clients: `http://host:port` or `https://host:port`, no path, user or query; or
     `ssh://[user@]host[:port]`."""
