@@ -33,6 +33,7 @@ PARAMETERS = 5
 MANY_PARAMETERS = {
     "api/cli/events_ship.py ship": "click hands each option over by itself",
     "api/cli/open.py open_command": "click hands each option over by itself",
+    "api/cli/host.py client": "what commands may set of their client, by keyword",
     "api/cli/keys.py register": "click hands each option over by itself",
     "api/cli/sign_in.py login": "click hands each option over by itself",
     "api/client/base.py __init__": "what a program may set of its client, by keyword, as its users know it",
