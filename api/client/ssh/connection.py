@@ -23,16 +23,17 @@ from hatchway.api.client.ssh.guard import END, Guard
 from hatchway.engine.base.words import printable
 
 QUICK = 15.0
-"""Seconds for what an ssh that is connected does here: a check, a forward, an end."""
+"""Seconds for a call of ssh that uses an existing connection: a check, a forward, an end."""
 
 ENDING = 3.0
 """Seconds that a connection has to end by itself."""
 
 LONGEST_FOLDER = 50
-"""Bytes of the private folder's parent: ssh puts thirty behind it, and on some systems a socket's path has 104."""
+"""Bytes of the private folder's parent at most: ssh adds about thirty, and some systems allow 104 for a socket's
+path."""
 
 SAID = 16_384
-"""Bytes of what ssh said that are kept for its fault."""
+"""Bytes of ssh's messages that are kept for an error's reason."""
 
 _OWN = (
     ("IgnoreUnknown", "ForkAfterAuthentication,SessionType,StdinNull"),
@@ -46,17 +47,18 @@ _OWN = (
     ("ServerAliveCountMax", "3"),
     ("ConnectTimeout", "30"),
 )
-"""What of the user's configuration does not count for a connection that carries no terminal; their own options on the
-command line come before these, and win."""
+"""Options against parts of the user's configuration that don't fit a connection without a terminal. Options on the
+command line come before these, and take precedence."""
 
 
 _BECOME_SSH = 'trap "" INT; echo "kill $$" >"$0" || exit; exec "$@"'
-"""Ctrl-C is for whoever opened the connection, who ends it once all is in order: ssh keeps a signal ignored that it was
-started with so, and must stay in the terminal's foreground to ask there."""
+"""Starts ssh with Ctrl-C ignored, as ssh then leaves it: the process that opened the connection handles Ctrl-C, and
+ends ssh in order. ssh must stay in the terminal's foreground process group, since it may ask for a passphrase there."""
 
 
 class SshTarget(NamedTuple):
-    """Whom to dial, and with what: `ssh` is the command (with arguments, as a shell reads them), `options` its own."""
+    """The host to connect to; `ssh` is the command, split as a shell does, and `options` are the user's further
+    options."""
 
     target: str
     options: tuple[str, ...] = ()
@@ -64,7 +66,7 @@ class SshTarget(NamedTuple):
 
     @property
     def command(self) -> list[str]:
-        """ssh with what the user gave."""
+        """The command line of ssh, with the user's options."""
         return [*shlex.split(self.ssh), *self.options]
 
 
@@ -83,7 +85,7 @@ class SshConnection:
         self._sessions: list[subprocess.Popen[bytes]] = []
 
     def connect(self) -> None:
-        """Be connected, by whatever ssh asks at the terminal. Raises SshFault."""
+        """Connect. ssh may ask for a passphrase or a second factor at the terminal. Raises SshFault."""
         if shutil.which(shlex.split(self.host.ssh)[0]) is None:
             raise SshFault(f"there is no {self.host.ssh}: install OpenSSH's client, or name it by the setting `ssh`")
         if (theirs := self._users_own()) is not None:
@@ -117,7 +119,7 @@ class SshConnection:
         return Path(paths[0]) if _quick(self._by(Path(paths[0]), "-O", "check")).returncode == 0 else None
 
     def _listen(self, master: subprocess.Popen[bytes]) -> None:
-        """Show what ssh says, banners and hints of a second factor among it, and keep its last words."""
+        """Show ssh's messages, such as banners and hints of a second factor, and keep the last of them."""
         assert master.stderr is not None
         for line in master.stderr:
             self._said += line
@@ -126,12 +128,13 @@ class SshConnection:
                 print(printable(line.decode(errors="replace").rstrip()), file=sys.stderr, flush=True)
 
     def _by(self, control: Path, *words: str) -> list[str]:
-        """ssh over a connection that is there, and over no other: without it, nothing is dialled."""
+        """A command line of ssh over the existing connection. Without that connection it fails, and opens no other."""
         program = shlex.split(self.host.ssh)[0]
         return [program, "-F", "none", "-o", "ProxyCommand=false", "-S", str(control), *words, "--", self.host.target]
 
     def run(self, command: str) -> SshSession:
-        """A command on the host, its input and output one socket. Raises nothing: its end tells."""
+        """Run a command on the host, its input and output one socket. Raises nothing: `SshSession.fault` says what
+        failed."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
@@ -145,7 +148,7 @@ class SshConnection:
         return SshSession(self.host, process, ours)
 
     def forward(self, near: Path, far: str) -> None:
-        """From the Unix socket `near` to `far` on the host, a path or host:port. Raises SshFault."""
+        """Forward the Unix socket `near` to `far` on the host, a path or host:port. Raises SshFault."""
         spec = f"{near}:{far}"
         if self._master is None:
             (self.folder / END).write_text(f"{shlex.join(self._cancelling(spec))}\n")
@@ -166,11 +169,11 @@ class SshConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection stands, as far as this side knows."""
+        """Whether the connection is up, as far as this side knows."""
         return self._master.poll() is None if self._master is not None else self._control.exists()
 
     def close(self) -> None:
-        """End it; nothing of it is left here. A connection of the user's own stays."""
+        """End the connection and remove its folder. A connection of the user's own stays."""
         for process in self._sessions:
             if process.poll() is None:
                 process.terminate()
@@ -182,7 +185,7 @@ class SshConnection:
             with suppress(subprocess.TimeoutExpired):
                 self._master.wait(ENDING)
             if self._master.poll() is None:
-                self._master.kill()  # it was stopped, or its network holds it
+                self._master.kill()  # it is stopped, or waits for the network
         for process in (*self._sessions, *filter(None, (self._master,))):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(ENDING)
@@ -200,7 +203,7 @@ class SshSession:
         self.socket, self._host, self._process = ours, host, process
 
     def fault(self) -> SshFault:
-        """Why it ended, once it has: its own words, or ssh's."""
+        """Why the command ended, once it has: by its own messages, or ssh's."""
         self.socket.close()
         try:
             said = self._process.communicate(timeout=ENDING)[1]
@@ -210,7 +213,7 @@ class SshSession:
         return fault_of(self._host.target, said.decode(errors="replace"))
 
     def end(self) -> int:
-        """No more is said to it; its exit code."""
+        """Close the command's input and wait for its end. Returns its exit code."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
         while self.socket.recv(65536):
