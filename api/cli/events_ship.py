@@ -115,26 +115,12 @@ def _run(name: str, choice: Choice, target: Target, *, from_now: bool, once: boo
 
 
 def _secret(path: Path) -> bytes:
-    """The bytes of `whsec_...` in a private file, which is made where there is none. Raises FileRefused."""
-    import secrets
-    from base64 import b64decode, b64encode
-
     from hatchway.api.cli.printing import note
-    from hatchway.engine.base.files import read_private, write_private
+    from hatchway.api.ship.targets import read_secret
 
-    try:
-        text = read_private(path).decode("ascii", "replace").strip()
-    except FileNotFoundError:
-        text = f"whsec_{b64encode(secrets.token_bytes(32)).decode()}"
-        write_private(path, text.encode() + b"\n", overwrite=False)
-        note(f"a secret was made in {path}: give it to whoever receives the webhooks")
-    try:
-        found = b64decode(text.removeprefix("whsec_"), validate=True)
-    except ValueError:
-        found = b""
-    if not text.startswith("whsec_") or not 24 <= len(found) <= 64:
-        raise click.BadParameter(f"{path} must hold whsec_ and 24 to 64 bytes in base64", param_hint="--secret")
-    return found
+    if not path.exists():
+        note(f"a secret is made in {path}: give it to whoever receives the webhooks")
+    return read_secret(path)
 
 
 def _print_unit(target: str) -> None:

@@ -18,6 +18,8 @@ from hatchway.api.cli.sign_in import lifetime_option
 
 if TYPE_CHECKING:
     from hatchway.api.client.operator import OperatorLine
+    from hatchway.api.client.ssh.attached import NoCommand
+    from hatchway.api.client.ssh.connection import SshConnection
     from hatchway.api.open.tunnel import Tunnel
 
 BROWSER = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.stdin.read()))"
@@ -78,8 +80,8 @@ def open_command(
     open until Ctrl-C, and is dialled again where the network was lost.
     """
     from hatchway.api.cli.host import Here
+    from hatchway.api.client.ssh.attached import Wanted
     from hatchway.api.client.ssh.connection import SshTarget
-    from hatchway.api.open.attached import Wanted
     from hatchway.api.open.near_end import NearEnd
     from hatchway.api.open.tunnel import Tunnel
     from hatchway.engine.base.durations import lifetime as lifetime_of
@@ -127,8 +129,8 @@ def _reach(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choice
     from hatchway.engine.base.words import counted
 
     host = tunnel.wanted.host.target
-    tunnel.connect()
-    tunnel.attach("--start")
+    connection = tunnel.connect()
+    _attach(tunnel, connection, steps, terminal, choices)
     hello, sessions = tunnel.attached.hello, tunnel.status["sessions"]
     verb = "was started" if hello.started else "runs"
     facts = {"version": hello.version, "sessions": sessions, "started": hello.started}
@@ -139,6 +141,65 @@ def _reach(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choice
         steps.say(f"{host} has version {hello.version}, this machine {installed_version()}: going on", event="versions")
     tunnel.forward()
     steps.step(f"forwarding {tunnel.url}", event="forwarding", url=tunnel.url)
+
+
+def _attach(tunnel: Tunnel, connection: SshConnection, steps: Steps, terminal: OpenTerminal, choices: Choices) -> None:
+    """Attached to an engine that runs. Hatchway is installed where there is none, or another version is wanted."""
+    from hatchway.api.client.ssh.attached import NoCommand
+
+    try:
+        tunnel.attach("--start", upgrade=choices.upgrade)
+    except NoCommand as missing:
+        _install(connection, missing, steps, terminal, choices)
+        tunnel.attach("--start", upgrade=choices.upgrade)
+    if choices.upgrade:
+        _run_the_new(tunnel, connection, steps)
+
+
+def _install(
+    connection: SshConnection, missing: NoCommand, steps: Steps, terminal: OpenTerminal, choices: Choices
+) -> None:
+    import tempfile
+    from pathlib import Path
+
+    from hatchway.api.client.ssh.faults import SshFault
+    from hatchway.api.open.install import fetch_wheels, find_python, install
+    from hatchway.engine.base.version import installed_version
+
+    version = installed_version()
+    if choices.install == "no":
+        raise SshFault(f"{missing.detail}: install it there, or let this command do so (--install yes)")
+    python = find_python(connection, choices.python)
+    place = f"~/.hatchway/runtime/{version}"
+    if choices.install == "ask" and not terminal.confirm(
+        f"{missing.detail}. Install {version} in {place} there, with {python.path}? [y/N] "
+    ):
+        raise SystemExit(1)
+    with tempfile.TemporaryDirectory(prefix="hatchway-wheels-") as folder:
+        wheels: Path | None = Path(folder)
+        try:
+            fetch_wheels(Path(folder), python)
+        except SshFault as fault:
+            steps.say(f"{fault.detail}; the host's own pip is asked", event="no_wheels")
+            wheels = None
+        else:
+            steps.step(f"wheels for Python 3.{python.minor}, {python.machine}", event="fetched")
+        install(connection, python, wheels)
+    steps.step(f"installed {version} in {place}", event="installed", version=version, python=python.path)
+
+
+def _run_the_new(tunnel: Tunnel, connection: SshConnection, steps: Steps) -> None:
+    """The engine that runs is of the version that was installed, and no other version is left, unless it is in use."""
+    from hatchway.api.open.install import remove_others
+    from hatchway.engine.base.version import installed_version
+
+    if tunnel.status["version"] != installed_version():
+        in_use = tunnel.stop_engine(own_sessions=0)
+        if in_use is not None:
+            steps.say(f"version {tunnel.status['version']} goes on running: {in_use}", event="not_upgraded", why=in_use)
+            return
+        tunnel.attach("--start", upgrade=True)
+    remove_others(connection)
 
 
 def _stop(tunnel: Tunnel, steps: Steps) -> None:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from hatchway.api.client.ssh.attached import Attached, Wanted, attach
 from hatchway.api.client.ssh.connection import SshConnection
 from hatchway.api.client.ssh.faults import SshFault
-from hatchway.api.open.attached import Attached, Wanted, attach
+from hatchway.api.client.ssh.probe import issuer_at
 from hatchway.api.open.near_end import NearEnd
-from hatchway.api.open.probe import issuer_at
 from hatchway.engine.base.errors import EngineUnavailable
 
 BEAT = 5.0

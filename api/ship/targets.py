@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 import ssl
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from hatchway.api.ship.records import Parcel
+from hatchway.engine.base import files
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.loopback import is_loopback_address, is_loopback_name
@@ -99,3 +102,20 @@ def _trust(options: Options) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=options.ca)
     except OSError as error:
         raise TargetRefused(f"{options.ca} is no PEM file of certificates: {error}") from None
+
+
+def read_secret(path: Path) -> bytes:
+    """The bytes of `whsec_...` in a private file, which is made where there is none. Raises FileRefused,
+    TargetRefused."""
+    try:
+        text = files.read_private(path).decode("ascii", "replace").strip()
+    except FileNotFoundError:
+        text = f"whsec_{b64encode(secrets.token_bytes(32)).decode()}"
+        files.write_private(path, text.encode() + b"\n", overwrite=False)
+    try:
+        found = b64decode(text.removeprefix("whsec_"), validate=True)
+    except ValueError:
+        found = b""
+    if not text.startswith("whsec_") or not 24 <= len(found) <= 64:
+        raise TargetRefused(f"{path} must hold whsec_ and 24 to 64 bytes in base64")
+    return found

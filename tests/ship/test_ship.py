@@ -367,7 +367,7 @@ def test_the_command(home: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "later").exists()
     assert "is no target" in run(home, "ftp://x", code=1)
     (tmp_path / "bad").touch(0o600)
-    assert "must hold whsec_" in run(home, "https://x.example/", "--secret", str(tmp_path / "bad"), code=2)
+    assert "must hold whsec_" in run(home, "https://x.example/", "--secret", str(tmp_path / "bad"), code=1)
 
 
 @pytest.mark.systemd
