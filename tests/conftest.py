@@ -57,6 +57,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "tools": lambda: all(map(shutil.which, ("git", "curl", "openssl", "jq"))),
     "vectors": lambda: vectors().is_dir(),
+    "wrk": lambda: shutil.which("wrk") is not None,
 }
 """Marker, and whether what it needs is here."""
 
