@@ -42,6 +42,9 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "nginx": lambda: shutil.which("nginx", path=SYSTEM_PATH) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
     "redis": lambda: shutil.which(os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server") is not None,
+    "rsyslog": lambda: (
+        shutil.which("rsyslogd", path=SYSTEM_PATH) is not None and any(Path("/usr/lib").glob("*/rsyslog/lmnsd_gtls.so"))
+    ),
     "shells": lambda: all(map(shutil.which, ("zsh", "fish"))),
     "ssh": lambda: all(
         shutil.which(name, path=SYSTEM_PATH)
@@ -54,6 +57,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "tools": lambda: all(map(shutil.which, ("git", "curl", "openssl", "jq"))),
     "vectors": lambda: vectors().is_dir(),
+    "wrk": lambda: shutil.which("wrk") is not None,
 }
 """Marker, and whether what it needs is here."""
 
@@ -166,7 +170,7 @@ async def engine(home: Path, clock: TrioClock) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 async def browser(engine: Engine) -> fakes.Browser:
-    """Somebody at that engine's doors, without a token."""
+    """A client of that engine, without a token."""
     from hatchway.api.http.app import make_app
 
     return fakes.Browser(make_app(engine))

@@ -52,7 +52,7 @@ _builders: dict[tuple[str, bool], Any] = {}
 
 
 def _compile_builder(rule: Rule, append_unknown: bool = True) -> Any:
-    """Werkzeug's maker of URLs, which we never ask for any: compiled once for each row of the table of doors."""
+    """Werkzeug's maker of URLs, which we never ask for any: compiled once for each row of the table of endpoints."""
     key = rule.rule, append_unknown
     if key not in _builders:
         _builders[key] = _build(rule, append_unknown)

@@ -28,7 +28,7 @@ Examples:
   hatchway chart check lease.py:CHART"""
 )
 def chart() -> None:
-    """The charts of pairings, sessions and instances, and charts of your own."""
+    """The charts of pairings, sessions, instances, and your own."""
 
 
 WHERE = """NAME is pairing, session or instance, or FILE.py:CHART: a chart of your own, in a Python file that is run."""
@@ -69,8 +69,8 @@ Examples:
   hatchway chart check lease.py:CHART
   hatchway chart check lease.py:CHART --json | jq .events""",
     help=(
-        "Say what is wrong with the chart NAME, or what it does: how each state is reached, where each delay leads, and"
-        f" what each event does in each state.\n\n{WHERE}"
+        "Say what is wrong with the chart NAME, or what it does.\n\nThat is: how each state is reached, where each"
+        f" delay leads, and what each event does in each state. {WHERE}"
     ),
 )
 @click.argument("name", shell_complete=_complete_chart)

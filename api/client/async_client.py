@@ -1,4 +1,4 @@
-"""The async half of the Python client, for trio and asyncio; `api.client.client` tells how both are used."""
+"""The async half of the Python client, for trio and asyncio; `api.client.client` says how both are used."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class AsyncClient(ClientBase):
     """One engine, from trio or asyncio. An async context manager; the calls are those of `Client`."""
 
     async def __aenter__(self) -> AsyncClient:
+        if self.flows.url.startswith("ssh://"):
+            await anyio.to_thread.run_sync(self._reach)
         options = self._options()
         if (path := self._socket_path()) is not None:
             options["transport"] = httpx.AsyncHTTPTransport(uds=path)
@@ -159,7 +161,7 @@ class AsyncClient(ClientBase):
         finally:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
-                # httpx nests generators: those left half-way are brought to their end, or trio has to warn of them.
+                # httpx nests generators: those that were not read to their end are, else trio warns of them.
                 with suppress(httpx.TransportError, httpx.StreamError):
                     async for _ in raw:
                         pass

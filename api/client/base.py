@@ -1,7 +1,8 @@
-"""What the sync and the async client share: how they are made, how httpx is set up, how its faults are told."""
+"""What the sync and the async client share: their construction, the set-up of httpx, and the meaning of its errors."""
 
 from __future__ import annotations
 
+import platform
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -28,16 +29,19 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 
 HUNG_UP = "the engine hung up before the operator's answer"
 
+AGENT = f"hatchway ({platform.system()})"
+"""User-Agent: what a session of ours is called where nobody gives it a label."""
+
 CONNECT_WAIT = 5.0
-"""Seconds until a connection must stand."""
+"""Seconds in which a connection must be made."""
 
 
 def _forget(stored: StoredToken | None) -> None:
-    """Who gives no `on_token` keeps tokens in memory only."""
+    """The default of `on_token`: tokens are kept in memory only."""
 
 
 class ClientBase:
-    """The part of a client that doesn't wait."""
+    """The part of a client that does no input or output."""
 
     def __init__(
         self,
@@ -48,44 +52,62 @@ class ClientBase:
         sign_with: Callable[[], Sequence[Signer]] | None = None,
         stored: StoredToken | None = None,
         lifetime: str | None = None,
+        label: str | None = None,
         on_token: Callable[[StoredToken | None], None] = _forget,
         tls: ssl.SSLContext | None = None,
         home: Path | None = None,
         socket: Path | None = None,
+        ssh: str = "ssh",
+        remote_command: str | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """A client of the engine at `url`. `key` is a PEM file or its bytes, or `agent:` for the RSA keys of the SSH
         agent, `agent:NAME` for the one of that fingerprint or comment; `sign_with` may ask for a passphrase.
 
-        `stored` is used if it came from `url`; `on_token` gets every new token, and None after logout. `home` is the
+        `label` is what people tell its sessions by. `stored` is used if it came from `url`; `on_token` gets every new
+        token, and None after logout. `home` is the
         engine's folder on this host, where there is one (default as for the command): while its engine is down, or
         listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised. Where
-        `socket` is given, the engine is reached by that Unix socket of its folder, and `url` only names it.
+        `socket` is given, the engine is reached by that Unix socket of its folder, and `url` only names it. With
+        `ssh://[USER@]HOST[:PORT]` it is the host's, by the command `ssh` and, there, `remote_command`.
         """
         reader = sign_with or (None if key is None else lambda: read_signers(key, passphrase))
-        self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall)
+        self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall, label)
         self._tls = tls
         self._own = OwnEngine(home)
         self._socket = socket
+        self._ssh, self._remote_command = ssh, remote_command
         self._left = ExitStack()
-        """What is let go of when the client is left."""
+        """What is closed when the client is."""
+
+    def _reach(self) -> None:
+        """Behind SSH: be connected to the host. Raises SshFault, EngineUnavailable."""
+        if not self.flows.url.startswith("ssh://") or self._socket is not None:
+            return
+        from hatchway.api.client.ssh.shared import engine_behind, target_of  # for those who dial so
+
+        target = target_of(self.flows.url, self._ssh)
+        behind = self._left.enter_context(engine_behind(target, self._remote_command))
+        self._socket = behind.socket
+        self.flows.dial_as(behind.dialled)
 
     def _socket_path(self) -> str | None:
         return None if self._socket is None else self._left.enter_context(short_path(self._socket))
 
     def _check_own(self) -> None:
-        """Raises ClientFault where a port of loopback may be another's than this host's engine; a socket says itself
-        whose it is."""
+        """Raises ClientFault where a port of loopback may belong to another program than this host's engine. A Unix
+        socket in the engine's folder can't."""
         if self._socket is None:
             self._own.check(self.flows.url)
 
     def _options(self) -> dict[str, Any]:
-        """httpx's, but for the transport to a Unix socket, which each of its two kinds of client has of its own."""
+        """The options of httpx's client, but for the transport to a Unix socket: its two kinds of client need different
+        ones."""
         secure = self.flows.url.startswith("https:") and self._socket is None
         return {
             "base_url": self.flows.url if self._socket is None else f"http://{self.flows.dialled}",
             # The Host is spelled out even where its port is the scheme's own: the challenge names what was dialled.
-            "headers": {"Host": self.flows.dialled, "User-Agent": "hatchway", "Accept-Encoding": "identity"},
+            "headers": {"Host": self.flows.dialled, "User-Agent": AGENT, "Accept-Encoding": "identity"},
             "follow_redirects": False,
             "trust_env": False,
             "verify": (self._tls or True) if secure else False,
@@ -110,7 +132,8 @@ class ClientBase:
 
 
 def _certificate_fault(fault: BaseException) -> ssl.SSLCertVerificationError | None:
-    """What is wrong with the certificate, where that is why a connection failed: httpx tells it as one that failed."""
+    """The error of the certificate, where that is why a connection failed; else None. httpx itself tells only that the
+    connection failed."""
     while not isinstance(fault, ssl.SSLCertVerificationError):
         if (before := fault.__cause__ or fault.__context__) is None:
             return None
@@ -119,7 +142,7 @@ def _certificate_fault(fault: BaseException) -> ssl.SSLCertVerificationError | N
 
 
 class Driven(Generic[T]):
-    """A flow as a client drives it: `step` is what it wants done next, None once there is a `result`."""
+    """Drives a flow: `step` is what the client is to do next, None once there is a `result`."""
 
     step: Ask | Pause | Work | None
     result: T
@@ -137,7 +160,7 @@ class Driven(Generic[T]):
 
 
 def longer(body: bytearray, chunk: bytes) -> None:
-    """Add to an answer that is read whole. Raises NotAnEngine past LARGEST_ANSWER."""
+    """Add a chunk to a body that is read whole. Raises NotAnEngine past LARGEST_ANSWER."""
     if len(body) + len(chunk) > LARGEST_ANSWER:
         raise NotAnEngine("the answer is larger than any engine's")
     body += chunk
@@ -154,6 +177,6 @@ def instance_path(identity: str) -> str:
 
 
 def log_ask(identity: str, stream: str, follow: bool) -> Ask:
-    """The request for an instance's log; one that is followed may be silent for as long as it likes."""
+    """The request for an instance's log. A followed log may be silent for any time."""
     query = {"stream": stream, "follow": "true" if follow else "false"}
     return Ask("GET", f"{instance_path(identity)}log/", query, wait=None if follow else 30.0, stream=True)

@@ -1,4 +1,4 @@
-"""A worker process: our server on the engine's listening sockets. It lives no longer than the engine."""
+"""A worker process: a server on the engine's listening sockets, which ends when the engine ends."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Worker:
             shutdown=self._stopping,
             limits=lambda: self.limits,
             tls=self._tls,
-            lane=self._app.gateway.handle,
+            fast_path=self._app.gateway.handle,
             shared=True,
             task_status=task_status,
         )

@@ -10,12 +10,14 @@ from math import inf
 from typing import Any, Literal
 
 from hatchway.engine.access.challenges import encode
+from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import Shared
 from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
-from hatchway.engine.base.errors import NotFound, TokenRefused
+from hatchway.engine.base.errors import NotFound, TokenRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
+from hatchway.engine.keys.key_command import AGAIN, REMEMBERED
 from hatchway.engine.keys.key_options import KeyOptions
 from hatchway.engine.runtime import Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
@@ -28,8 +30,17 @@ from hatchway.statecharts.interpreter import EventRefused
 KEPT = 600.0
 """Seconds that a worker may answer inspections of a session by itself. The engine sees no use of it meanwhile."""
 
+NO_DEVICE = Device()
+
 UNKNOWN = -1
 """A version that no actor has, so that `Runtime.absorb` reads the stored one whatever this engine knows."""
+
+
+def used_at(actor: Actor) -> float:
+    """When a session was used last, in epoch seconds, as far as this engine knows. What a worker answers for is in use
+    for a while ahead."""
+    facts: SessionFacts = actor.facts
+    return max(actor.used, facts.renewed_at, facts.started_at)
 
 
 def _nowhere() -> str:
@@ -83,6 +94,7 @@ class Sessions:
         proof: Literal["signature", "approval"],
         origin: Origin,
         once: Once | None = None,
+        device: Device = NO_DEVICE,
     ) -> IssuedSession:
         """A new session of `lifetime` seconds behind a proof.
 
@@ -94,11 +106,16 @@ class Sessions:
             age = self._settings().session_max_age
             latest = min(now + age.key, self._key_ends(identity, now)) if method == "key" else now + age.pairing
             address = sys.intern(origin.address or "")
-            facts = SessionFacts(sys.intern(identity), method, granted, lifetime, now, latest, address, now)
+            label, agent = map(sys.intern, device)
+            facts = SessionFacts(
+                sys.intern(identity), method, granted, lifetime, now, latest, address, label, agent, now
+            )
             # The time comes first: sessions of one moment stand together in the store, and are written together.
             name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
             by = Origin(identity, *origin[1:])
-            result = await self._runtime.create("session", name, "start", facts, origin=by, once=once, proof=proof)
+            result = await self._runtime.create(
+                "session", name, "start", facts, origin=by, once=once, proof=proof, label=device.label
+            )
             return _signed_in(result)
         finally:
             self._limit.leave(identity)
@@ -135,7 +152,8 @@ class Sessions:
         if facts.method == "key":
             grant = self._keys.find(facts.identity)
             if grant is None:
-                raise TokenRefused("key_unregistered")
+                asked = not self._keys.must_be_asked(facts.identity)
+                raise TokenRefused("key_unregistered" if asked else "key_not_asked")
             held = permissions.cut(held, grant.permissions)
             if grant.options is not None:
                 check_use(grant.options, facts, now, address)
@@ -151,6 +169,8 @@ class Sessions:
         if actor is None:
             return 0
         by_key = self._key_ends(principal.identity, actor.facts.started_at)
+        if principal.method == "key":
+            by_key = min(by_key, self._clock.wall() + self._keys.good_for(principal.identity))
         return min(principal.expires_at, actor.deadline or 0, by_key)
 
     def keep(self, principal: Principal) -> float:
@@ -186,19 +206,23 @@ class Sessions:
             return None
         grant = self._grant_of(facts)
         if grant is None:
-            return "key_unregistered"
+            return None if self._keys.must_be_asked(facts.identity) else "key_unregistered"
         gone = grant.options is not None and grant.options.ends_by(facts.started_at) <= self._clock.wall()
         return "key_expired" if gone else None
 
     async def look_again(self, token: str) -> None:
-        """Read the token's session from the shared store: another engine may have made or renewed it just now.
+        """Read the token's session from the shared store, where there is one: another engine may have made or renewed
+        it just now. Ask for its key elsewhere, where that is due.
 
-        Raises TokenRefused for a token that is none of ours, StoreUnavailable.
+        Raises TokenRefused for a token that is none of ours, StoreUnavailable, TooManyRequests.
         """
-        assert self._fleet is not None
         name = self._tokens.read(token).sid
-        await self._fleet.wait_fresh()
-        await self._runtime.absorb("session", {name: UNKNOWN})
+        if self._fleet is not None:
+            await self._fleet.wait_fresh()
+            await self._runtime.absorb("session", {name: UNKNOWN})
+        actor = self._actors.get(name)
+        if actor is not None and self._keys.must_be_asked(actor.facts.identity):
+            await self._keys.ask_elsewhere(actor.facts.identity)
 
     async def started_elsewhere(self, name: str) -> IssuedSession:
         """A first token of the session `name` that another engine started. Raises TokenRefused where there is none
@@ -252,7 +276,7 @@ class Sessions:
         """Identity and last use, in epoch seconds, of each live session of a key."""
         for actor in list(self._runtime.actors("session")):
             if actor.facts.method == "key":
-                yield actor.facts.identity, max(actor.used, actor.facts.renewed_at, actor.facts.started_at)
+                yield actor.facts.identity, used_at(actor)
 
     def visible(self, principal: Principal, after: str = "") -> Iterator[Actor]:
         """The live sessions that a principal may see: those of its identity, or with MASTER all.
@@ -296,6 +320,18 @@ class Sessions:
             elif (latest := self._key_ends(actor.facts.identity, actor.facts.started_at)) < (actor.deadline or 0):
                 await self._shorten(actor, latest)
         return ended
+
+    async def confirm_keys(self) -> None:
+        """Ask again for the keys of live sessions that no line is of, before a minute is over; end the sessions of
+        those that are granted nothing any more. Raises StoreUnavailable."""
+        live = {actor.facts.identity for actor in self._runtime.actors("session") if actor.facts.method == "key"}
+        for identity in live:
+            if self._keys.good_for(identity) > REMEMBERED - AGAIN:
+                continue
+            with suppress(TooManyRequests):  # a later round asks
+                await self._keys.ask_elsewhere(identity)
+                if self._keys.find(identity) is None:
+                    await self.end_all_of({identity})
 
     async def _shorten(self, actor: Actor, latest: float) -> None:
         """Whatever the clock does from now on, the session's own deadline is the new one."""

@@ -111,6 +111,15 @@ class SlurmSettings(msgspec.Struct, frozen=True):
     ] = ()
 
 
+class JournalSettings(msgspec.Struct, frozen=True):
+    """How much of the journal is kept: whichever of the two is less."""
+
+    days: Annotated[int, _r(kinds.integer(1, 3660), "days that records are kept")] = 7
+    bytes: Annotated[
+        int, _r(kinds.integer(16 * KIB * KIB, KIB**4), "size of the journal; refusals and renewals make room first")
+    ] = 64 * KIB * KIB
+
+
 class LogSettings(msgspec.Struct, frozen=True):
     """The log's form: `auto` is for people on a terminal and JSON off it."""
 
@@ -157,8 +166,17 @@ class Settings(msgspec.Struct, frozen=True):
     keys: Annotated[
         str, _s(kinds.folder_or("home", "store"), "where authorized_keys and token key are: home, store, or a folder")
     ] = "home"
+    authorized_keys_command: Annotated[
+        tuple[str, ...],
+        _r(kinds.argv(), "program asked for a key that authorized_keys has not; the fingerprint is its last argument"),
+    ] = ()
     platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
     slurm: SlurmSettings = SlurmSettings()
+    journal: JournalSettings = JournalSettings()
+    heads_to: Annotated[
+        str | None,
+        _s(kinds.target(), "where signed heads of the journal are sent, such as syslog+tls://host; unset: none"),
+    ] = None
     log: LogSettings = LogSettings()
     url: Annotated[str | None, Setting(AT_ONCE, kinds.url(), "engine the command talks to; unset: the local one")] = (
         None

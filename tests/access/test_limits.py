@@ -39,7 +39,7 @@ def shut(limit: FailureLimit, address: str) -> int:
 
 
 def test_so_many_then_a_wait_that_is_told(setup: Setup) -> None:
-    """The third failure shuts the door for what is left of the minute, rounded up; then everything is forgotten."""
+    """The third failure shuts the address out for the rest of the minute, rounded up; then everything is forgotten."""
     for _ in range(3):
         assert shut(setup.limit, "192.0.2.1") == 0
         setup.limit.count("192.0.2.1")

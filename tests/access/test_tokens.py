@@ -162,7 +162,7 @@ def test_another_key_is_another_engine(made: Made) -> None:
 
 
 def test_the_93_attacks(made: Made, tmp_path: Any) -> None:
-    """D14: every variant of a good token is refused; `ok-` ones only spell the scheme, which is the door's matter."""
+    """D14: every variant of a good token is refused; `ok-` ones only spell the scheme, which an endpoint reads."""
     public = tmp_path / "public.pem"
     public.write_bytes(KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     variants = token_attacks(made.token, (public,))
@@ -184,7 +184,7 @@ def test_one_spelling(made: Made) -> None:
         f"{made.token}\n",
         f"{header}=.{payload}.{signature}",
         f"{header}.{payload}=.{signature}",
-        f"{header}.{payload}.{signature[:-1]}{_neighbour(signature[-1])}",
+        f"{header}.{payload}.{signature[:-1]}{_other_letter(signature[-1])}",
         f"{header}.{payload}.{signature[:9]} {signature[9:]}",
         f"{header}.{payload}.{signature[:9]}!{signature[9:]}",
         made.token.upper(),
@@ -192,7 +192,7 @@ def test_one_spelling(made: Made) -> None:
         assert refused(made.reader, other)
 
 
-def _neighbour(letter: str) -> str:
+def _other_letter(letter: str) -> str:
     """The same 64 bytes end in either: four spare bits."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return letters[letters.index(letter) ^ 1]

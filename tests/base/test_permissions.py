@@ -137,7 +137,7 @@ def test_a_list_is_known_names_or_refused(text: str) -> None:
         ((MASTER,), "RUNTIME", True),
     ],
 )
-def test_a_door_lets_in_whoever_holds_what_it_needs(held: tuple[str, ...], needed: str, enters: bool) -> None:
+def test_an_endpoint_lets_in_whoever_holds_what_it_needs(held: tuple[str, ...], needed: str, enters: bool) -> None:
     """And nobody else: the refusal names the permission that is missing."""
     principal = Principal("session", "SHA256:one", "key", held, 0)
     if enters:

@@ -176,7 +176,6 @@ class Field:
 def measure(results: Results, plan: Plan) -> None:
     """All of it; the peers where they are installed."""
     peers = Peers.found(plan.cache)
-    results.missing += peers.missing()
     with ExitStack() as stack:
         field = Field(stack, peers)
         for name in field.checks:
@@ -187,8 +186,8 @@ def measure(results: Results, plan: Plan) -> None:
                 told.setdefault(f"inspect, {name}", []).append(field.check(name, 32, plan.seconds))
             for name in field.flows:
                 told.setdefault(f"sign-in, {name}", []).append(field.sign_ins(name, plan.seconds))
-            door = field.check(FRESH, 32, plan.seconds, "/api/auth/sessions/")
-            told.setdefault("sessions list through Quart", []).append(door)
+            listed = field.check(FRESH, 32, plan.seconds, "/api/auth/sessions/")
+            told.setdefault("sessions list through Quart", []).append(listed)
             for name in (HELLO, LANE):
                 for connections in CONNECTIONS:
                     crowd = field.check(name, connections, plan.seconds)

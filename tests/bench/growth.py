@@ -1,4 +1,4 @@
-"""Sign-in, inspect, renew and logout with many live sessions beside the same with a few, through the doors."""
+"""Sign-in, inspect, renew and logout with many live sessions beside the same with a few, over HTTP."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def fill(engine: Engine, count: int) -> None:
 
 
 async def lives(browser: Browser) -> dict[str, float]:
-    """CPU seconds of each stage of a session's life, by doors."""
+    """CPU seconds of each stage of a session's life, over HTTP."""
     told: dict[str, float] = {}
     began = time.process_time()
 
@@ -95,12 +95,12 @@ def measure(results: Results, plan: Plan) -> None:
             async with open_engine(few_home, unbound) as few, open_engine(many_home, unbound) as full:
                 await fill(few, 128)
                 await fill(full, many)
-                few_doors, full_doors = Browser(make_app(few)), Browser(make_app(full))
-                await lives(few_doors)
-                await lives(full_doors)
+                few_client, full_client = Browser(make_app(few)), Browser(make_app(full))
+                await lives(few_client)
+                await lives(full_client)
                 gc.collect()
                 gc.freeze()  # as an engine does when it runs
-                return [await turns(few_doors, full_doors) for _ in range(plan.rounds)]
+                return [await turns(few_client, full_client) for _ in range(plan.rounds)]
 
     rounds = trio.run(run)
     for name in rounds[0][0]:

@@ -1,4 +1,4 @@
-"""Inspect and whole sign-ins with the engine alone and with door processes, on all cores that the load leaves."""
+"""Inspect and whole sign-ins with the engine alone and with worker processes, on all cores that the load leaves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOWS = 32
 
 
 class Apart:
-    """A load, and what of the server's CPU was the engine's: the doors' grows with their number, its does not."""
+    """A load, and what of the server's CPU was the engine's: the workers' grows with their number, its does not."""
 
     def __init__(self, server: Server, load: Callable[[], Told]) -> None:
         all_before, engine_before = server.cpu(), cpu_of(server.process.pid)
@@ -58,7 +58,7 @@ def measure(results: Results, plan: Plan) -> None:
             _add(results, name, parts)
         many = servers[COUNTS[-1]]
         each = (many.memory() - many.memory_of_engine()) / COUNTS[-1]
-        results.add("a door process, memory", "MB", [each / 1e6])
+        results.add("a worker process, memory", "MB", [each / 1e6])
     for kind in ("inspect", "sign-in"):
         for figure in ("", ", engine's CPU"):
             name = f"{kind}, workers={COUNTS[-1]}{figure}"

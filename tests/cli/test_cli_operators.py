@@ -157,7 +157,7 @@ def test_json_is_a_form_like_any_command_has_it() -> None:
 
 def test_an_unknown_chart_names_those_there_are() -> None:
     """A usage error, with the names."""
-    assert "pairing, session, instance" in run("chart", "show", "door", code=2).stderr
+    assert "pairing, session, instance" in run("chart", "show", "lamp", code=2).stderr
 
 
 def test_the_forms_offered_are_the_forms_there_are() -> None:

@@ -84,8 +84,8 @@ async def host(home: Path) -> AsyncIterator[Host]:
     write_private(home / "private-key.pem", key("engine").pem())  # one key for all: making one takes a while
     async with open_engine(home, Settings, clock) as engine, trio.open_nursery() as nursery:
         told = {"url": "http://127.0.0.1:7420"}
-        door = OperatorSocket(engine, lambda: told, lambda: None, engine.reload, added_addresses())
-        await nursery.start(door.serve)
+        operator_socket = OperatorSocket(engine, lambda: told, lambda: None, engine.reload, added_addresses())
+        await nursery.start(operator_socket.serve)
         yield Host(engine, clock, nursery)
         nursery.cancel_scope.cancel()
 

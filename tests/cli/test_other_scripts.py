@@ -121,7 +121,7 @@ def test_a_setting_that_is_no_text(home: Path) -> None:
 
 @pytest.mark.process
 def test_a_home_that_is_not_utf_8(tmp_path: Path) -> None:
-    """Every part of an engine works there, its door processes too, and so does the command on a Latin-1 terminal."""
+    """Every part of an engine works there, its worker processes too, and so does the command on a Latin-1 terminal."""
     above = tmp_path / os.fsdecode(b"h\xfcme")
     above.mkdir()
     engine = TlsEngine(

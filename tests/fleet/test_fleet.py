@@ -164,8 +164,8 @@ def test_without_its_store_no_engine_starts(tmp_path: Path) -> None:
         lone.close()
 
 
-def test_door_processes_forget_with_the_fleet(tmp_path: Path) -> None:
-    """Behind door processes too, a logout elsewhere is known within a second, and a gap in messages hides none."""
+def test_worker_processes_forget_with_the_fleet(tmp_path: Path) -> None:
+    """Behind worker processes too, a logout elsewhere is known within a second, and a gap in messages hides none."""
     redis = RedisServer(tmp_path / "redis").start()
     relay = Relay(redis.port)
     try:

@@ -16,7 +16,7 @@ from tests.support.command import process
 from tests.support.fleet import client, fleet, insist, member, post, settled, signed_in
 from tests.support.ports import free_port
 from tests.support.processes import EngineProcess
-from tests.support.real_pairings import Console, desk
+from tests.support.real_pairings import Console, operator_at
 from tests.support.redis_server import SERVER, RedisServer, speak
 from tests.support.waits import until
 
@@ -205,7 +205,7 @@ def walk(a: EngineProcess, b: EngineProcess) -> None:
         assert insist(lambda: http.post("/api/auth/verify/", json=wrong_one)).status_code == 401
     assert post(b, "/api/auth/renew/", session).status_code == 200
     a.command("key", "list")
-    with desk(a) as operator:
+    with operator_at(a) as operator:
         wrong = Console(b, "00000000")
         assert wrong.status == 401
         wrong.close()

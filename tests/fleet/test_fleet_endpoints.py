@@ -1,4 +1,4 @@
-"""The platform's doors as they are tested on one host, unchanged, on an engine of a fleet."""
+"""The instance endpoints as they are tested on one host, unchanged, on an engine of a fleet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.instances import test_instance_endpoints as one_host
 from tests.support.containers import place
-from tests.support.instance_client import doors
+from tests.support.instance_client import signed_in
 from tests.support.redis_server import RedisServer
 
 __all__ = ["place"]
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.apptainer, pytest.mark.redis]
 @pytest.fixture(autouse=True)
 def in_a_fleet(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines that a test begins in processes of its own are still one host's: they move into the fleet."""
-    monkeypatch.setattr(one_host, "doors", partial(doors, store=redis.url))
+    monkeypatch.setattr(one_host, "signed_in", partial(signed_in, store=redis.url))
 
 
 test_the_three_items = one_host.test_the_three_items

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.containers import LONG, Gate, Place, left_clean, living, new_name
 from tests.support.fleet import client, fleet
-from tests.support.fleet_instances import HOST, Door
+from tests.support.fleet_instances import HOST, InstancesClient
 from tests.support.processes import sign_in
 from tests.support.redis_server import RedisServer, speak
 from tests.support.waits import until
@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.apptainer, pytest.mark.redis, pytest.mark.process]
 
 
 class Two:
-    """Two engines, with a door to each."""
+    """Two engines, with a client of each."""
 
-    def __init__(self, place: Place, redis: RedisServer, a: Door, b: Door) -> None:
+    def __init__(self, place: Place, redis: RedisServer, a: InstancesClient, b: InstancesClient) -> None:
         self.place, self.redis, self.a, self.b = place, redis, a, b
 
 
@@ -47,10 +47,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two | None]:
             with fleet(folder, url, url, **settings) as engines, ExitStack() as stack:
                 clients = [stack.enter_context(client(engine)) for engine in engines]
                 token = sign_in(clients[0])["token"]
-                doors = [Door(engine, http, token) for engine, http in zip(engines, clients, strict=True)]
-                yield Two(place, redis, *doors)
+                made = [InstancesClient(engine, http, token) for engine, http in zip(engines, clients, strict=True)]
+                yield Two(place, redis, *made)
                 with ThreadPoolExecutor() as pool:
-                    list(pool.map(doors[0].stop, doors[0].live()))
+                    list(pool.map(made[0].stop, made[0].live()))
         finally:
             redis.close()
 
@@ -60,9 +60,9 @@ def test_one_list(two: Two) -> None:
     name, other = new_name(), new_name()
     assert two.a.start(name, "sleep", LONG, env=["PASSWORD=hunter2"]).status_code == 201
     assert two.b.start(other, "sleep", LONG).status_code == 201
-    for door in (two.a, two.b):
-        assert door.names(name, other) == sorted([name, other]), "by name, whichever engine is asked"
-        shown = door.show(name)
+    for here in (two.a, two.b):
+        assert here.names(name, other) == sorted([name, other]), "by name, whichever engine is asked"
+        shown = here.show(name)
         assert (shown["state"], shown["host"], shown["host_answers"]) == ("running", HOST, True)
         assert shown["env"] == ["PASSWORD"]
     assert two.a.show(name) == two.b.show(name)
@@ -114,7 +114,7 @@ def test_a_log_elsewhere_ends_with_its_session(two: Two) -> None:
     name = new_name()
     two.a.start(name, "sh", "-c", f"echo begun; sleep {LONG}")
     with client(two.b.engine) as http:
-        reader = Door(two.b.engine, http, sign_in(http)["token"])
+        reader = InstancesClient(two.b.engine, http, sign_in(http)["token"])
         came: list[bytes] = []
         following = threading.Thread(target=reader.follow, args=(name, came))
         following.start()
@@ -129,16 +129,16 @@ def test_one_name(two: Two) -> None:
     name = new_name()
     statuses: list[int] = []
 
-    def race(door: Door) -> None:
-        statuses.append(door.start(name).status_code)
+    def race(client: InstancesClient) -> None:
+        statuses.append(client.start(name).status_code)
 
-    racers = [threading.Thread(target=race, args=(door,)) for door in (two.a, two.b) * 3]
+    racers = [threading.Thread(target=race, args=(client,)) for client in (two.a, two.b) * 3]
     for racer in racers:
         racer.start()
     for racer in racers:
         racer.join()
     assert Counter(statuses) == {201: 1, 409: 5}
-    assert [door.names(name) for door in (two.a, two.b)] == [[name], [name]]
+    assert [client.names(name) for client in (two.a, two.b)] == [[name], [name]]
     assert two.a.ask("DELETE", f"{name}/").status_code == 200
     two.a.start(name, "sh", "-c", "echo first")
     until(lambda: two.b.show(name)["state"] == "stopped", what="its end")
@@ -149,7 +149,7 @@ def test_one_name(two: Two) -> None:
     assert (taken.status_code, taken.json()["code"]) == (409, "instance_exists")
     assert taken.json()["detail"].endswith(f"is there already, on {HOST}")
     until(lambda: two.a.ask("GET", f"{name}/log/").content == b"second\n", what="its output")
-    assert [door.names(name) for door in (two.a, two.b)] == [[name], [name]]
+    assert [client.names(name) for client in (two.a, two.b)] == [[name], [name]]
 
 
 def test_its_engine_is_killed(two: Two) -> None:

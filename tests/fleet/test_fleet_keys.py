@@ -42,7 +42,7 @@ class Hosts:
 
     def __init__(self, folder: Path, redis: RedisServer, relay: Relay, stack: ExitStack) -> None:
         self.folder, self.redis, self.relay, self.stack = folder, redis, relay, stack
-        self.desk = open_key_administration(folder, Settings(store=redis.url, keys="store"))
+        self.administration = open_key_administration(folder, Settings(store=redis.url, keys="store"))
         self.a, self.b = self.host("a", relay.url), self.host("b", redis.url)
         for engine in (self.a, self.b):
             engine.begin()
@@ -59,7 +59,7 @@ class Hosts:
 
     def change(self, change: Any, **how: Any) -> None:
         """A change of the keys by whoever may write to the store; no engine is told otherwise."""
-        self.desk.edit(partial(change, **how))
+        self.administration.edit(partial(change, **how))
 
     def register(self, private: PrivateKey, permissions: tuple[str, ...] = FIVE) -> None:
         self.change(key_edits.register, key=private.public, permissions=permissions)
@@ -156,11 +156,11 @@ def test_narrowed_at_another_host(hosts: Hosts) -> None:
 
 def test_taken_out_where_no_engine_runs(hosts: Hosts) -> None:
     """A host without an engine speaks to the store; a stopped engine's commands end the sessions too."""
-    desk, guest = hosts.host("desk"), key("far")
-    desk.command("key", "register", hosts.public(guest), "--comment", "far")
+    administration, guest = hosts.host("administration"), key("far")
+    administration.command("key", "register", hosts.public(guest), "--comment", "far")
     second_passed(time.monotonic())
     session = session_of(hosts.b, guest)
-    desk.command("key", "unregister", "far")
+    administration.command("key", "unregister", "far")
     second_passed(time.monotonic())
     assert [settled(engine, session) for engine in (hosts.a, hosts.b)] == [401, 401]
     hosts.register(guest)
@@ -243,27 +243,27 @@ def put_back(port: int, value: bytes) -> None:
         assert peer.recv(100).startswith(b":")
 
 
-def test_door_processes_know_too(hosts: Hosts) -> None:
-    """Behind door processes a key taken out elsewhere is refused a second later, and so are its sessions.
+def test_worker_processes_know_too(hosts: Hosts) -> None:
+    """Behind worker processes a key taken out elsewhere is refused a second later, and so are its sessions.
 
     So are the tokens of a token key that was given up elsewhere.
     """
-    doors, guest = hosts.host("doors", HATCHWAY_WORKERS="2").start(), key("doors")
+    workers, guest = hosts.host("workers", HATCHWAY_WORKERS="2").start(), key("workers")
     hosts.register(guest)
     second_passed(time.monotonic())
-    session = session_of(doors, guest)
-    assert {settled(doors, session) for _ in range(4)} == {200}
+    session = session_of(workers, guest)
+    assert {settled(workers, session) for _ in range(4)} == {200}
     hosts.unregister(guest)
     second_passed(time.monotonic())
-    assert {settled(doors, session) for _ in range(4)} == {401}
-    assert {verify(doors, guest) for _ in range(4)} == {401}
-    session = session_of(doors, key())
-    assert {settled(doors, session) for _ in range(4)} == {200}
+    assert {settled(workers, session) for _ in range(4)} == {401}
+    assert {verify(workers, guest) for _ in range(4)} == {401}
+    session = session_of(workers, key())
+    assert {settled(workers, session) for _ in range(4)} == {200}
     for _ in range(2):  # the first leaves the tokens of the one before it good
-        hosts.desk.rotate_token(SystemClock(), force=True)
+        hosts.administration.rotate_token(SystemClock(), force=True)
     second_passed(time.monotonic())
-    assert {settled(doors, session) for _ in range(4)} == {401}
-    doors.terminate()
+    assert {settled(workers, session) for _ in range(4)} == {401}
+    workers.terminate()
 
 
 def test_first_starts_at_once(redis: RedisServer, tmp_path: Path) -> None:
@@ -290,19 +290,21 @@ def test_first_starts_at_once(redis: RedisServer, tmp_path: Path) -> None:
 def test_changes_at_once_lose_nothing(redis: RedisServer, tmp_path: Path) -> None:
     """Registered from many hosts at one moment, each key is there; taken out so, each is gone."""
     names = [f"crowd {number}" for number in range(8)]
-    desk = open_key_administration(tmp_path, Settings(store=redis.url, keys="store"))
+    administration = open_key_administration(tmp_path, Settings(store=redis.url, keys="store"))
 
     def at_once(changes: list[Any]) -> None:
-        threads = [threading.Thread(target=desk.edit, args=(change,)) for change in changes]
+        threads = [threading.Thread(target=administration.edit, args=(change,)) for change in changes]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
     at_once([partial(key_edits.register, key=key(name).public) for name in names])
-    assert {line.entry and line.entry.identity for line in desk.lines()} == {key(name).identity for name in names}
+    assert {line.entry and line.entry.identity for line in administration.lines()} == {
+        key(name).identity for name in names
+    }
     at_once([partial(key_edits.unregister, selector=key(name).identity) for name in names])
-    assert desk.lines() == ()
+    assert administration.lines() == ()
 
 
 async def test_what_is_no_good_is_not_stored(redis: RedisServer) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.support.fakes import effort
 from tests.support.fleet import client, fleet, insist, post
 from tests.support.processes import EngineProcess, sign_in
-from tests.support.real_pairings import Console, desk
+from tests.support.real_pairings import Console, operator_at
 from tests.support.redis_server import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
@@ -75,7 +75,7 @@ class Load:
 
     def _pair(self, printing: EngineProcess) -> None:
         """A code printed at one engine, and claimed by consoles at both at once."""
-        with desk(printing) as operator:
+        with operator_at(printing) as operator:
             self.out.append(operator.code)
             claims = [
                 threading.Thread(target=self._claim, args=(engine, operator.code))

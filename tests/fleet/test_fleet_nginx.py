@@ -16,7 +16,7 @@ from tests.support.fleet import fleet, insist
 from tests.support.nginx import Proxy, running_nginx
 from tests.support.ports import free_port
 from tests.support.processes import EngineProcess, sign_in
-from tests.support.real_pairings import Console, desk
+from tests.support.real_pairings import Console, operator_at
 from tests.support.redis_server import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.nginx, pytest.mark.process]
@@ -47,7 +47,7 @@ def test_one_service(tmp_path: Path) -> None:
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as http,
         ):
             for place in range(ROUNDS):
-                with desk(engines[place % 3]) as operator:
+                with operator_at(engines[place % 3]) as operator:
                     console = Console(Proxy(port), operator.code)
                     assert console.line()["match"] == operator.wait("claimed")["match"]
                     operator.answer("y")

@@ -12,7 +12,7 @@ import pytest
 from tests.support.fakes import effort
 from tests.support.fleet import fleet, settled
 from tests.support.processes import EngineProcess
-from tests.support.real_pairings import Console, desk
+from tests.support.real_pairings import Console, operator_at
 from tests.support.redis_server import RedisServer
 from tests.support.waits import until
 
@@ -44,7 +44,7 @@ def test_claimed_at_one_approved_at_another(engines: list[EngineProcess]) -> Non
     """Both show one number; the session is good everywhere; the code is used up everywhere."""
     for place in range(ROUNDS):
         here, there = engines[place % 3], engines[(place + 1) % 3]
-        with desk(here) as operator:
+        with operator_at(here) as operator:
             console = Console(there, operator.code, "User-Agent: console/1")
             first = console.line()
             claimed = operator.wait("claimed")
@@ -61,7 +61,7 @@ def test_claimed_at_one_approved_at_another(engines: list[EngineProcess]) -> Non
 
 def test_rejected_elsewhere(engines: list[EngineProcess]) -> None:
     """A no is the console's one answer."""
-    with desk(engines[0]) as operator:
+    with operator_at(engines[0]) as operator:
         console = Console(engines[1], operator.code)
         operator.wait("claimed")
         operator.answer("n")
@@ -71,7 +71,7 @@ def test_rejected_elsewhere(engines: list[EngineProcess]) -> None:
 
 def test_a_console_that_goes_elsewhere(engines: list[EngineProcess]) -> None:
     """The terminal is told that the console hung up, wherever it was."""
-    with desk(engines[0]) as operator:
+    with operator_at(engines[0]) as operator:
         console = Console(engines[1], operator.code)
         operator.wait("claimed")
         console.close()
@@ -80,7 +80,7 @@ def test_a_console_that_goes_elsewhere(engines: list[EngineProcess]) -> None:
 
 def test_a_withdrawn_code(engines: list[EngineProcess]) -> None:
     """The terminal closed, its code is nobody's, and a claim that waits is refused."""
-    with desk(engines[0]) as operator:
+    with operator_at(engines[0]) as operator:
         console = Console(engines[1], operator.code)
         operator.wait("claimed")
     assert console.items()[-1]["code"] == "invalid_pairing_code"
@@ -99,7 +99,7 @@ def test_racing_claims(engines: list[EngineProcess]) -> None:
             else:
                 console.close()
 
-        with desk(engines[0]) as operator:
+        with operator_at(engines[0]) as operator:
             racers = [threading.Thread(target=race, args=(engine, operator.code)) for engine in engines * 2]
             for racer in racers:
                 racer.start()
@@ -115,7 +115,7 @@ def test_guesses_anywhere_count(tmp_path: Path) -> None:
     redis = RedisServer(tmp_path / "redis").start()
     limits = {"HATCHWAY_LIMITS_WRONG_CODES": "4", "HATCHWAY_LIMITS_WRONG_CODES_TOTAL": "6"}
     try:
-        with fleet(tmp_path, redis.url, redis.url, **limits) as (a, b), desk(a) as operator:
+        with fleet(tmp_path, redis.url, redis.url, **limits) as (a, b), operator_at(a) as operator:
             for number in range(4):
                 assert tried((a, b)[number % 2], f"0000000{number}") == 401
             assert [tried(engine, "00000009") for engine in (a, b)] == [429, 429]
@@ -131,7 +131,11 @@ def test_the_printing_engine_dies(tmp_path: Path) -> None:
     """Its codes end with it: a claim that waits is refused, and nobody can make another."""
     redis = RedisServer(tmp_path / "redis").start()
     try:
-        with fleet(tmp_path, redis.url, redis.url, **PLENTY) as (a, b), desk(a) as waiting, desk(a) as unclaimed:
+        with (
+            fleet(tmp_path, redis.url, redis.url, **PLENTY) as (a, b),
+            operator_at(a) as waiting,
+            operator_at(a) as unclaimed,
+        ):
             console = Console(b, waiting.code)
             waiting.wait("claimed")
             a.kill()
@@ -147,7 +151,7 @@ def test_the_console_s_engine_dies(tmp_path: Path) -> None:
     """The terminal is told that the console is gone."""
     redis = RedisServer(tmp_path / "redis").start()
     try:
-        with fleet(tmp_path, redis.url, redis.url, **PLENTY) as (a, b), desk(a) as operator:
+        with fleet(tmp_path, redis.url, redis.url, **PLENTY) as (a, b), operator_at(a) as operator:
             console = Console(b, operator.code)
             operator.wait("claimed")
             b.kill()
@@ -162,14 +166,14 @@ def test_a_stopping_engine_tells(tmp_path: Path) -> None:
     redis = RedisServer(tmp_path / "redis").start()
     try:
         with fleet(tmp_path, redis.url, redis.url, **PLENTY) as (a, b):
-            with desk(a) as operator:
+            with operator_at(a) as operator:
                 console = Console(b, operator.code)
                 operator.wait("claimed")
                 b.terminate()
                 assert console.items()[-1]["code"] == "invalid_pairing_code"
                 operator.wait("left")
             b.start()
-            with desk(a) as operator:
+            with operator_at(a) as operator:
                 console = Console(b, operator.code)
                 operator.wait("claimed")
                 a.terminate()

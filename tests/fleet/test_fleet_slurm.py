@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.containers import LONG, Place, living, new_name, place
 from tests.support.fleet import client, fleet
-from tests.support.fleet_instances import HOST, Door
+from tests.support.fleet_instances import HOST, InstancesClient
 from tests.support.processes import sign_in
 from tests.support.redis_server import RedisServer
 from tests.support.slurm_cluster import Cluster
@@ -32,7 +32,7 @@ def test_a_job_of_another_engine(place: Place, redis: RedisServer, at_cluster: C
     }
     with fleet(folder, redis.url, redis.url, **settings) as (one, other), client(one) as here, client(other) as there:
         token, name = sign_in(here)["token"], new_name()
-        a, b = Door(one, here, token), Door(other, there, token)
+        a, b = InstancesClient(one, here, token), InstancesClient(other, there, token)
         at_cluster.drain()
         starting = threading.Thread(target=a.start, args=(name, "sh", "-c", f"echo placed; sleep {LONG}"))
         starting.start()

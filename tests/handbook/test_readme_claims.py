@@ -41,7 +41,7 @@ def test_every_promise_of_security_names_its_test() -> None:
 
 def texts() -> list[str]:
     """Every text in the code as a program joins it, and the console's pages and scripts."""
-    files = [path for room in ("api", "engine") for path in (ROOT / room).rglob("*.py")]
+    files = [path for package in ("api", "engine") for path in (ROOT / package).rglob("*.py")]
     nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
     said = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return said + [path.read_text() for path in (ROOT / "api/console").glob("*.*") if path.suffix in (".js", ".html")]

@@ -102,7 +102,7 @@ class Conversation:
         return answer
 
 
-def doors(engine: Engine, told: Told) -> OperatorSocket:
+def operator_socket(engine: Engine, told: Told) -> OperatorSocket:
     """An operator socket that tells `told`."""
     addresses = AddedAddresses(engine.clock, told.take)
     return OperatorSocket(engine, lambda: {"url": None}, lambda: None, engine.reload, addresses)
@@ -112,7 +112,7 @@ async def test_a_held_address_goes_with_its_conversation(engine: Engine) -> None
     """The conversation goes on with other requests, a refused one among them, and the address with its end."""
     told, (ours, theirs) = Told(), trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(doors(engine, told).talk, theirs)
+        nursery.start_soon(operator_socket(engine, told).talk, theirs)
         talk = Conversation(ours)
         assert await talk.ask(op="hold_address", address=NEAR) == {"ok": True, "address": NEAR}
         assert told.now == [NEAR]
@@ -128,7 +128,7 @@ async def test_whoever_falls_silent_holds_nothing(engine: Engine) -> None:
     and a beat is no answer to the question."""
     told, (ours, theirs) = Told(), trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(doors(engine, told).talk, theirs)
+        nursery.start_soon(operator_socket(engine, told).talk, theirs)
         talk = Conversation(ours)
         await talk.ask(op="hold_address", address=NEAR)
         for _ in range(4):

@@ -19,7 +19,7 @@ from tests.support.nginx import Proxy, running_nginx
 from tests.support.ports import free_port
 from tests.support.processes import HATCHWAY, EngineProcess, running_engine
 from tests.support.proxies import running_program
-from tests.support.real_pairings import PAIR, Console, desk
+from tests.support.real_pairings import PAIR, Console, operator_at
 from tests.support.timing import kept
 
 pytestmark = [pytest.mark.nginx, pytest.mark.process]
@@ -56,7 +56,7 @@ def default(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
 def test_a_pairing(default: Behind, origin: bool, answer: str) -> None:
     """B6: the first line, the last at the decision, then the connection's end."""
     headers = (f"Origin: http://127.0.0.1:{default.proxy.port}",) if origin else ()
-    with desk(default.engine) as operator:
+    with operator_at(default.engine) as operator:
         console = Console(default.proxy, operator.code, *headers)
         first = console.line()
         assert first["accepted"] is True
@@ -72,7 +72,7 @@ def test_nothing_is_held_back(default: Behind) -> None:
     """B6: the first line comes within a second, and so do the last and the end once it is decided."""
 
     def longest_wait() -> float:
-        with desk(default.engine) as operator:
+        with operator_at(default.engine) as operator:
             began = time.monotonic()
             console = Console(default.proxy, operator.code)
             console.line()
@@ -96,7 +96,7 @@ def test_a_wrong_code_and_a_foreign_page(default: Behind) -> None:
 
 def test_a_console_that_goes(default: Behind) -> None:
     """B7: nginx closes its side when its client has gone, and the terminal is told."""
-    with desk(default.engine) as operator:
+    with operator_at(default.engine) as operator:
         console = Console(default.proxy, operator.code)
         operator.wait("claimed")
         console.close()
@@ -122,7 +122,7 @@ def test_with_the_mended_line_a_key_signs_in(tmp_path: Path) -> None:
     more = "proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
     with behind(tmp_path, more, HATCHWAY_TRUSTED_PROXIES="127.0.0.0/8") as at:
         at.engine.command(*login(at))
-        with desk(at.engine) as operator:
+        with operator_at(at.engine) as operator:
             console = Console(at.proxy, operator.code, "X-Forwarded-For: 203.0.113.5")
             claimed = operator.wait("claimed")
             assert (claimed["address"], claimed["forwarded"]) == ("127.0.0.1", "203.0.113.5")
@@ -158,7 +158,7 @@ def test_who_comes_by_a_proxy_is_not_this_host(tmp_path: Path) -> None:
         host = f"gate.example:{port}"
         assert exchange(port, request("GET", "/metrics", port=port, host=host)).status == 401
         assert exchange(engine.port, request("GET", "/metrics", port=engine.port)).status == 200
-        with desk(engine) as operator:
+        with operator_at(engine) as operator:
             body = json.dumps({"code": operator.code}).encode()
             data = request("POST", PAIR, "Content-Type: application/json", port=port, host=host, body=body)
             with socket.create_connection(("127.0.0.1", port), timeout=60) as peer:
@@ -198,7 +198,7 @@ def held_back(kind: str, folder: Path) -> Iterator[Behind]:
 def test_a_proxy_that_holds_the_stream_back(tmp_path: Path, kind: str) -> None:
     """The command says within a few seconds what it is, and what turns it off, and waits: the operator's `y` signs it
     in all the same."""
-    with held_back(kind, tmp_path) as at, desk(at.engine) as operator:
+    with held_back(kind, tmp_path) as at, operator_at(at.engine) as operator:
         environ = {name: text for name, text in at.engine.environ.items() if name != "HATCHWAY_ADDRESSES"}
         command = subprocess.Popen(
             [*HATCHWAY, "pair", "--url", f"http://127.0.0.1:{at.proxy.port}"],

@@ -66,12 +66,12 @@ def test_an_idle_engine_is_small(home: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_who_is_answered_finds_the_operators_door(home: Path, workers: str) -> None:
-    """Once a door answers, a command asks this host's engine where it is: it must not take it for one that is away."""
+def test_who_is_answered_finds_the_operator_socket(home: Path, workers: str) -> None:
+    """Once it answers, a command asks this host's engine where it is, which must not seem to be away."""
     engine, port = EngineProcess(home, HATCHWAY_WORKERS=workers), free_port()
     try:
         engine.begin(port)
-        until(lambda: answers(port), what="a door answers")
+        until(lambda: answers(port), what="an answer")
         assert engine.operator({"op": "status"})[0]["url"] == f"http://127.0.0.1:{port}/"
     finally:
         engine.close()
@@ -85,7 +85,7 @@ def answers(port: int) -> bool:
 
 @pytest.mark.process
 async def test_the_first_visit_to_quart_stops_nobody(home: Path) -> None:
-    """While the first page waits for Quart to be loaded, the hot doors go on answering; then it comes, whole."""
+    """While the first page waits for Quart to be loaded, the plain endpoints go on answering; then it comes, whole."""
     told: list[int] = []
     while len(told) < 5 and not (told and told[-1] >= 3):  # on a busy machine who asks may get no turn meanwhile
         told.append(await answered_during_the_first_visit(home))
@@ -93,28 +93,28 @@ async def test_the_first_visit_to_quart_stops_nobody(home: Path) -> None:
 
 
 async def answered_during_the_first_visit(home: Path) -> int:
-    """How often the hot doors are."""
+    """How often the plain endpoints are."""
     with running_engine(home) as engine:
         during = 0
-        async with Wire(engine) as page, Wire(engine) as hot, trio.open_nursery() as nursery:
+        async with Wire(engine) as page, Wire(engine) as plain, trio.open_nursery() as nursery:
             come = trio.Event()
 
             async def visit() -> None:
                 assert await page.ask("GET", "/") == 200
                 come.set()
 
-            assert await hot.ask("GET", "/api/auth/challenge/") == 200
+            assert await plain.ask("GET", "/api/auth/challenge/") == 200
             nursery.start_soon(visit)
             with trio.fail_after(30):
                 while not come.is_set():
-                    assert await hot.ask("GET", "/api/auth/challenge/") == 200
+                    assert await plain.ask("GET", "/api/auth/challenge/") == 200
                     during += 1
             assert await page.ask("GET", "/nothing") == 404
         return during
 
 
 async def test_a_quart_that_is_gone_is_told_and_may_come_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installation taken away under a running engine: a problem in words at Quart's doors, no harm at the others."""
+    """An installation taken away under a running engine: a problem in words where Quart answers, no harm elsewhere."""
 
     def gone(name: str) -> Any:
         raise ModuleNotFoundError(name)

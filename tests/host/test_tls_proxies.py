@@ -21,7 +21,7 @@ from tests.support.hostile_requests import Raw, parse, request
 from tests.support.networks import own_network
 from tests.support.processes import HATCHWAY, EngineProcess, running_engine
 from tests.support.proxies import KINDS, NAME, running_proxy
-from tests.support.real_pairings import PAIR, desk
+from tests.support.real_pairings import PAIR, operator_at
 
 pytestmark = [pytest.mark.process, pytest.mark.network, pytest.mark.tools]
 
@@ -97,7 +97,7 @@ def test_the_page_and_both_sign_ins(tmp_path: Path, kind: str) -> None:
                 tab.click("#key-submit")
                 tab.locator("#view-home:visible").wait_for()
             else:
-                with desk(at.engine) as operator:
+                with operator_at(at.engine) as operator:
                     tab.check("input[value=pair]", force=True)
                     tab.fill("#code", operator.code)
                     tab.click("#pair-submit")
@@ -142,7 +142,7 @@ def test_the_command(tmp_path: Path, kind: str) -> None:
 
         url = ("--url", f"https://{NAME}")
         assert "signed in" in finish(start("login", *url, "--key", str(tmp_path / "one.pem")))
-        with desk(at.engine) as operator:
+        with operator_at(at.engine) as operator:
             command = start("pair", operator.code, *url)
             match = operator.wait("claimed")["match"]
             operator.answer("y")
@@ -201,7 +201,7 @@ def test_no_claim_is_cut_off(tmp_path: Path) -> None:
         context = ssl.create_default_context(cafile=str(at.certificate))
         for _ in range(60):
             with (
-                desk(at.engine) as operator,
+                operator_at(at.engine) as operator,
                 socket.create_connection((LAN, 443), timeout=60) as plain,
                 context.wrap_socket(plain, server_hostname=NAME) as peer,
             ):

@@ -20,7 +20,7 @@ JSON = b"application/json"
 
 
 class Fields(msgspec.Struct, forbid_unknown_fields=True):
-    """Fields of each kind that doors have."""
+    """Fields of each kind that endpoints have."""
 
     name: str
     count: int = 0

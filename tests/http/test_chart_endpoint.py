@@ -24,6 +24,6 @@ async def look(browser: Browser) -> None:
         reply = await browser.get(f"/api/charts/{name}/", token=token)
         assert (reply.status, reply.json()["name"]) == (200, name)
         assert all(row["points"] for row in reply.json()["rows"])
-    reply = await browser.get("/api/charts/door/", token=token)
+    reply = await browser.get("/api/charts/lamp/", token=token)
     assert (reply.status, reply.json()["code"]) == (404, "not_found")
     assert (await browser.get("/api/charts/session/")).status == 401

@@ -206,7 +206,7 @@ async def test_a_reader_that_falls_behind_is_let_go_alone(browser: Browser, engi
     async with reading(quick):
         first = engine.journal.last_seq
         gate = trio.Event()
-        real = browser.front
+        real = browser.app
 
         async def clogged(scope: Any, receive: Any, send: Any) -> None:
             async def send_later(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""`/openapi.json` tells the whole API and nothing but: checked by hand, by the doors, and by schemathesis."""
+"""`/openapi.json` tells the whole API and nothing but: checked by hand, by the endpoints, and by schemathesis."""
 
 from __future__ import annotations
 
@@ -58,27 +58,27 @@ def references(value: Any) -> Iterator[str]:
             yield from references(inner)
 
 
-def test_every_door_is_described() -> None:
+def test_every_endpoint_is_described() -> None:
     """Each row of the table once: what it is for, what it asks, what it answers, how it refuses, who may."""
     assert [(method, path) for method, path, _ in operations()].sort() == [(d.method, d.path) for d in ENDPOINTS].sort()
     assert len({operation["operationId"] for *_, operation in operations()}) == len(ENDPOINTS)
-    for door in ENDPOINTS:
-        operation = DOCUMENT["paths"][door.path][door.method.lower()]
-        assert operation["summary"] == door.summary
+    for endpoint in ENDPOINTS:
+        operation = DOCUMENT["paths"][endpoint.path][endpoint.method.lower()]
+        assert operation["summary"] == endpoint.summary
         assert operation["description"]
-        assert {int(status) for status in operation["responses"] if status < "400"} == set(door.answers)
-        assert door.answers
-        assert ("requestBody" in operation) == (door.body is not None)
+        assert {int(status) for status in operation["responses"] if status < "400"} == set(endpoint.answers)
+        assert endpoint.answers
+        assert ("requestBody" in operation) == (endpoint.body is not None)
         named = [param["name"] for param in operation["parameters"] if param["in"] == "path"]
-        assert named == re.findall(r"\{(\w+)\}", door.path)
+        assert named == re.findall(r"\{(\w+)\}", endpoint.path)
         assert all(param["description"] for param in operation["parameters"])
-        assert ("security" in operation) == (door.access != "open" or "invalid_token" in door.refusals)
+        assert ("security" in operation) == (endpoint.access != "open" or "invalid_token" in endpoint.refusals)
 
 
 def test_every_refusal_is_told_under_its_status() -> None:
-    """A door's codes stand where the table of statuses puts them; a token's doors tell 401, a permission's 403."""
-    for door in ENDPOINTS:
-        responses = DOCUMENT["paths"][door.path][door.method.lower()]["responses"]
+    """Codes stand where the table of statuses puts them; an endpoint that wants a token tells 401, a permission 403."""
+    for endpoint in ENDPOINTS:
+        responses = DOCUMENT["paths"][endpoint.path][endpoint.method.lower()]["responses"]
         told = {
             code: int(status)
             for status, response in responses.items()
@@ -88,9 +88,9 @@ def test_every_refusal_is_told_under_its_status() -> None:
             ]
         }
         assert told.items() <= STATUS.items()
-        assert set(door.refusals) <= set(told)
-        assert ("invalid_token" in told) == (door.access != "open" or "invalid_token" in door.refusals)
-        assert ("not_json" in told) == (door.body is not None)
+        assert set(endpoint.refusals) <= set(told)
+        assert ("invalid_token" in told) == (endpoint.access != "open" or "invalid_token" in endpoint.refusals)
+        assert ("not_json" in told) == (endpoint.body is not None)
 
 
 def test_the_document_holds_together() -> None:
@@ -103,7 +103,7 @@ def test_the_document_holds_together() -> None:
 
 
 def test_an_instance_has_the_shape_that_is_told() -> None:
-    """What the platform's doors answer is exactly the described object, with everything set and with nothing set."""
+    """What the instance endpoints answer is exactly the described object, with everything set and with nothing set."""
     request = InstanceRequest(
         "box", Image("/srv/box.sif"), ("true",), 500, 1024, "all", ("A=1",), (Volume("/data", "/data", True),), False
     )
@@ -165,7 +165,7 @@ INSTANCE = "POST /api/platform/singularity/instance/"
 
 
 def configuration(engine: EngineProcess) -> str:
-    """MASTER for all but three doors: the token that ends sessions is another, and an endless stream is refused."""
+    """MASTER for all but three endpoints: the token that ends sessions is another, and an endless stream is refused."""
     with httpx.Client(base_url=engine.url) as client:
         master = sign_in(client, key("own"), lifetime="24h")["token"]
         ended, other = (sign_in(client, lifetime="24h")["token"] for _ in range(2))

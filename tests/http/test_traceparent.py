@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from hatchway.engine.engine import Engine
 from tests.support import processes
 from tests.support.fakes import Browser, key, sign_in, signed, watch_of
-from tests.support.worker_connections import engine_with_doors
+from tests.support.worker_connections import engine_with_workers
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 HEADERS = {"traceparent": TRACE}
@@ -16,9 +17,11 @@ HEADERS = {"traceparent": TRACE}
 
 @pytest.mark.virtual_time
 async def test_a_trace_is_kept_and_given_on(browser: Browser, engine: Engine) -> None:
-    """A sign-in with one: its record has it, and the response says our name of the request beside it."""
+    """A sign-in with one: its record and the log have it, and the response says our name of the request beside it."""
     nonce = (await browser.get("/api/auth/challenge/", headers=HEADERS)).json()["nonce"]
-    reply = await browser.post("/api/auth/verify/", signed(nonce, key()), headers=HEADERS)
+    with capture_logs() as lines:
+        reply = await browser.post("/api/auth/verify/", signed(nonce, key()), headers=HEADERS)
+    assert [line["traceparent"] for line in lines if line["event"] == "session.start"] == [TRACE]
     record = watch_of(engine).records[-1]
     assert (record.event, record.traceparent) == ("start", TRACE)
     assert reply.headers["x-request-id"] == f"{record.request_id};traceparent={TRACE}"
@@ -73,8 +76,8 @@ async def test_what_is_none_is_passed_over(browser: Browser, engine: Engine, val
 @pytest.mark.process
 def test_through_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A worker's response is no other's again: each request with a trace has a name of its own."""
-    home = tmp_path_factory.mktemp("doors") / "hatchway"
-    with engine_with_doors(home) as engine, httpx.Client(base_url=engine.url) as client:
+    home = tmp_path_factory.mktemp("workers") / "hatchway"
+    with engine_with_workers(home) as engine, httpx.Client(base_url=engine.url) as client:
         token = processes.sign_in(client)["token"]
         bearer, path = processes.bearer(token), "/api/auth/inspect/"
         ids = [client.get(path, headers=HEADERS | bearer).headers["x-request-id"] for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The platform's doors: who may pass them, what they refuse, and what they do with a real runtime behind."""
+"""The instance endpoints: who may call them, what they refuse, and what they do with a real runtime behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.settings.settings import Limits
 from tests.support.containers import LONG, Gate, Place, listed, living, new_name, place
 from tests.support.fakes import ROOT, Reply, key
-from tests.support.instance_client import Doors, doors
+from tests.support.instance_client import InstanceClient, signed_in
 from tests.support.instance_requests import BODIES, filled
 from tests.support.instance_requests import Place as Traps
 from tests.support.processes import prepare
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.apptainer
 
 async def test_the_three_items(place: Place) -> None:
     """Status, identity, entity, in that order (2.7); the six values are the runtime's own."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         name = new_name()
         reply = await at.start(identity=name, command=["sleep", LONG])
         raw = listed()[name]
@@ -73,7 +73,7 @@ async def test_the_three_items(place: Place) -> None:
 )
 async def test_too_many(place: Place, settings: dict[str, Any], whose: str) -> None:
     """429 says whose limit it is and when to come again, as the description promises."""
-    async with doors(place, **settings) as at:
+    async with signed_in(place, **settings) as at:
         reply = await at.start()
         assert (reply.status, reply.json()["code"]) == (429, "too_many_instances")
         assert f"`{whose}`" in reply.json()["detail"]
@@ -85,7 +85,7 @@ async def test_every_field_that_a_host_can_honour(place: Place) -> None:
     """One start with all of them: the three items in order; inside, variables, mounts, arguments and user as asked."""
     (place.volumes / "in").mkdir()
     (place.volumes / "in" / "said").write_text("mounted")
-    async with doors(place, allow_fakeroot=True) as at:
+    async with signed_in(place, allow_fakeroot=True) as at:
         name = new_name()
         script = 'echo "$A|$(cat /in/said)|$1|$2|$(id -u)"; touch /in/no 2>/dev/null || echo read-only'
         reply = await at.start(
@@ -111,7 +111,7 @@ async def test_the_corpus_of_bodies(place: Place, tmp_path: Path, case: dict[str
     (tmp_path / "traps").mkdir()
     traps = Traps(tmp_path / "traps")
     settings: dict[str, Any] = {"volume_roots": (str(traps.roots),)}
-    async with doors(place, **settings) as at:
+    async with signed_in(place, **settings) as at:
         body = {"identity": new_name(), **filled(traps, case["body"])}
         reply = await at.start(**body)
         if reply.status == 201:
@@ -132,7 +132,7 @@ async def test_the_corpus_of_bodies(place: Place, tmp_path: Path, case: dict[str
 
 async def test_six_starts_of_one_name(place: Place) -> None:
     """One runs, five get 409; after a stop no process of it is left."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         name = new_name()
         replies: list[Reply] = [Reply() for _ in range(6)]
         async with trio.open_nursery() as nursery:
@@ -151,7 +151,7 @@ async def test_a_foreign_instance_of_that_name(place: Place) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(Path.home())}
     start = ["apptainer", "instance", "start", "--containall", str(place.images / "box.sif"), name]
     subprocess.run(start, env=env, check=True, capture_output=True)
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         reply = await at.start(identity=name)
         assert (reply.status, reply.json()["code"]) == (409, "instance_exists")
         assert (await at.ask("DELETE", f"{name}/")).status == 404
@@ -161,7 +161,7 @@ async def test_a_foreign_instance_of_that_name(place: Place) -> None:
 
 async def test_clients_that_leave(place: Place) -> None:
     """Twenty starts whose client hangs up, each a little later: finished and listed, or never begun; no orphan."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         names = [new_name() for _ in range(20)]
         for number, name in enumerate(names):
             with trio.move_on_after(number * 0.02):
@@ -177,14 +177,14 @@ async def test_clients_that_leave(place: Place) -> None:
                 nursery.start_soon(at.ask, "DELETE", f"{name}/")
 
 
-async def _rows(at: Doors) -> list[dict[str, Any]]:
+async def _rows(at: InstanceClient) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = (await at.ask("GET")).json()["instances"]
     return rows
 
 
 async def test_an_instance_killed_from_outside(place: Place) -> None:
     """Shown as stopped as soon as it is gone; the same name starts again."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         name = new_name()
         for _ in range(2):
             pid = (await at.start(identity=name)).json()[2]["payload"]["pid"]
@@ -195,7 +195,7 @@ async def test_an_instance_killed_from_outside(place: Place) -> None:
 
 async def test_the_log(place: Place) -> None:
     """Each stream by itself; followed, it comes as it is written and ends with the instance."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         name, reply, gate = new_name(), Reply(), Gate(place)
         script = f"echo one; {gate.wait}; echo two; echo oops >&2; exit 3"
         await at.start(identity=name, command=["sh", "-c", script], volume=[gate.volume])
@@ -214,7 +214,7 @@ async def test_the_log(place: Place) -> None:
 
 async def test_a_followed_log_ends_with_its_key(place: Place) -> None:
     """Within a second once the key has expired, though the instance runs on."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         name, reply, gate = new_name(), Reply(), Gate(place)
         await at.start(identity=name, command=["sh", "-c", f"echo one; {gate.wait}"], volume=[gate.volume])
         async with trio.open_nursery() as nursery:
@@ -237,7 +237,7 @@ async def test_a_key_s_instances_are_counted_however_many_are_asked_for_at_once(
     """Fifty starts at once by a key with `instances="4"`: four run, the others are refused for that."""
     prepare(place.home)
     edit_key(place, {"instances": "4"})
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         replies = [Reply() for _ in range(50)]
         async with trio.open_nursery() as nursery:
             for reply in replies:
@@ -264,7 +264,7 @@ def edit_key(place: Place, options: dict[str, str]) -> None:
 async def test_a_failed_start_has_the_runtimes_code(place: Place) -> None:
     """The table's status and one status item, with no path of the host in it."""
     (place.images / "none.sif").write_bytes(b"no image")
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         reply = await at.start(identity=new_name(), image="none.sif")
         problem = reply.json()
         assert (reply.status, problem["code"]) == (422, "image_not_found")
@@ -274,7 +274,7 @@ async def test_a_failed_start_has_the_runtimes_code(place: Place) -> None:
 
 async def test_limits_are_refused_by_name(place: Place) -> None:
     """All that is asked at once, each limit that this host can't enforce named in one answer."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         reply = await at.start(cpu="999999m", memory="9999999G", gpu="999")
         assert (reply.status, reply.json()["code"]) == (422, "resources_unavailable")
         assert set(reply.json()["errors"]) == {"cpu", "memory", "gpu"}
@@ -317,12 +317,12 @@ def kill_engine_when(place: Place, state: str, **fields: Any) -> None:
 async def test_a_command_outlives_the_engine(place: Place) -> None:
     """Killed between the start and the end of a command, the next engine has its exit code and its log."""
     name, gate = new_name(), Gate(place)
-    async with doors(place):
+    async with signed_in(place):
         pass
     script = f"echo begun; {gate.wait}; echo done; exit 9"
     kill_engine_when(place, "running", identity=name, command=["sh", "-c", script], volume=[gate.volume])
     assert name in listed()
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         assert (await at.show(name))["state"] == "running"
         gate.open()
         shown = await at.until("stopped", name)
@@ -333,24 +333,24 @@ async def test_a_command_outlives_the_engine(place: Place) -> None:
 async def test_a_command_ends_while_no_engine_runs(place: Place) -> None:
     """Its exit code waits for the next engine."""
     name = new_name()
-    async with doors(place):
+    async with signed_in(place):
         pass
     kill_engine_when(place, "running", identity=name, command=["sh", "-c", "exit 4"])
     with trio.fail_after(20):
         while living():
             await trio.sleep(0.05)
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         assert (await at.until("stopped", name))["exit_code"] == 4
 
 
 async def test_an_engine_killed_during_a_start(place: Place) -> None:
     """The next one finishes the start, or undoes it: nothing runs that is not listed as running."""
-    async with doors(place):
+    async with signed_in(place):
         pass
     for _ in range(3):
         name = new_name()
         kill_engine_when(place, "starting", identity=name, command=["sleep", LONG])
-        async with doors(place) as at:
+        async with signed_in(place) as at:
             with trio.fail_after(30):
                 while (await at.show(name))["state"] not in ("running", "failed"):
                     await trio.sleep(0.05)

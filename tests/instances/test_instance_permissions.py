@@ -1,4 +1,4 @@
-"""Who may pass the platform's doors: permission and license come before the body is looked at, root before all."""
+"""Who may call the instance endpoints: permission and license come before the body is looked at, root before all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.licenses import PEM, issued
 __all__ = ["place"]
 
 PATH = "/api/platform/singularity/instance/"
-DOORS = [("POST", ""), ("GET", ""), ("GET", "one/"), ("DELETE", "one/"), ("GET", "one/log/")]
+ENDPOINTS = [("POST", ""), ("GET", ""), ("GET", "one/"), ("DELETE", "one/"), ("GET", "one/log/")]
 
 
 async def browser_of(engine: Engine, *permissions: str) -> tuple[Browser, str]:
@@ -44,9 +44,9 @@ async def test_who_may_only_look(autojump_clock: Any, home: Path, body: bytes) -
             assert 'error="insufficient_scope"' in reply.headers["www-authenticate"]
 
 
-@pytest.mark.parametrize(("method", "path"), DOORS)
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS)
 async def test_who_may_not_look(autojump_clock: Any, home: Path, method: str, path: str) -> None:
-    """Without RUNTIME every door is shut, whatever else is held; without a token too."""
+    """Without RUNTIME every endpoint refuses, whatever else is held; without a token too."""
     async with virtual_engine(home) as engine:
         browser, token = await browser_of(engine, "SHELL", "ARTIFACT", "WORKFLOW", "AGENT")
         reply = await browser.ask(method, PATH + path, token=token, body=b"not json" if method == "POST" else None)
@@ -54,7 +54,7 @@ async def test_who_may_not_look(autojump_clock: Any, home: Path, method: str, pa
         assert (await browser.ask(method, PATH + path)).status == 401
 
 
-@pytest.mark.parametrize(("method", "path"), DOORS)
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS)
 async def test_a_license_without_the_module(autojump_clock: Any, home: Path, method: str, path: str) -> None:
     """Refused with its own code, before the body is looked at."""
     files.make_private_dir(home)

@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 import trio
 
-from hatchway.engine.instances import processes
-from hatchway.engine.instances import supervisor as lives
+from hatchway.engine.instances import processes, supervisor
 from tests.support.containers import LONG, Place, living, new_name, place
 from tests.support.fakes import ROOT, key
 from tests.support.slurm_cluster import NODE_CPUS, NODE_GPUS, NODE_MEMORY, NODES, Cluster
 from tests.support.slurm_ends import ENDS, end_all
-from tests.support.slurm_engine import at_cluster, cluster, doors
+from tests.support.slurm_engine import at_cluster, cluster, signed_in
 
 __all__ = ["at_cluster", "cluster", "place"]
 
@@ -34,7 +33,7 @@ async def test_a_life(place: Place, at_cluster: Cluster) -> None:
     """Started, listed, its log read, stopped: the three items are the node's instance's, the job's limits as asked."""
     (place.volumes / "in").mkdir()
     (place.volumes / "in" / "said").write_text("mounted")
-    async with doors(place, partition="short", time_limit=600) as at:
+    async with signed_in(place, partition="short", time_limit=600) as at:
         name = new_name()
         script = f'echo "$A|$(cat /in/said)|$1"; touch /in/no 2>/dev/null || echo read-only; sleep {LONG}'
         command, volume = ["sh", "-c", script, "sh", "two words"], [f"{place.volumes}/in:/in"]
@@ -65,7 +64,7 @@ async def test_a_life(place: Place, at_cluster: Cluster) -> None:
 
 async def test_a_command_ends(place: Place, at_cluster: Cluster) -> None:
     """Its exit code and both its streams are kept; the same name starts again, with a log of its own."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         name = new_name()
         for word, code in (("one", 0), ("two", 7)):
             await at.start(identity=name, command=["sh", "-c", f"echo {word}; echo oops >&2; exit {code}"])
@@ -76,7 +75,7 @@ async def test_a_command_ends(place: Place, at_cluster: Cluster) -> None:
 
 async def test_values_are_out_of_sight(place: Place, at_cluster: Cluster) -> None:
     """No argument vector shows a variable's value, nor does what Slurm keeps of the job; its files are ours alone."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         name = new_name()
         seen: list[str] = []
         async with trio.open_nursery() as nursery:
@@ -116,7 +115,7 @@ OVER_ASKED: list[tuple[dict[str, Any], str, str | None]] = [
 
 async def test_what_the_cluster_has_not(place: Place, at_cluster: Cluster) -> None:
     """What is over-asked is refused as `resources_unavailable`, with Slurm's own reason, by the field it tells of."""
-    async with doors(place, allow_request=("partition", "time_limit")) as at:
+    async with signed_in(place, allow_request=("partition", "time_limit")) as at:
         for fields, reason, field in OVER_ASKED:
             reply = await at.start(identity=new_name(), **fields)
             assert (reply.status, reply.json()["code"]) == (422, "resources_unavailable"), fields
@@ -127,7 +126,7 @@ async def test_what_the_cluster_has_not(place: Place, at_cluster: Cluster) -> No
 
 async def test_gpus(place: Place, at_cluster: Cluster) -> None:
     """Each instance sees the numbers of its own GPUs and of no other's; one for whom none is left is queued."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         names = [new_name() for _ in range(NODE_GPUS)]
         for name in names:
             await at.start(
@@ -152,7 +151,7 @@ async def test_gpus(place: Place, at_cluster: Cluster) -> None:
 
 async def test_two_nodes(place: Place, at_cluster: Cluster) -> None:
     """Two instances that fill a node each run on both; each is shown with its own, and read from and stopped there."""
-    async with doors(place, partition="pair") as at:
+    async with signed_in(place, partition="pair") as at:
         names = [new_name(), new_name()]
         for name in names:
             command = ["sh", "-c", f"echo {name}; sleep {LONG}"]
@@ -170,7 +169,7 @@ async def test_two_nodes(place: Place, at_cluster: Cluster) -> None:
 async def test_what_may_be_asked_for(place: Place, at_cluster: Cluster) -> None:
     """A partition or a time is the request's to choose where the settings say so, and refused by its name elsewhere."""
     name = new_name()
-    async with doors(place, allow_request=("partition", "time_limit"), partition="main") as at:
+    async with signed_in(place, allow_request=("partition", "time_limit"), partition="main") as at:
         reply = await at.start(identity=name, partition="short", time_limit="30m", command=["true"])
         assert reply.status == 201, reply.body
         job = at_cluster.jobs()[name]
@@ -186,12 +185,12 @@ async def test_a_source_that_became_a_link_in_the_queue(
     place: Place, at_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node looks again before anything runs: the start fails, what the link leads to is in no container."""
-    monkeypatch.setattr(lives, "QUEUE_HELD", 1.0)
+    monkeypatch.setattr(supervisor, "QUEUE_HELD", 1.0)
     source, name = place.volumes / "in", new_name()
     source.mkdir()
     (place.home / "secret").mkdir()
     at_cluster.drain()
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         command = ["sh", "-c", "echo ran"]
         assert (await at.start(identity=name, command=command, volume=[f"{source}:/in"])).status == 202
         source.rename(place.volumes / "kept")
@@ -209,10 +208,10 @@ async def test_a_source_that_became_a_link_in_the_queue(
 
 async def test_queued_over_a_restart(place: Place, at_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the node is drained a start is queued and Slurm's reason shown; engine restarted, node back: it runs."""
-    monkeypatch.setattr(lives, "QUEUE_HELD", 1.0)
+    monkeypatch.setattr(supervisor, "QUEUE_HELD", 1.0)
     name, given_up = new_name(), new_name()
     at_cluster.drain()
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         reply = await at.start(identity=name, command=["sleep", LONG])
         assert reply.status == 202, reply.body
         shown = await at.show(name)
@@ -225,14 +224,14 @@ async def test_queued_over_a_restart(place: Place, at_cluster: Cluster, monkeypa
             nursery.start_soon(partial(at.start, identity=given_up))
             await at.until("queued", given_up)
             nursery.cancel_scope.cancel()
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         assert (await at.show(name))["state"] == "queued"
         assert (await at.ask("DELETE", f"{given_up}/")).json()["state"] == "failed"
         assert at_cluster.jobs()[given_up]["job_state"] == "CANCELLED"
         at_cluster.resume()
         running = await at.until("running", name)
         assert running["job"] == shown["job"]
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         assert (await at.show(name))["state"] == "running"
         assert (await at.ask("DELETE", f"{name}/")).json()["state"] == "stopped"
 
@@ -240,14 +239,14 @@ async def test_queued_over_a_restart(place: Place, at_cluster: Cluster, monkeypa
 async def test_a_comment_that_a_site_changes(place: Place, at_cluster: Cluster) -> None:
     """The job is known by its number: it stays running, over a restart too, can be stopped, and its name is taken."""
     name = new_name()
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         assert (await at.start(identity=name, command=["sleep", LONG])).status == 201
         number = (await at.show(name))["job"]
         at_cluster.say("scontrol", "update", f"JobId={number}", "Comment=grant-42")
         await trio.sleep(3)  # several looks at the queue, at this cluster's pace
         assert (await at.show(name))["state"] == "running"
         assert (await at.start(identity=name)).status == 409
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         await trio.sleep(2)
         assert (await at.show(name))["state"] == "running"
         assert (await at.ask("DELETE", f"{name}/")).json()["state"] == "stopped"
@@ -285,7 +284,7 @@ trio.run(main, *sys.argv[1:])
 @pytest.mark.parametrize("moment", [0.0, 0.1])
 async def test_an_engine_killed_while_it_submits(place: Place, at_cluster: Cluster, moment: float) -> None:
     """Before, amidst or after sbatch: the next engine finds the job by its mark and runs it, or none is left."""
-    async with doors(place):
+    async with signed_in(place):
         pass
     name = new_name()
     arguments = [sys.executable, "-c", ENGINE % LONG, str(place.home), str(place.images), name]
@@ -296,7 +295,7 @@ async def test_an_engine_killed_while_it_submits(place: Place, at_cluster: Clust
                 break
         await trio.sleep(moment)
         engine.kill()
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         with trio.fail_after(60):
             while (shown := await at.show(name))["state"] not in ("running", "failed"):
                 await trio.sleep(0.1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hatchway.api.client import AsyncClient
-from hatchway.engine.instances import supervisor as lives
+from hatchway.engine.instances import supervisor
 from hatchway.engine.settings.sources import load_settings
 from tests.readme import CHAPTERS
 from tests.support.containers import Place, new_name, place
@@ -38,7 +38,7 @@ async def test_the_handbooks_lines(
     place: Place, at_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settings and start as they stand: the job is as asked, the answer as printed; the client may ask the same."""
-    monkeypatch.setattr(lives, "QUEUE_HELD", 3.0)
+    monkeypatch.setattr(supervisor, "QUEUE_HELD", 3.0)
     at_cluster.drain()
     settings, start, printed = handbook_lines()
     for words in settings:
@@ -53,7 +53,7 @@ async def test_the_handbooks_lines(
         assert asked == ("main", 30, 2, 4096, "gres:gpu:1")
         why = (await command(place.home, "instance", "list")).stdout.decode().splitlines()[1].split()[2]
         assert told.endswith(f"({why})")
-        monkeypatch.setattr(lives, "QUEUE_HELD", 0.1)
+        monkeypatch.setattr(supervisor, "QUEUE_HELD", 0.1)
         key_file(tmp_path / "one.pem")
         async with AsyncClient(live.url, key=tmp_path / "one.pem") as engine:
             await engine.sign_in()

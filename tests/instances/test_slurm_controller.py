@@ -12,7 +12,7 @@ from hatchway.engine.instances.slurm.slurm import HEARD_WITHIN
 from tests.support.containers import LONG, Place, living, new_name, place
 from tests.support.fakes import Reply
 from tests.support.slurm_cluster import NODE_CPUS, Cluster
-from tests.support.slurm_engine import at_cluster, cluster, doors
+from tests.support.slurm_engine import at_cluster, cluster, signed_in
 
 __all__ = ["at_cluster", "cluster", "place"]
 
@@ -30,7 +30,7 @@ async def refused_for_now(ask: Callable[[], Awaitable[Reply]], seconds: float) -
 
 async def test_the_controller_is_away(place: Place, at_cluster: Cluster) -> None:
     """A start is refused with a later try, so is a stop, soon; what was told to stop does so once it is back."""
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         name, queued = new_name(), new_name()
         await at.start(identity=name, command=["sleep", LONG])
         async with trio.open_nursery() as nursery:
@@ -55,14 +55,14 @@ async def test_the_controller_is_away(place: Place, at_cluster: Cluster) -> None
 async def test_slurm_forgets(place: Place, at_cluster: Cluster) -> None:
     """It keeps ended jobs for minutes only: an exit code is found all the same; an instance that it dropped is lost."""
     name, dropped = new_name(), new_name()
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         await at.start(identity=name, command=["sh", "-c", "sleep 1; exit 4"])
         await at.start(identity=dropped)
     at_cluster.until(lambda: at_cluster.jobs()[name]["job_state"] == "COMPLETED")
     at_cluster.stop_controller()
     at_cluster.start_controller("-c")
     assert name not in at_cluster.jobs()
-    async with doors(place) as at:
+    async with signed_in(place) as at:
         assert (await at.until("stopped", name))["exit_code"] == 4
         assert "no longer knows" in (await at.until("failed", dropped))["failure"]
     at_cluster.until(lambda: not living())

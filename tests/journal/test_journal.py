@@ -335,7 +335,7 @@ async def test_a_failing_reopen_keeps_the_old_file(folder: Path) -> None:
 
 
 async def test_a_full_disk_stops_nobody_and_is_told_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records go on to followers while the disk is full; one line says so, one says when it is over."""
+    """Records go on to subscribers while the disk is full; one line says so, one says when it is over."""
     host = Host(folder)
     host.tell()
     real, room = os.write, 0

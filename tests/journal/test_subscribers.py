@@ -17,18 +17,18 @@ __all__ = ["folder"]
 
 
 async def take(journal: FileJournal, after: int, count: int) -> list[int]:
-    """The numbers that a follower gets, until it has `count` of them."""
+    """The numbers that a subscriber gets, until it has `count` of them."""
     found: list[int] = []
-    with journal.subscribe(after) as follower:
+    with journal.subscribe(after) as subscriber:
         while len(found) < count:
-            found += [line.seq for line in await follower.read()]
+            found += [line.seq for line in await subscriber.read()]
     return found
 
 
-async def test_followers_get_the_old_and_the_new(
+async def test_subscribers_get_the_old_and_the_new(
     folder: Path, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
-    """A follower that comes back with its last number misses nothing and gets nothing twice, restart or not."""
+    """A subscriber that comes back with its last number misses nothing and gets nothing twice, restart or not."""
     host = Host(folder)
     host.tell(3000)
     host = host.again()
@@ -48,7 +48,7 @@ async def test_followers_get_the_old_and_the_new(
     assert len(host.journal.subscribers) == 0
 
 
-async def test_a_follower_without_news_is_asked_twice_a_second(
+async def test_a_subscriber_without_news_is_asked_twice_a_second(
     folder: Path, autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
     """Twice a second it may say that it has something to do: then it reads nothing. News come a moment after."""
@@ -60,11 +60,11 @@ async def test_a_follower_without_news_is_asked_twice_a_second(
         asked.append(trio.current_time() - started)
         return len(asked) % 2 == 0
 
-    with host.journal.subscribe(0, look) as follower:
-        assert await follower.read() == []
+    with host.journal.subscribe(0, look) as subscriber:
+        assert await subscriber.read() == []
         assert asked == pytest.approx([0.5, 1])
         nursery.start_soon(tell_later, host)
-        assert [line.seq for line in await follower.read()] == [1]
+        assert [line.seq for line in await subscriber.read()] == [1]
         assert trio.current_time() - started == pytest.approx(1.1, abs=0.05)
 
 
@@ -73,8 +73,8 @@ async def tell_later(host: Host) -> None:
     host.tell()
 
 
-async def test_many_followers_hold_nobody_up(folder: Path, nursery: trio.Nursery) -> None:
-    """However many are told of one record, no turn of the event loop serves more than a few of them."""
+async def test_many_subscribers_hold_nobody_up(folder: Path, nursery: trio.Nursery) -> None:
+    """However many are told of one record, no tick of the event loop serves more than a few of them."""
     host, served, most = Host(folder), 0, 0
     nursery.start_soon(host.journal.run)
 
@@ -96,13 +96,13 @@ async def test_many_followers_hold_nobody_up(folder: Path, nursery: trio.Nursery
     assert most <= 2 * TOLD_AT_ONCE
 
 
-async def test_a_slow_follower_is_dropped_alone(folder: Path) -> None:
+async def test_a_slow_subscriber_is_dropped_alone(folder: Path) -> None:
     """Who falls too far behind is let go; the others, and memory, don't notice. It may come back and miss nothing."""
     host = Host(folder)
     host.tell()
     with host.journal.subscribe(0) as slow, host.journal.subscribe(0) as quick:
-        for follower in (slow, quick):
-            assert [line.seq for line in await follower.read()] == [1]
+        for subscriber in (slow, quick):
+            assert [line.seq for line in await subscriber.read()] == [1]
         for _ in range(12):
             host.tell(RECENT // 4)
             assert len(await quick.read()) == RECENT // 4
@@ -113,16 +113,16 @@ async def test_a_slow_follower_is_dropped_alone(folder: Path) -> None:
 
 
 async def test_a_slow_reader_of_old_files_is_not_dropped(folder: Path) -> None:
-    """While it reads what lies in the files, a follower may take its time, whatever happens meanwhile."""
+    """While it reads what lies in the files, a subscriber may take its time, whatever happens meanwhile."""
     host = Host(folder)
     host.tell(RECENT)
     host = host.again()
     found: list[int] = []
-    with host.journal.subscribe(0) as follower:
+    with host.journal.subscribe(0) as subscriber:
         while len(found) < 4 * RECENT:
             if host.journal.last_seq < 4 * RECENT:
                 host.tell(RECENT // 2)
-            found += [line.seq for line in await follower.read()]
+            found += [line.seq for line in await subscriber.read()]
     assert found == list(range(1, 4 * RECENT + 1))
 
 
@@ -137,7 +137,7 @@ async def test_memory_is_bounded(folder: Path) -> None:
     assert grown < 6_000_000
 
 
-async def test_a_follower_reads_past_what_the_disk_did_not_take(folder: Path) -> None:
+async def test_a_subscriber_reads_past_what_the_disk_did_not_take(folder: Path) -> None:
     """Records that never reached the file are a hole in what is replayed, not an endless wait."""
     host = Host(folder)
     host.tell(2)

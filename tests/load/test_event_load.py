@@ -118,7 +118,7 @@ async def p99_of_a_load(home: Path) -> float:
             had = share.now()
             grown = engine.memory() - before
             with trio.fail_after(20):
-                while followers(engine) > 0:
+                while subscribers(engine) > 0:
                     await trio.sleep(0.2)
             held.cancel_scope.cancel()
     late = sorted(seconds for reader in readers for seconds in reader.late)
@@ -129,7 +129,7 @@ async def p99_of_a_load(home: Path) -> float:
     return late[len(late) * 99 // 100] * had
 
 
-def followers(engine: EngineProcess) -> int:
+def subscribers(engine: EngineProcess) -> int:
     """Readers that the engine still holds, by its own measure."""
     text = httpx.get(f"{engine.url}/metrics").text
     found = re.search(r"^hatchway_event_readers (\d+)", text, re.MULTILINE)

@@ -96,7 +96,7 @@ async def flood(engine: EngineProcess, pause: float) -> None:
             await trio.sleep(pause)
 
 
-async def rate_of_the_door(engine: EngineProcess) -> float:
+async def rate_of_requests(engine: EngineProcess) -> float:
     """Pairs of a challenge and a wrong claim that one connection gets answered in a second."""
     async with Wire(engine, "127.0.0.3") as wire:
         before = time.monotonic()
@@ -114,7 +114,7 @@ async def test_streams_slow_clients_and_floods(engine: EngineProcess) -> None:
         master = sign_in(client, key("own"))["token"]
         kept = sign_in(client)["token"]
     idle, times, ends = engine.memory(), Times(), list[bytes]()
-    pause = 1 / await rate_of_the_door(engine)  # a request and as long a rest: half the rate
+    pause = 1 / await rate_of_requests(engine)  # a request and as long a rest: half the rate
     share = Share(engine.process.pid)
     async with trio.open_nursery() as streams:
         for _ in range(STREAMS):
@@ -170,8 +170,8 @@ async def test_the_last_words_of_a_stopped_engine(engine: EngineProcess) -> None
 
 @pytest.mark.fuzz
 async def test_guesses_from_many_addresses(engine: EngineProcess) -> None:
-    """Wrong codes as fast as the door takes them: five a minute from an address are looked at, the code that is out is
-    withdrawn after fifty, its terminal says so, and sign-ins stay under 2 s."""
+    """Wrong codes as fast as the engine takes them: five a minute from an address are looked at, the code that is out
+    is withdrawn after fifty, its terminal says so, and sign-ins stay under 2 s."""
     idle, times, statuses, share = engine.memory(), Times(), Counter[int](), Share(engine.process.pid)
 
     async def guess(address: str) -> None:

@@ -1,4 +1,4 @@
-"""The pairing service without doors, in virtual time: what the terminal is told of each end, and of guesses."""
+"""The pairing service without HTTP, in virtual time: what the terminal is told of each end, and of guesses."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def engine(home: Path) -> Iterator[EngineProcess]:
 
 
 class Curl:
-    """`curl -N` at the pairing door: what it has printed so far, and its end."""
+    """`curl -N` at the pairing endpoint: what it has printed so far, and its end."""
 
     def __init__(self, nursery: trio.Nursery, engine: EngineProcess, code: str, *options: str) -> None:
         self.said = b""

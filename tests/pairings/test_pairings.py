@@ -1,4 +1,4 @@
-"""Pairing in virtual time, by HTTP door and terminal (sections 3.1, 4.4): every outcome the contract names."""
+"""Pairing in virtual time, by HTTP and terminal (sections 3.1, 4.4): every outcome the contract names."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_two_claims(nursery: trio.Nursery, browser: Browser, host: Host) -
     """The first claimant is not disturbed by the second, who gets the one 401; one prompt only."""
     issued = await host.print_code()
     first = await claim(nursery, browser, issued.code)
-    second = await Browser(browser.front, address="192.0.2.9").post(PAIR, {"code": issued.code})
+    second = await Browser(browser.app, address="192.0.2.9").post(PAIR, {"code": issued.code})
     assert (second.status, second.json()["detail"]) == (401, "invalid pairing code")
     assert [event for event, _ in host.told] == ["claimed"]
     await host.answer(issued, True)
@@ -143,7 +143,7 @@ async def test_fifty_claims_at_once(nursery: trio.Nursery, browser: Browser, hos
     issued = await host.print_code()
     replies = [Reply() for _ in range(50)]
     for number, reply in enumerate(replies):
-        claimant = Browser(browser.front, address=f"192.0.2.{number}")
+        claimant = Browser(browser.app, address=f"192.0.2.{number}")
         nursery.start_soon(partial(claimant.talk, reply, "POST", PAIR, {"code": issued.code}))
     await trio.testing.wait_all_tasks_blocked()
     assert sorted(reply.status for reply in replies) == [200] + [401] * 49
@@ -222,7 +222,7 @@ async def test_five_wrong_codes_a_minute(nursery: trio.Nursery, browser: Browser
     locked_out = await browser.post(PAIR, {"code": issued.code})
     assert (locked_out.status, locked_out.json()["code"]) == (429, "too_many_requests")
     assert 0 < int(locked_out.headers["retry-after"]) <= 60
-    reply = await claim(nursery, Browser(browser.front, address="192.0.2.1"), issued.code)
+    reply = await claim(nursery, Browser(browser.app, address="192.0.2.1"), issued.code)
     assert reply.status == 200
     await browser_leaves(reply)
 
@@ -231,13 +231,13 @@ async def test_fifty_wrong_codes_withdraw_those_that_are_out(browser: Browser, h
     """From however many addresses: the terminal says why, and says it in a few lines."""
     issued = await host.print_code()
     for number in range(50):
-        guesser = Browser(browser.front, address=f"2001:db8:0:{number:x}::1")
+        guesser = Browser(browser.app, address=f"2001:db8:0:{number:x}::1")
         assert (await guesser.post(PAIR, {"code": "WRONG123"})).status == 401
     assert [details["count"] for event, details in host.told if event == "wrong_codes"] == [1, 25, 50]
     assert host.last == "withdrawn"
     assert "too many wrong codes" in host.told[-1][1]["message"]
     assert len(host.told) == 4
-    assert (await Browser(browser.front, address="192.0.2.1").post(PAIR, {"code": issued.code})).status == 401
+    assert (await Browser(browser.app, address="192.0.2.1").post(PAIR, {"code": issued.code})).status == 401
 
 
 async def test_used_codes_are_no_guesses(browser: Browser, host: Host) -> None:
@@ -286,10 +286,10 @@ async def test_a_code_is_out_for_guesses_from_its_printing_on(browser: Browser, 
     for number in range(70):
         if number == 20:
             await host.print_code()
-        guesser = Browser(browser.front, address=f"2001:db8:0:{number:x}::1")
+        guesser = Browser(browser.app, address=f"2001:db8:0:{number:x}::1")
         await guesser.post(PAIR, {"code": "WRONG123"})
         assert len(host.engine.pairings) == (1 if number < 20 else 2 if number < 49 else 1 if number < 69 else 0)
-    assert (await Browser(browser.front, address="192.0.2.1").post(PAIR, {"code": older.code})).status == 401
+    assert (await Browser(browser.app, address="192.0.2.1").post(PAIR, {"code": older.code})).status == 401
 
 
 async def test_a_code_that_could_not_be_stored_is_not_out(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +347,7 @@ async def unavailable(*_: Any) -> None:
 async def test_one_ipv6_network_is_one_source(browser: Browser) -> None:
     """A /64 has one household's worth of tries, not 2^64."""
     statuses = [
-        (await Browser(browser.front, address=f"2001:db8::{n:x}").post(PAIR, {"code": "WRONG123"})).status
+        (await Browser(browser.app, address=f"2001:db8::{n:x}").post(PAIR, {"code": "WRONG123"})).status
         for n in range(6)
     ]
     assert statuses[-1] == 429

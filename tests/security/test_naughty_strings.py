@@ -1,4 +1,4 @@
-"""The Big List of Naughty Strings, and more, through every text field of every door of a real engine process."""
+"""The Big List of Naughty Strings, and more, through every text field of every endpoint of a real engine process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hatchway.api.http.table import ENDPOINTS
 from tests.support.fakes import key
 from tests.support.hostile_requests import naughty_strings
 from tests.support.processes import HATCHWAY, EngineProcess, running_engine, sign_in
-from tests.support.real_pairings import desk
+from tests.support.real_pairings import operator_at
 
 pytestmark = [pytest.mark.process, pytest.mark.vectors]
 
@@ -76,46 +76,52 @@ def check(answer: httpx.Response, text: str) -> None:
     json.loads(answer.content)
 
 
-BODIED = [door for door in ENDPOINTS if door.body is not None]
-FIELDS = [(door, field) for door in BODIED for field in msgspec.structs.fields(door.body or msgspec.Struct)]
+BODIED = [endpoint for endpoint in ENDPOINTS if endpoint.body is not None]
+FIELDS = [(endpoint, field) for endpoint in BODIED for field in msgspec.structs.fields(endpoint.body or msgspec.Struct)]
 
 
-@pytest.mark.parametrize(("door", "field"), FIELDS, ids=lambda part: getattr(part, "name", getattr(part, "path", "")))
-def test_every_field(client: httpx.Client, door: Endpoint, field: msgspec.structs.FieldInfo) -> None:
+@pytest.mark.parametrize(
+    ("endpoint", "field"), FIELDS, ids=lambda part: getattr(part, "name", getattr(part, "path", ""))
+)
+def test_every_field(client: httpx.Client, endpoint: Endpoint, field: msgspec.structs.FieldInfo) -> None:
     """Each text as the field's value, or in its list; the others as a sound request has them. None is ever taken."""
     sound = {"nonce": "a", "signature": "AAAA", "code": "00000000", "image": "absent.sif"}
-    names = {known.name for known in msgspec.structs.fields(door.body or msgspec.Struct)}
+    names = {known.name for known in msgspec.structs.fields(endpoint.body or msgspec.Struct)}
     listed = field.name in ("command", "env", "volume")
     for text in texts():
         body = {name: value for name, value in sound.items() if name in names} | {
             field.name: [text] if listed else text
         }
-        answer = client.post(door.path, content=json.dumps(body), headers={"Content-Type": "application/json"})
+        answer = client.post(endpoint.path, content=json.dumps(body), headers={"Content-Type": "application/json"})
         check(answer, text)
         assert answer.status_code >= 400, (text, answer.text)
 
 
 def test_every_field_s_name(client: httpx.Client) -> None:
     """Each text as the name of a field: unknown, and the refusal names no more than its beginning."""
-    for door in BODIED:
+    for endpoint in BODIED:
         for text in texts():
-            answer = client.post(door.path, content=json.dumps({text: 1}), headers={"Content-Type": "application/json"})
+            answer = client.post(
+                endpoint.path, content=json.dumps({text: 1}), headers={"Content-Type": "application/json"}
+            )
             check(answer, text)
             assert answer.status_code in (400, 422)
             assert len(answer.content) < 3000
 
 
 @pytest.mark.parametrize(
-    "door", [door for door in ENDPOINTS if "{" in door.path], ids=lambda door: f"{door.method} {door.path}"
+    "endpoint",
+    [endpoint for endpoint in ENDPOINTS if "{" in endpoint.path],
+    ids=lambda endpoint: f"{endpoint.method} {endpoint.path}",
 )
-def test_every_part_of_a_path(client: httpx.Client, door: Endpoint) -> None:
+def test_every_part_of_a_path(client: httpx.Client, endpoint: Endpoint) -> None:
     """Each text percent-encoded in a path: nothing is found, nothing outside is served."""
-    begin, _, rest = door.path.partition("{")
+    begin, _, rest = endpoint.path.partition("{")
     for text in texts():
         part = quote(text.encode("utf-8", "surrogatepass"), safe="")
         if not part.replace(".", "").replace("%2E", ""):
             continue  # nothing or dots: the client itself makes another path of it
-        answer = client.request(door.method, begin + part + rest.partition("}")[2])
+        answer = client.request(endpoint.method, begin + part + rest.partition("}")[2])
         check(answer, text)
         assert answer.status_code in (400, 404), (text, answer.text)
 
@@ -157,12 +163,12 @@ def test_every_header(engine: EngineProcess, client: httpx.Client) -> None:
 
 
 def test_the_operators_texts(engine: EngineProcess) -> None:
-    """Each text as permission list, lifetime, name and comment at the host's own doors: refused, or plain text."""
+    """Each text as permission list, lifetime, name and comment at the operator socket: refused, or plain text."""
     for text in texts()[::5]:
         for asked in ({"permissions": [text]}, {"permissions": text}, {"lifetime": text}, {"op": text}):
             lines = engine.operator({"op": "pair", "permissions": ["SHELL"], "lifetime": 60} | asked)
             assert "error" in lines[-1], (text, lines)
-    with desk(engine) as operator:
+    with operator_at(engine) as operator:
         assert len(operator.code) == 8
 
 

@@ -1,4 +1,4 @@
-"""Who may what at which door: every permission at every row of the table of doors, against a real engine process."""
+"""Who may what at which endpoint: every permission at every row of the table, against a real engine process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GRADES = (*FIVE, *(f"{name}:{READ}" for name in FIVE))
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
     """One whose authorized_keys has a key for each permission and grade."""
-    home = tmp_path_factory.mktemp("doors") / "home"
+    home = tmp_path_factory.mktemp("endpoints") / "home"
     prepare(home)
     keys = AuthorizedKeys(home / "authorized_keys")
     for name in GRADES:
@@ -43,45 +43,47 @@ def tokens(engine: EngineProcess) -> dict[str, str]:
     return made | {f"pairing {name}": pair(engine, [name])["token"] for name in GRADES}
 
 
-def ask(engine: EngineProcess, door: Endpoint, token: str | None, body: bytes = b"{}") -> Raw:
-    """The beginning of a door's answer; events are followed for ever, so only a foreign host's part is read of them."""
-    path = door.path.format(session="none", identity="none", name="pairing", file="none.js")
-    headers = ("Content-Type: application/json",) if door.body else ()
+def ask(engine: EngineProcess, endpoint: Endpoint, token: str | None, body: bytes = b"{}") -> Raw:
+    """The beginning of a response; events go on for ever, so of them only a foreign host's part is read."""
+    path = endpoint.path.format(session="none", identity="none", name="pairing", file="none.js")
+    headers = ("Content-Type: application/json",) if endpoint.body else ()
     if token is not None:
         headers = (*headers, f"Authorization: Bearer {token}")
-    if door.path == "/api/events/":
+    if endpoint.path == "/api/events/":
         headers = (*headers, "Last-Event-ID: no id")  # refused once its permission is seen: nothing is held
     return exchange(
-        engine.port, request(door.method, path, *headers, port=engine.port, body=body if door.body else b"")
+        engine.port, request(endpoint.method, path, *headers, port=engine.port, body=body if endpoint.body else b"")
     )
 
 
 ENDING = {"/api/auth/logout/", "/api/auth/renew/"}
 
 
-@pytest.mark.parametrize("door", ENDPOINTS, ids=lambda door: f"{door.method} {door.path}")
-def test_each_permission_at_each_door(engine: EngineProcess, tokens: dict[str, str], door: Endpoint) -> None:
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: f"{endpoint.method} {endpoint.path}")
+def test_each_permission_at_each_endpoint(engine: EngineProcess, tokens: dict[str, str], endpoint: Endpoint) -> None:
     """D18: 401 without a token, 403 that names what is missing without the permission, and never 403 with it."""
-    assert (ask(engine, door, None).status == 401) == (door.access != "open")
-    assert (ask(engine, door, "a.b.c").status == 401) == (door.access != "open")
-    if door.path in ENDING:
+    assert (ask(engine, endpoint, None).status == 401) == (endpoint.access != "open")
+    assert (ask(engine, endpoint, "a.b.c").status == 401) == (endpoint.access != "open")
+    if endpoint.path in ENDING:
         return  # any session may end or renew itself; test_sessions has them
     for principal, token in tokens.items():
-        answer = ask(engine, door, token)
+        answer = ask(engine, endpoint, token)
         held = (principal.partition(" ")[2],)
-        allowed = door.access in ("open", "session") or allows(held, door.access)
+        allowed = endpoint.access in ("open", "session") or allows(held, endpoint.access)
         assert (answer.status == 403) == (not allowed), (principal, answer)
         assert answer.status != 401
         assert answer.status < 500 or answer.status == 503, answer
         if not allowed:
             assert answer.json()["code"] == "permission_denied"
-            assert answer.json()["detail"].endswith(door.access)
-            assert answer.header("www-authenticate") == f'Bearer error="insufficient_scope", scope="{door.access}"'
+            assert answer.json()["detail"].endswith(endpoint.access)
+            assert answer.header("www-authenticate") == f'Bearer error="insufficient_scope", scope="{endpoint.access}"'
 
 
 def test_permission_comes_before_the_body(engine: EngineProcess, tokens: dict[str, str]) -> None:
     """S1: without RUNTIME a body is not even read for its faults; a read-only RUNTIME is refused the start."""
-    start = next(door for door in ENDPOINTS if door.path.endswith("/instance/") and door.method == "POST")
+    start = next(
+        endpoint for endpoint in ENDPOINTS if endpoint.path.endswith("/instance/") and endpoint.method == "POST"
+    )
     for body in (b"{}", b"[", b'{"image":"x.sif","permissions":["MASTER"]}'):
         assert ask(engine, start, tokens["key SHELL"], body).status == 403
         assert ask(engine, start, tokens["key RUNTIME:READ"], body).status == 403
@@ -100,8 +102,8 @@ def test_nobody_asks_for_more(engine: EngineProcess, more: dict[str, Any]) -> No
         assert sign_in(client, key("AGENT"))["permissions"] == ["AGENT"]
 
 
-def test_no_door_opens_to_other_pages(engine: EngineProcess) -> None:
-    """D9, D10: every door, the console's files and a path that is none: no foreign Host, no foreign Origin, no CORS."""
+def test_no_endpoint_answers_other_pages(engine: EngineProcess) -> None:
+    """D9, D10: every endpoint, the console's files, a path that is none: no foreign Host or Origin, no CORS."""
     targets = [(d.method, d.path.format(session="a", identity="a", name="a", file="home.js")) for d in ENDPOINTS]
     for method, target in [*targets, ("GET", "/nothing")]:
         for headers, host, status in (
@@ -124,10 +126,10 @@ def test_the_console_is_bound(engine: EngineProcess) -> None:
     assert page.header("x-content-type-options") == "nosniff"
     assert page.header("referrer-policy") == "no-referrer"
     assert page.header("cross-origin-opener-policy") == "same-origin"
-    for door in ENDPOINTS:
-        answer = ask(engine, door, None)
+    for endpoint in ENDPOINTS:
+        answer = ask(engine, endpoint, None)
         assert answer.header("set-cookie") is None
-        if door.path.startswith("/api/"):
+        if endpoint.path.startswith("/api/"):
             assert answer.header("cache-control") == "no-store"
 
 

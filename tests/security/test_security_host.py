@@ -20,7 +20,7 @@ import pytest
 from tests.support.fakes import ROOT
 from tests.support.hostile_requests import exchange, parse, request
 from tests.support.processes import HATCHWAY, EngineProcess, prepare, running_engine, sign_in
-from tests.support.real_pairings import PAIR, Console, desk, logged
+from tests.support.real_pairings import PAIR, Console, logged, operator_at
 from tests.support.timing import kept
 
 pytestmark = pytest.mark.process
@@ -118,7 +118,7 @@ def test_a_claim_that_is_cut_off(engine: EngineProcess) -> None:
     """D29, F3: a reset instead of an end is a hang-up too; the terminal is told at once."""
 
     def told() -> float:
-        with desk(engine) as operator:
+        with operator_at(engine) as operator:
             console = Console(engine, operator.code)
             operator.wait("claimed")
             console.reset()
@@ -132,7 +132,7 @@ def test_a_claim_that_is_cut_off(engine: EngineProcess) -> None:
 def test_another_user_gets_nowhere(engine: EngineProcess) -> None:
     """D35, F1: no file, socket or command of the engine's folder is another Unix user's, even past its parents."""
     assert engine.home.stat().st_mode & 0o077 == 0, "nobody else gets through the folder itself"
-    with desk(engine) as operator:
+    with operator_at(engine) as operator:
         if os.geteuid() == 0:  # root can stand in for anybody; who isn't can't be anybody else
             for path in ("operator.sock", "private-key.pem", "authorized_keys", "engine.db"):
                 assert _as_nobody(engine.home, path) == "PermissionError"

@@ -14,7 +14,7 @@ import pytest
 from tests.support.fakes import ROOT
 from tests.support.hostile_requests import exchange, request
 from tests.support.processes import EngineProcess, running_engine
-from tests.support.real_pairings import PAIR, Console, desk
+from tests.support.real_pairings import PAIR, Console, operator_at
 from tests.support.terminal import terminal
 
 pytestmark = pytest.mark.process
@@ -45,7 +45,7 @@ def test_guesses(tmp_path: Path) -> None:
 
     The case says three and ten; the decisions say five and fifty, which keeps a guess below 1e-10 a pairing.
     """
-    with running_engine(tmp_path / "home") as engine, desk(engine) as operator:
+    with running_engine(tmp_path / "home") as engine, operator_at(engine) as operator:
         statuses = [claim_status(engine, f"00000{n:03}", "127.0.0.2") for n in range(7)]
         assert statuses == [401] * 5 + [429] * 2
         assert claim_status(engine, operator.code, "127.0.0.2") == 429
@@ -80,7 +80,7 @@ def test_odd_codes(engine: EngineProcess, live: bool) -> None:
     if not live:
         assert {claim_status(engine, code) for code in ODD_CODES} == {401, 422}
         return
-    with desk(engine) as operator:
+    with operator_at(engine) as operator:
         code = operator.code
         odd = [*ODD_CODES, code[:7], code + "0", code + "\0", code[:4] + "_" + code[4:], code + " " * 60 + "x", [code]]
         assert {claim_status(engine, text) for text in odd} == {401, 422}
@@ -94,7 +94,7 @@ def test_odd_codes(engine: EngineProcess, live: bool) -> None:
 def test_agents_by_raw_socket(engine: EngineProcess, name: str, agent: bytes) -> None:
     """D27, P5: of any bytes the terminal is given printable ASCII, at most 200; forwarded headers do nothing (D28)."""
     lies = [f"{h}: 10.9.9.9" for h in ("X-Forwarded-For", "X-Real-IP", "True-Client-IP", "X-Client-IP")]
-    with desk(engine) as operator:
+    with operator_at(engine) as operator:
         headers = (f"User-Agent: {agent.decode('latin-1')}", "Forwarded: for=10.9.9.9", *lies)
         console = Console(engine, operator.code, *headers)
         if console.status == 400:
@@ -137,7 +137,7 @@ def test_the_log_is_lines_of_json(engine: EngineProcess) -> None:
 
 def test_a_console_that_goes(engine: EngineProcess) -> None:
     """D29, B7, P10: the terminal is told, the code is consumed, and a `y` makes no session."""
-    with desk(engine) as operator:
+    with operator_at(engine) as operator:
         console = Console(engine, operator.code)
         operator.wait("claimed")
         console.close()
@@ -148,7 +148,7 @@ def test_a_console_that_goes(engine: EngineProcess) -> None:
 
 def test_a_console_that_never_reads(engine: EngineProcess) -> None:
     """D29: it holds its one connection and nobody else; its session is made once approved, and is its own to find."""
-    with desk(engine) as operator:
+    with operator_at(engine) as operator:
         console = Console(engine, operator.code)
         operator.wait("claimed")
         assert httpx.get(f"{engine.url}/readyz").status_code == 200
@@ -159,7 +159,7 @@ def test_a_console_that_never_reads(engine: EngineProcess) -> None:
 
 def test_a_foreign_page_burns_no_try(tmp_path: Path) -> None:
     """D11, P7: refused before anything is counted, and the code can still be claimed."""
-    with running_engine(tmp_path / "home") as engine, desk(engine) as operator:
+    with running_engine(tmp_path / "home") as engine, operator_at(engine) as operator:
         body = json.dumps({"code": "00000000"}).encode()
         for headers, host in (
             (("Content-Type: text/plain",), None),
@@ -185,11 +185,11 @@ def wait_no_codes(engine: EngineProcess) -> None:
 
 def test_four_at_once_and_no_more(engine: EngineProcess) -> None:
     """D35: each terminal its own code, four at most; the fifth is refused. (The case says one; the decisions four.)"""
-    with desk(engine), desk(engine), desk(engine), desk(engine):
+    with operator_at(engine), operator_at(engine), operator_at(engine), operator_at(engine):
         refused = engine.operator({"op": "pair", "permissions": None, "lifetime": 60})[-1]
         assert refused["error"]["code"] == "too_many_requests"
     wait_no_codes(engine)
-    with desk(engine) as operator:
+    with operator_at(engine) as operator:
         code = operator.code
     wait_no_codes(engine)
     assert claim_status(engine, code) == 401, "closing the terminal takes the code back"

@@ -16,7 +16,7 @@ import pytest
 from tests.support.fakes import key, signed
 from tests.support.hostile_requests import exchange, request
 from tests.support.processes import HATCHWAY, EngineProcess, running_engine
-from tests.support.real_pairings import PAIR, Console, desk, logged
+from tests.support.real_pairings import PAIR, Console, logged, operator_at
 
 pytestmark = pytest.mark.process
 
@@ -104,7 +104,7 @@ def _misuse(client: httpx.Client, run: Run) -> None:
 def _pair(run: Run) -> None:
     """One pairing of each end, and a code that is tried once it is used."""
     for word in ("y", "n"):
-        with desk(run.engine) as operator:
+        with operator_at(run.engine) as operator:
             console = Console(run.engine, operator.code)
             operator.wait("claimed")
             operator.answer(word)

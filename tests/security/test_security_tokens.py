@@ -192,7 +192,7 @@ def test_one_refusal_for_every_bad_verify(engine: EngineProcess, client: httpx.C
 
 
 def test_the_93_attacks(engine: EngineProcess, client: httpx.Client, tmp_path: Path) -> None:
-    """D14, B11: at inspect and at the instance door each is 401 with the one body, and a sound token still works.
+    """D14, B11: at inspect and at the instance endpoint each is 401 with the one body, and a sound token still works.
 
     What HTTP itself refuses never gets there: 431 where the header is over 16 KiB.
     """

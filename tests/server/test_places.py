@@ -184,9 +184,9 @@ async def test_a_reader_that_trickles_makes_no_progress(autojump_clock: MockCloc
 INSTANCE = "/api/platform/singularity/instance/"
 
 
-@pytest.fixture(params=["1", "2"], ids=["engine alone", "two door processes"])
+@pytest.fixture(params=["1", "2"], ids=["engine alone", "two worker processes"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """An engine, and one with door processes."""
+    """An engine, and one with worker processes."""
     with running_engine(tmp_path / "hatchway", HATCHWAY_WORKERS=request.param) as running:
         yield running
 

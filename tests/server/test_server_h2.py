@@ -1,4 +1,4 @@
-"""The server's promises over HTTP/2, by a client of frames: answers, ends, refusals, neighbours unharmed."""
+"""The server's promises over HTTP/2, by a client of frames: answers, ends, refusals, other streams unharmed."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_a_client_that_does_not_read(served: Served, autojump_clock: MockC
 
 @pytest.mark.parametrize("served", ["bare"], indirect=True)
 async def test_half_a_body(served: Served, autojump_clock: MockClock) -> None:
-    """A body that isn't whole after 15 seconds is answered 408 on its stream; its neighbours go on."""
+    """A body that isn't whole after 15 seconds is answered 408 on its stream; the other streams go on."""
     streams = await connect(served)
     held = await streams.request(b"/hold")
     stream = await streams.request(b"/echo", b"POST", end=False)
@@ -247,7 +247,7 @@ async def test_a_body_after_its_answer(served: Served, autojump_clock: MockClock
 
 @pytest.mark.parametrize("served", ["bare"], indirect=True)
 async def test_an_app_that_fails(served: Served, autojump_clock: MockClock) -> None:
-    """An app's mistake is a bare 500, or a reset stream; its neighbours go on."""
+    """An app's mistake is a bare 500, or a reset stream; the other streams go on."""
     streams = await connect(served)
     assert await streams.answer(await streams.request(b"/fail")) == (500, b"")
     stream = await streams.request(b"/break")

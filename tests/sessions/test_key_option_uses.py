@@ -126,14 +126,14 @@ async def test_from_counts_at_sign_in_and_at_every_use(browser: Browser, engine:
     """By the connection's address: a token that was carried elsewhere is refused there, and good where it was got."""
     limit(engine, from_="10.0.0.0/8,!10.1.0.0/16")
     inside, outside, left_out = (
-        Browser(browser.front, address=address) for address in ("10.2.0.1", "192.0.2.1", "10.1.2.3")
+        Browser(browser.app, address=address) for address in ("10.2.0.1", "192.0.2.1", "10.1.2.3")
     )
-    for other in (outside, left_out, Browser(browser.front, address="::1")):
+    for other in (outside, left_out, Browser(browser.app, address="::1")):
         assert await refused(other) == (401, "the key may not be used from this address")
     session = await sign_in(inside)
     uses = [await inspect(one, session["token"]) for one in (inside, outside, left_out, inside)]
     assert uses == [200, 401, 401, 200]
-    assert await inspect(Browser(browser.front, address="::ffff:10.2.0.1"), session["token"]) == 200
+    assert await inspect(Browser(browser.app, address="::ffff:10.2.0.1"), session["token"]) == 200
     limit(engine, from_="192.0.2.0/24")
     assert [await inspect(one, session["token"]) for one in (inside, outside)] == [401, 200]
     limit(engine, from_="")

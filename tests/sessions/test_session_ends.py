@@ -1,4 +1,4 @@
-"""The session service without doors, in virtual time: who may see and end a session, and what is over."""
+"""The session service without HTTP, in virtual time: who may see and end a session, and what is over."""
 
 from __future__ import annotations
 

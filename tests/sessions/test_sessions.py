@@ -1,4 +1,4 @@
-"""Sessions in virtual time, through the doors: lifetimes, renewal, every end (sections 3.2 and 4.3)."""
+"""Sessions in virtual time, over HTTP: lifetimes, renewal, every end (sections 3.2 and 4.3)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_logout_ends_every_token(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/auth/renew/", "/api/auth/logout/"])
-async def test_what_is_asked_of_a_door_that_takes_nothing_is_refused(browser: Browser, path: str) -> None:
+async def test_what_is_asked_of_an_endpoint_that_takes_nothing_is_refused(browser: Browser, path: str) -> None:
     """A lifetime sent with a renewal is not passed over in silence; no body and an empty object are alike."""
     session = await sign_in(browser)
 
@@ -304,7 +304,7 @@ async def test_answers_without_a_body_tell_no_length(browser: Browser) -> None:
     assert [(reply.status, "content-length" in reply.headers) for reply in (again, out)] == [(304, False), (204, False)]
 
 
-async def test_how_long_a_door_may_keep_an_answer(browser: Browser, engine: Engine) -> None:
+async def test_how_long_a_worker_may_keep_a_response(browser: Browser, engine: Engine) -> None:
     """To the end of the token or of the session, whichever comes first; of one that is over, not at all."""
     first = await sign_in(browser)
     principal = engine.sessions.authenticate(first["token"])
@@ -318,7 +318,7 @@ async def test_how_long_a_door_may_keep_an_answer(browser: Browser, engine: Engi
     assert engine.sessions.good_until(principal) == 0
 
 
-async def test_a_sign_in_that_a_door_has_checked(engine: Engine) -> None:
+async def test_a_sign_in_that_a_worker_has_checked(engine: Engine) -> None:
     """One session a nonce, for an authorized key; a refusal is neither told nor counted, since the request follows."""
     _, nonce = engine.key_sign_in.challenge("h", None)
     challenge = engine.key_sign_in._challenges.read(nonce)

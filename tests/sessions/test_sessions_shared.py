@@ -56,7 +56,7 @@ def forget(sessions: Sessions, token: str) -> str:
 
 
 async def test_a_key_that_was_taken_out_elsewhere_signs_in_nowhere(engine: Engine, fleet: Fleet) -> None:
-    """What the others did is heard before the key is looked for, also where a door has checked the signature."""
+    """What the others did is heard before the key is looked for, also where a worker has checked the signature."""
     body = signed(engine.key_sign_in.challenge("h", None)[1], key())
     challenge = engine.key_sign_in._challenges.read(body["nonce"])
     fleet.taken_out = key().identity

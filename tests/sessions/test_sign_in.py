@@ -1,4 +1,4 @@
-"""Sign-in by key in virtual time, through the doors: challenges, signatures, one answer for all that is wrong."""
+"""Sign-in by key in virtual time, over HTTP: challenges, signatures, one answer for all that is wrong."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def test_failed_verifies_are_limited_and_good_ones_never(browser: Browser,
     reply = await browser.post("/api/auth/verify/", bad)
     assert 0 < int(reply.headers["retry-after"]) <= 60
     await sign_in(browser)
-    elsewhere = Browser(browser.front, address="192.0.2.7")
+    elsewhere = Browser(browser.app, address="192.0.2.7")
     assert (await elsewhere.post("/api/auth/verify/", bad)).status == 401
     await trio.sleep(61)
     assert (await browser.post("/api/auth/verify/", bad)).status == 401
@@ -205,7 +205,7 @@ async def test_past_the_limit_nothing_is_checked(
         wrong = signed(fresh, key(("stranger", "two", "three", "four", "five")[turn % 5]))
         assert (await browser.post("/api/auth/verify/", wrong)).status == 429
     assert checks.made <= 3 * len(engine.keys.entries()), "three different answers to a fresh challenge are looked at"
-    elsewhere = Browser(browser.front, address="192.0.2.7")
+    elsewhere = Browser(browser.app, address="192.0.2.7")
     assert (await elsewhere.post("/api/auth/verify/", wrong)).status == 401, "another's wrong answers burn nothing"
     assert (await elsewhere.post("/api/auth/verify/", signed(fresh, key()))).status == 200
 

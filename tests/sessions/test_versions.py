@@ -1,4 +1,4 @@
-"""The words of memory by which a door knows that what it keeps still holds."""
+"""The words of memory by which a worker knows that what it keeps still holds."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_reload_takes_what_it_may() -> None:
 
 
 def test_a_certificate_is_taken_up_only_where_there_is_tls() -> None:
-    """Whether the doors speak TLS waits for a restart, and is told; another certificate for those that do doesn't."""
+    """Whether the engine speaks TLS waits for a restart, and is told; another certificate for those that do doesn't."""
     plain, one, two = (Settings(tls_cert=path, tls_key=path) for path in (None, Path("/1"), Path("/2")))
     assert reload(plain, one) == (plain, ("tls_cert", "tls_key"))
     assert reload(one, plain) == (one, ("tls_cert", "tls_key"))

@@ -170,10 +170,10 @@ class Reply:
 
 
 class Browser:
-    """Talks ASGI to an engine's front, in the test's own trio run: whole answers, or streams with hang-ups."""
+    """Talks ASGI to an engine's app, in the test's own trio run: whole answers, or streams with hang-ups."""
 
-    def __init__(self, front: Any, *, address: str = "127.0.0.1", host: str = "127.0.0.1:7420") -> None:
-        self.front, self.address, self.host = front, address, host
+    def __init__(self, app: Any, *, address: str = "127.0.0.1", host: str = "127.0.0.1:7420") -> None:
+        self.app, self.address, self.host = app, address, host
 
     async def get(self, path: str, **more: Any) -> Reply:
         return await self.ask("GET", path, **more)
@@ -235,13 +235,13 @@ class Browser:
                 reply.pieces.append((trio.current_time(), message["body"]))
 
         try:
-            await self.front(scope, receive, send)
+            await self.app(scope, receive, send)
         finally:
             reply.done.set()
 
 
 async def sign_in(browser: Browser, private: PrivateKey | None = None, **more: Any) -> dict[str, Any]:
-    """A session by key, through the doors."""
+    """A session by key, over HTTP."""
     private = private or key()
     nonce = (await browser.get("/api/auth/challenge/")).json()["nonce"]
     reply = await browser.post("/api/auth/verify/", signed(nonce, private) | more)

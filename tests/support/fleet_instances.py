@@ -1,4 +1,4 @@
-"""The platform's doors of one engine of a fleet, over HTTP."""
+"""The instance endpoints of one engine of a fleet, over HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATH = "/api/platform/singularity/instance/"
 HOST = socket.gethostname()
 
 
-class Door:
+class InstancesClient:
     """One engine of the fleet, and a client that is signed in to all of them."""
 
     def __init__(self, engine: EngineProcess, http: httpx.Client, token: str) -> None:

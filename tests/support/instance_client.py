@@ -18,7 +18,7 @@ from tests.support.processes import prepare
 PATH = "/api/platform/singularity/instance/"
 
 
-class Doors:
+class InstanceClient:
     """A browser that is signed in, at an engine with a real runtime."""
 
     def __init__(self, browser: Browser, token: str) -> None:
@@ -47,10 +47,10 @@ class Doors:
 
 
 @asynccontextmanager
-async def doors(place: Place, **settings: Any) -> AsyncIterator[Doors]:
+async def signed_in(place: Place, **settings: Any) -> AsyncIterator[InstanceClient]:
     prepare(place.home)
     usual = {"image_folders": (str(place.images),), "volume_roots": (str(place.volumes),)}
     known = Settings(**usual | settings)
     async with open_engine(place.home, lambda: known) as engine:
         browser = Browser(make_app(engine))
-        yield Doors(browser, (await sign_in(browser))["token"])
+        yield InstanceClient(browser, (await sign_in(browser))["token"])

@@ -1,4 +1,4 @@
-"""A real engine with its doors on a loopback port, in the test's own trio run, and the command as real processes."""
+"""A real engine that listens on a loopback port, in the test's own trio run, and the command as real processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Live(NamedTuple):
 
 @asynccontextmanager
 async def live_engine(home: Path, **more: Any) -> AsyncIterator[Live]:
-    """An engine with HTTP doors and operator socket. The test key `one` is authorized, `engine` is the engine's own."""
+    """An engine with HTTP and operator socket. The test key `one` is authorized, `engine` is the engine's own."""
     make_private_dir(home)
     if not (home / "private-key.pem").exists():
         write_private(home / "private-key.pem", key("engine").pem())  # one for all tests: making one takes a while
@@ -57,8 +57,8 @@ async def live_engine(home: Path, **more: Any) -> AsyncIterator[Live]:
     settings = Settings(port=port, addresses=(f"127.0.0.1:{port}",), **more)
     async with open_engine(home, lambda: settings, clock) as engine, trio.open_nursery() as nursery:
         engine.keys.register(key().public, FIVE, "one")
-        door = OperatorSocket(engine, lambda: {"url": url}, lambda: None, engine.reload, added_addresses())
-        await nursery.start(door.serve)
+        operator_socket = OperatorSocket(engine, lambda: {"url": url}, lambda: None, engine.reload, added_addresses())
+        await nursery.start(operator_socket.serve)
         down = trio.Event()
         await nursery.start(partial(serve, make_app(engine), [listening], shutdown=down, clock=clock))
         yield Live(engine, url, clock)

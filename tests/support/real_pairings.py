@@ -16,7 +16,7 @@ from tests.support.processes import EngineProcess
 PAIR = "/api/auth/pair/request/"
 
 
-class Desk:
+class Operator:
     """The operator's end: `code` is out, `next` is what the terminal would be told."""
 
     def __init__(self, peer: socket.socket) -> None:
@@ -46,13 +46,15 @@ class Desk:
 
 
 @contextmanager
-def desk(engine: EngineProcess, permissions: Sequence[str] | None = None, lifetime: int = 3600) -> Iterator[Desk]:
+def operator_at(
+    engine: EngineProcess, permissions: Sequence[str] | None = None, lifetime: int = 3600
+) -> Iterator[Operator]:
     """A code that is out until left."""
     with engine.operator_connection() as peer:
         peer.settimeout(60)
         asked = {"op": "pair", "permissions": permissions, "lifetime": lifetime}
         peer.sendall(json.dumps(asked).encode() + b"\n")
-        operator = Desk(peer)
+        operator = Operator(peer)
         try:
             yield operator
         finally:
@@ -119,7 +121,7 @@ def logged(engine: EngineProcess, words: str, seconds: float = 10) -> bool:
 
 def pair(engine: EngineProcess, permissions: Sequence[str] | None = None) -> dict[str, Any]:
     """A session by an approved pairing."""
-    with desk(engine, permissions) as operator:
+    with operator_at(engine, permissions) as operator:
         console = Console(engine, operator.code)
         operator.wait("claimed")
         operator.answer("y")

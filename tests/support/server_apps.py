@@ -10,7 +10,7 @@ import trio
 from quart_trio import QuartTrio
 
 from hatchway.api.http.request import Request, Response
-from hatchway.api.server.server import Lane
+from hatchway.api.server.server import FastPath
 
 
 class Told:
@@ -28,9 +28,9 @@ def bare_app(told: Told) -> Any:
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"
-        doors = {"/hello": _hello, "/echo": _echo, "/stream": _stream, "/hold": _hold, "/big": _big, "/fail": _fail}
-        doors |= {"/deaf": _deaf, "/peer": _peer, "/late": _late, "/break": _break}
-        await doors.get(scope["path"], _missing)(told, scope, receive, send)
+        handlers = {"/hello": _hello, "/echo": _echo, "/stream": _stream, "/hold": _hold, "/big": _big, "/fail": _fail}
+        handlers |= {"/deaf": _deaf, "/peer": _peer, "/late": _late, "/break": _break}
+        await handlers.get(scope["path"], _missing)(told, scope, receive, send)
 
     return app
 
@@ -129,8 +129,8 @@ async def _break(told: Told, scope: Any, receive: Any, send: Any) -> None:
     raise ValueError("an app's mistake")
 
 
-def lane_of(told: Told) -> Lane:
-    """The doors of `bare_app` that a lane can answer: one at once, one after a while."""
+def lane_of(told: Told) -> FastPath:
+    """The paths of `bare_app` that a lane can answer: one at once, one after a while."""
 
     def lane(request: Request) -> Response | Awaitable[Response] | None:
         if request.path == "/hello":
@@ -148,7 +148,7 @@ def lane_of(told: Told) -> Lane:
 
 
 def quart_app(told: Told) -> Any:
-    """The same doors as Quart-Trio routes."""
+    """The same paths as Quart-Trio routes."""
     app = QuartTrio("wire")
 
     @app.get("/hello")

@@ -12,9 +12,9 @@ import trio
 
 from hatchway.engine.instances import processes
 from tests.support.containers import LONG, Place
-from tests.support.instance_client import Doors
+from tests.support.instance_client import InstanceClient
 from tests.support.slurm_cluster import Cluster
-from tests.support.slurm_engine import doors
+from tests.support.slurm_engine import signed_in
 
 NAMES = f"end-{secrets.token_hex(3)}-"
 """How the names of these instances begin: other tests of the run must not take them for what they left behind."""
@@ -78,7 +78,7 @@ ENDS: dict[str, End] = {
 async def end_all(cluster: Cluster, place: Place) -> dict[str, Shown]:
     """What each came to; at the end nothing is left of any, though the dead node has come back."""
     told: dict[str, Shown] = {}
-    async with doors(place, partition="fourth", allow_request=("partition",)) as at, trio.open_nursery() as nursery:
+    async with signed_in(place, partition="fourth", allow_request=("partition",)) as at, trio.open_nursery() as nursery:
         for what in ENDS:
             nursery.start_soon(_end, at, cluster, what, told)
     cluster.start_node("third")
@@ -88,7 +88,7 @@ async def end_all(cluster: Cluster, place: Place) -> dict[str, Shown]:
     return told
 
 
-async def _end(at: Doors, cluster: Cluster, what: str, told: dict[str, Shown]) -> None:
+async def _end(at: InstanceClient, cluster: Cluster, what: str, told: dict[str, Shown]) -> None:
     name, end = NAMES + what.replace(" ", "-"), ENDS[what]
     reply = await at.start(**{"identity": name, "command": ["sleep", LONG], **end.fields})
     assert reply.status == 201, reply.body

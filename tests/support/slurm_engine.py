@@ -15,7 +15,7 @@ from hatchway.engine.instances.slurm import jobs
 from hatchway.engine.settings.settings import Settings, SlurmSettings
 from tests.support.containers import Place
 from tests.support.fakes import Browser, sign_in
-from tests.support.instance_client import Doors
+from tests.support.instance_client import InstanceClient
 from tests.support.processes import prepare
 from tests.support.slurm_cluster import Cluster, running_cluster
 
@@ -43,11 +43,11 @@ def at_cluster(cluster: Cluster | None) -> Iterator[Cluster | None]:
 
 
 @asynccontextmanager
-async def doors(place: Place, **slurm: Any) -> AsyncIterator[Doors]:
+async def signed_in(place: Place, **slurm: Any) -> AsyncIterator[InstanceClient]:
     """An engine on the cluster, and a browser signed in at it."""
     prepare(place.home)
     images, volumes = (str(place.images),), (str(place.volumes),)
     known = Settings(platform="slurm", image_folders=images, volume_roots=volumes, slurm=SlurmSettings(**slurm))
     async with open_engine(place.home, lambda: known) as engine:
         browser = Browser(make_app(engine))
-        yield Doors(browser, (await sign_in(browser))["token"])
+        yield InstanceClient(browser, (await sign_in(browser))["token"])

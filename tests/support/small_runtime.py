@@ -1,4 +1,4 @@
-"""A runtime of doors in a house: one small chart, a slow store, and what was recorded and heard."""
+"""A runtime with one small chart and a slow store, and what was recorded and heard."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def in_time(data: Any) -> bool:
     return bool(data["now"] < data["deadline"])
 
 
-DOOR = Chart(
-    name="door",
+GATE = Chart(
+    name="gate",
     rows=(
         Transition(NONE, "build", always, "shut", ("squeak",)),
         Transition("shut", "open", in_time, "open", ("squeak", "draught")),
@@ -35,7 +35,7 @@ DOOR = Chart(
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """A door's."""
+    """A gate's."""
 
     patience: float = 30.0
     opened_by: str = ""
@@ -57,8 +57,8 @@ class SlowStore(MemoryStore):
         await super().commit(change)
 
 
-class House:
-    """A runtime with doors, what it recorded, and what its effects heard."""
+class SmallRuntime:
+    """A runtime with gates, what it recorded, and what its effects heard."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store: Any = store or SlowStore()
@@ -71,7 +71,7 @@ class House:
             observe_commit=lambda chart, seconds: self.committed.append((chart, seconds)),
         )
         self.runtime.register(
-            DOOR,
+            GATE,
             facts=Facts,
             store=self.store,
             effects={"squeak": self._hear("squeak"), "draught": self._hear("draught")},
@@ -86,8 +86,8 @@ class House:
 
         return effect
 
-    async def build(self, name: str = "front") -> None:
-        await self.runtime.create("door", name, "build", Facts())
+    async def build(self, name: str = "one") -> None:
+        await self.runtime.create("gate", name, "build", Facts())
 
     async def open(self) -> None:
-        await self.runtime.send("door", "front", "open")
+        await self.runtime.send("gate", "one", "open")

@@ -1,4 +1,4 @@
-"""Connections to an engine with door processes, each known by the door that has it."""
+"""Connections to an engine with worker processes, each known by the worker that has it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support.waits import PATIENCE
 
 
 @contextmanager
-def engine_with_doors(home: Path, count: int = 2, **environ: str) -> Iterator[EngineProcess]:
-    """A ready engine process and its door processes, gone at the end."""
+def engine_with_workers(home: Path, count: int = 2, **environ: str) -> Iterator[EngineProcess]:
+    """A ready engine process and its worker processes, gone at the end."""
     with running_engine(home, HATCHWAY_WORKERS=str(count), **environ) as engine:
         yield engine
 
 
-def doors_of(engine: EngineProcess) -> list[int]:
-    """The pids of the doors that serve now."""
+def workers_of(engine: EngineProcess) -> list[int]:
+    """The pids of the workers that serve now."""
     pids: list[int] = engine.operator({"op": "status"})[-1]["doors"]
     return pids
 
@@ -60,7 +60,7 @@ class Line:
         return self._http.sock.makefile("rb").read()
 
     @property
-    def door(self) -> int | None:
+    def worker(self) -> int | None:
         """The pid of the process that has accepted this connection; None while nobody has."""
         port = self._http.sock.getsockname()[1]
         inode = next(inode for local, remote, inode in _connections() if (remote, local) == (port, self._http.port))
@@ -96,8 +96,8 @@ def _files(pid: int) -> set[str]:
 
 
 @contextmanager
-def two_doors(engine: EngineProcess) -> Iterator[tuple[Line, Line]]:
-    """Two connections that two doors have."""
+def two_workers(engine: EngineProcess) -> Iterator[tuple[Line, Line]]:
+    """Two connections that two workers have."""
     lines: list[Line] = []
     try:
         until = time.monotonic() + PATIENCE
@@ -105,10 +105,10 @@ def two_doors(engine: EngineProcess) -> Iterator[tuple[Line, Line]]:
             line = Line(engine)
             lines.append(line)
             assert line.ask("GET", "/healthz")[0] == 200
-            if line.door != lines[0].door:
+            if line.worker != lines[0].worker:
                 yield lines[0], line
                 return
-        raise AssertionError("one door takes every connection")
+        raise AssertionError("one worker takes every connection")
     finally:
         for line in lines:
             line.close()

@@ -1,4 +1,4 @@
-"""A request that a door process hands to the engine, and its answer on the way back."""
+"""A request that a worker process hands to the engine, and its answer on the way back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def hold(receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def relayed(home: Path, answer: Callable[[Receive, Send], Awaitable[None]]) -> AsyncIterator[list[Message]]:
-    """A request of 200,000 bytes through relay and back; what the door's server is told, until its client leaves."""
+    """A request of 200,000 bytes through relay and back; what the worker's server is told, until its client leaves."""
     home.mkdir(mode=0o700)
     body = bytes(200_000)
     seen: list[Any] = []
@@ -66,13 +66,12 @@ async def relayed(home: Path, answer: Callable[[Receive, Send], Awaitable[None]]
         async def send(message: Message) -> None:
             told.append(message)
 
-        scope = dict.fromkeys(("method", "http_version", "path"), "x") | {"scheme": "https", "client": ("::1", 1)}
-        request = Request("x", "x", b"", (), body, None, None)
-        more: Scope = {"raw_path": b"/", "query_string": b"", "headers": [], "server": None, REQUEST: request}
+        request = Request("x", "x", b"", (), body, ("::1", 1), None)
+        scope: Scope = {"http_version": "1.1", "scheme": "https", "raw_path": b"/", REQUEST: request}
         done = trio.Event()
 
         async def talk() -> None:
-            await Relay(home)({**scope, **more, "extensions": {LEFT: inbox.when_left}}, inbox.receive, send)
+            await Relay(home)({**scope, "extensions": {LEFT: inbox.when_left}}, inbox.receive, send)
             done.set()
 
         nursery.start_soon(talk)
@@ -98,7 +97,7 @@ async def test_an_answer_comes_back_part_by_part(home: Path) -> None:
 
 @pytest.mark.parametrize(("app", "messages"), [(fail_at_once, 0), (fail_half_way, 2)])
 async def test_an_app_that_fails_leaves_its_answer_unfinished(home: Path, app: Any, messages: int) -> None:
-    """The door's server is left to end it, at once, as it would for an app of its own; the fault is logged."""
+    """The worker's server is left to end it, at once, as it would for an app of its own; the fault is logged."""
     with structlog.testing.capture_logs() as lines:
         async with relayed(home, app) as told:
             assert len(told) == messages

@@ -1,4 +1,4 @@
-"""What a door process keeps of the engine's answers, and for how long."""
+"""What a worker process keeps of the engine's answers, and for how long."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANSWER = Response(200, b'{"valid":true}')
 
 @dataclass
 class Asked:
-    """A door whose engine is the test: what it asked, and what it is told."""
+    """A worker whose engine is the test: what it asked, and what it is told."""
 
     words: VersionCounters
     home: Path
@@ -89,7 +89,7 @@ def ask(gateway: Gateway, path: str, headers: tuple[tuple[bytes, bytes], ...]) -
 
 
 @pytest.fixture
-def door(home: Path) -> Iterator[Asked]:
+def worker(home: Path) -> Iterator[Asked]:
     fd = versions.create()
     words = VersionCounters(fd, write=True)
     words.hold_until()
@@ -98,70 +98,70 @@ def door(home: Path) -> Iterator[Asked]:
     os.close(fd)
 
 
-async def test_an_answer_is_given_again_while_nothing_happens(door: Asked) -> None:
+async def test_an_answer_is_given_again_while_nothing_happens(worker: Asked) -> None:
     """The second inspection asks nobody; one after the session's end in time, by the wall clock, asks again."""
-    assert await door.inspect("a", until=1100.0)
-    assert not await door.inspect("a")
-    door.clock.now = 1099.9
-    assert not await door.inspect("a")
-    door.clock.now = 1100.0
-    assert await door.inspect("a", until=1100.0)
-    assert await door.inspect("a", until=1100.0), "an answer that is over is not kept"
+    assert await worker.inspect("a", until=1100.0)
+    assert not await worker.inspect("a")
+    worker.clock.now = 1099.9
+    assert not await worker.inspect("a")
+    worker.clock.now = 1100.0
+    assert await worker.inspect("a", until=1100.0)
+    assert await worker.inspect("a", until=1100.0), "an answer that is over is not kept"
 
 
-async def test_a_step_a_reload_and_a_key_end_what_is_kept(door: Asked) -> None:
+async def test_a_step_a_reload_and_a_key_end_what_is_kept(worker: Asked) -> None:
     """After each of them the engine is asked once more; a step of another session changes nothing."""
     for happens in (
-        lambda: door.words.moved("a"),
-        door.words.moved_all,
-        lambda: door.keys.register(key().public, ("SHELL", "AGENT"), "one"),
-        lambda: door.keys.unregister("one"),
+        lambda: worker.words.moved("a"),
+        worker.words.moved_all,
+        lambda: worker.keys.register(key().public, ("SHELL", "AGENT"), "one"),
+        lambda: worker.keys.unregister("one"),
     ):
-        await door.inspect("a")
-        assert not await door.inspect("a")
-        door.words.moved("b")
-        assert not await door.inspect("a")
+        await worker.inspect("a")
+        assert not await worker.inspect("a")
+        worker.words.moved("b")
+        assert not await worker.inspect("a")
         happens()
-        assert await door.inspect("a")
+        assert await worker.inspect("a")
 
 
-async def test_keys_that_are_refused_have_nothing_kept(door: Asked) -> None:
+async def test_keys_that_are_refused_have_nothing_kept(worker: Asked) -> None:
     """While authorized_keys is open to others, every inspection is the engine's to judge."""
-    await door.inspect("a")
-    (door.home / "authorized_keys").chmod(0o644)
-    assert [await door.inspect("a") for _ in range(3)] == [True] * 3
+    await worker.inspect("a")
+    (worker.home / "authorized_keys").chmod(0o644)
+    assert [await worker.inspect("a") for _ in range(3)] == [True] * 3
 
 
-async def test_little_is_kept(door: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_little_is_kept(worker: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood of tokens pushes the oldest out, and no more is held."""
     monkeypatch.setattr(response_cache, "KEPT", 100)
     for number in range(110):
-        await door.inspect(f"{number}")
-    assert len(door.kept) == 100
-    assert await door.inspect("0")
-    assert not await door.inspect("109")
+        await worker.inspect(f"{number}")
+    assert len(worker.kept) == 100
+    assert await worker.inspect("0")
+    assert not await worker.inspect("109")
 
 
-async def test_what_a_door_does_not_see_through_is_left_alone(door: Asked) -> None:
+async def test_what_a_worker_does_not_see_through_is_left_alone(worker: Asked) -> None:
     """Other paths are the app's; two tokens and none are the engine's; a foreign host is refused here."""
     host = (b"host", b"127.0.0.1:7420")
-    assert ask(door.gateway, "/api/auth/inspect/", ((b"host", b"evil.example"),)).status == 421
-    assert ask(door.gateway, "/api/auth/sessions/", (host,)) is None
+    assert ask(worker.gateway, "/api/auth/inspect/", ((b"host", b"evil.example"),)).status == 421
+    assert ask(worker.gateway, "/api/auth/sessions/", (host,)) is None
     for tokens in ((), ((b"authorization", b"Bearer a"),) * 2):
-        assert await door.is_asked(ask(door.gateway, "/api/auth/inspect/", (host, *tokens)))
+        assert await worker.is_asked(ask(worker.gateway, "/api/auth/inspect/", (host, *tokens)))
 
 
-async def test_without_the_plain_parser_answers_are_kept_too(door: Asked) -> None:
+async def test_without_the_plain_parser_answers_are_kept_too(worker: Asked) -> None:
     """The setting `lane` decides who reads a request, and not whether a worker may give a response again."""
-    await door.inspect("a")
+    await worker.inspect("a")
     own = key("own").public.openssh()
-    door.client.configure(Configure(bytes(door.home), encode_settings(Settings(lane=False)), (), own, b""))
+    worker.client.configure(Configure(bytes(worker.home), encode_settings(Settings(lane=False)), (), own, b""))
     headers = ((b"host", b"127.0.0.1:7420"), (b"authorization", b"Bearer a"))
     request = Request("GET", "/api/auth/inspect/", b"", headers, b"", ("127.0.0.1", 5), ("127.0.0.1", 7420))
-    assert door.gateway.handle(request) is None
-    route = door.gateway.find("GET", "/api/auth/inspect/")
+    assert worker.gateway.handle(request) is None
+    route = worker.gateway.find("GET", "/api/auth/inspect/")
     assert route is not None
-    assert door.gateway.respond(route, request) == ANSWER
+    assert worker.gateway.respond(route, request) == ANSWER
 
 
 def test_what_the_plain_parser_may_answer_holds_nothing() -> None:
@@ -169,28 +169,28 @@ def test_what_the_plain_parser_may_answer_holds_nothing() -> None:
     assert not [row.path for row in ENDPOINTS if row.plain and (row.held or "{" in row.path)]
 
 
-async def test_challenges_of_a_shared_store_are_the_engines(door: Asked) -> None:
-    """Without a key for them a door asks; with it, the challenge is one that the key's holder knows."""
+async def test_challenges_of_a_shared_store_are_the_engines(worker: Asked) -> None:
+    """Without a key for them a worker asks; with it, the challenge is one that the key's holder knows."""
     host = ((b"host", b"127.0.0.1:7420"),)
-    made = msgspec.json.decode(ask(door.gateway, "/api/auth/challenge/", host).body)
-    assert door.client.challenges is not None
-    assert door.client.challenges.read(made["nonce"]).identity == "any"
+    made = msgspec.json.decode(ask(worker.gateway, "/api/auth/challenge/", host).body)
+    assert worker.client.challenges is not None
+    assert worker.client.challenges.read(made["nonce"]).identity == "any"
     own = key("own").public.openssh()
-    door.client.configure(Configure(bytes(door.home), encode_settings(Settings()), (), own, b""))
-    assert await door.is_asked(ask(door.gateway, "/api/auth/challenge/", host))
+    worker.client.configure(Configure(bytes(worker.home), encode_settings(Settings()), (), own, b""))
+    assert await worker.is_asked(ask(worker.gateway, "/api/auth/challenge/", host))
 
 
-def verify(door: Asked, address: str) -> Any:
+def verify(worker: Asked, address: str) -> Any:
     """A wrong signature at the lane, sent from that address."""
-    assert door.client.challenges is not None
-    body = msgspec.json.encode(signed(door.client.challenges.issue("127.0.0.1:7420"), key("two")))
+    assert worker.client.challenges is not None
+    body = msgspec.json.encode(signed(worker.client.challenges.issue("127.0.0.1:7420"), key("two")))
     headers = ((b"host", b"127.0.0.1:7420"), (b"content-type", b"application/json"))
     path = "/api/auth/verify/"
-    return door.gateway.handle(Request("POST", path, b"", headers, body, (address, 5), ("127.0.0.1", 7420)))
+    return worker.gateway.handle(Request("POST", path, b"", headers, body, (address, 5), ("127.0.0.1", 7420)))
 
 
-async def test_a_door_checks_nothing_for_an_address_past_its_limit(
-    door: Asked, monkeypatch: pytest.MonkeyPatch
+async def test_a_worker_checks_nothing_for_an_address_past_its_limit(
+    worker: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once the engine has said 429 it is asked at once, until the wait is over; other addresses are as ever."""
     checked: list[PublicKey] = []
@@ -207,14 +207,14 @@ async def test_a_door_checks_nothing_for_an_address_past_its_limit(
         before = len(checked)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(tell, answer)
-            assert await verify(door, address) == answer
+            assert await verify(worker, address) == answer
         return len(checked) - before
 
     async def tell(answer: Response) -> None:
         await trio.testing.wait_all_tasks_blocked()
-        door.client.hear(Responded(door.asked[-1].number, answer, None, 0.0))
+        worker.client.hear(Responded(worker.asked[-1].number, answer, None, 0.0))
 
     assert [await ask("192.0.2.1", refused) for _ in range(3)] == [1, 0, 0]
     assert await ask("192.0.2.2", refused) == 1
-    door.clock.now += 7
+    worker.clock.now += 7
     assert await ask("192.0.2.1", Response(401, b"{}", (NOSNIFF,))) == 1

@@ -1,4 +1,4 @@
-"""What a door process and the engine tell each other: messages, settings, counts."""
+"""What a worker process and the engine tell each other: messages, settings, counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_messages_come_out_as_they_went_in(sent: list[bytes], data: st.DataObjec
 
 
 def test_a_request_survives_the_channel() -> None:
-    """What a door asks is what its client sent, byte for byte, whatever bytes it sent."""
+    """What a worker asks is what its client sent, byte for byte, whatever bytes it sent."""
     headers = ((b"host", b"\x80"),)
     request = Request("GET", "/\xff\n", b"a=\xff", headers, b"\0\xff", ("::1%lo", 5), ("127.0.0.1", 7420))
     asked = msgspec.msgpack.Decoder(ToEngine).decode(frame(HandleRequest(7, request))[4:])
@@ -46,26 +46,26 @@ def test_a_response_survives_the_channel() -> None:
 
 
 def test_settings_survive_the_channel() -> None:
-    """Every setting a door is told is the engine's own, a folder with a comma in its name too."""
+    """Every setting a worker is told is the engine's own, a folder with a comma in its name too."""
     settings = Settings(image_folders=("/a,b", "/c"), trusted_proxies=("10.0.0.0/8",), tls_cert=Path("/x"), port=0)
     told = msgspec.msgpack.decode(msgspec.msgpack.encode(encode_settings(settings)))
     assert decode_settings(told) == settings
 
 
 @pytest.mark.virtual_time
-async def test_counts_of_a_door_are_as_if_the_engine_had_counted(home: Path) -> None:
-    """The same observations, made by a door or by the engine, are the same text in /metrics."""
+async def test_counts_of_a_worker_are_as_if_the_engine_had_counted(home: Path) -> None:
+    """The same observations, made by a worker or by the engine, are the same text in /metrics."""
     seconds = [0.0, 0.0005, 0.00051, 0.3, 0.0025, 11.0, 61.0, 0.05]
-    tally = WorkerCounts()
+    counts = WorkerCounts()
     told: list[list[bytes]] = []
-    for by_door in (False, True):
+    for by_worker in (False, True):
         async with virtual_engine(home) as engine:
             for one in seconds:
-                (tally if by_door else engine.metrics).answered("POST", "/api/auth/verify/", 200, one)
-            for row in tally.take():
+                (counts if by_worker else engine.metrics).answered("POST", "/api/auth/verify/", 200, one)
+            for row in counts.take():
                 engine.metrics.answered_by_worker(row.method, row.path, row.status, row.buckets, row.seconds)
             told.append(
                 [line for line in engine.metrics.text().splitlines() if b"request_d" in line or b"sign_" in line]
             )
     assert told[0] == told[1]
-    assert tally.take() == []
+    assert counts.take() == []

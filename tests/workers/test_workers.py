@@ -1,4 +1,4 @@
-"""Door processes before one engine: what is promised of it holds through them, and they live and end as it does."""
+"""Worker processes before one engine: what is promised of it holds through them, and they live and end as it does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.people_at_work import GONE, Load
 from tests.support.processes import EngineProcess, TlsEngine, bearer, sign_in
 from tests.support.scraped_metrics import parsed
 from tests.support.waits import until
-from tests.support.worker_connections import Line, doors_of, engine_with_doors, two_doors
+from tests.support.worker_connections import Line, engine_with_workers, two_workers, workers_of
 
 pytestmark = pytest.mark.process
 
@@ -39,19 +39,19 @@ ROUNDS = int(200 * effort())
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
-    """One engine with two doors for all tests that leave it as it was."""
-    with engine_with_doors(tmp_path_factory.mktemp("doors") / "hatchway") as running:
+    """One engine with two workers for all tests that leave it as it was."""
+    with engine_with_workers(tmp_path_factory.mktemp("workers") / "hatchway") as running:
         yield running
 
 
-# The same tests as without doors, on this module's engine.
+# The same tests as without workers, on this module's engine.
 test_approve_and_reject = pairing.test_approve_and_reject
 test_the_command_ends = pairing.test_the_command_ends
 test_the_console_hangs_up = pairing.test_the_console_hangs_up
 
 
 def signed_in(line: Line, private: PrivateKey | None = None) -> str:
-    """A new session's token, through this connection's door."""
+    """A new session's token, through this connection's worker."""
     nonce = line.ask("GET", "/api/auth/challenge/")[1]["nonce"]
     status, session = line.ask("POST", "/api/auth/verify/", signed(nonce, private or key()))
     assert status == 200, session
@@ -60,9 +60,9 @@ def signed_in(line: Line, private: PrivateKey | None = None) -> str:
 
 
 @pytest.mark.fuzz
-def test_a_logout_at_one_door_is_known_at_the_other(engine: EngineProcess) -> None:
-    """Both doors have answered for the token; the next call after the logout's answer is refused at either."""
-    with two_doors(engine) as (here, there):
+def test_a_logout_at_one_worker_is_known_at_the_other(engine: EngineProcess) -> None:
+    """Both workers have answered for the token; the next call after the logout's answer is refused at either."""
+    with two_workers(engine) as (here, there):
         for number in range(ROUNDS):
             one, other = (here, there) if number % 2 else (there, here)
             token = signed_in(one)
@@ -72,9 +72,9 @@ def test_a_logout_at_one_door_is_known_at_the_other(engine: EngineProcess) -> No
             assert one.inspect(token) == 401
 
 
-def test_both_doors_answer_as_one_engine(engine: EngineProcess) -> None:
-    """The first answer about a token, one that a door gives again, and the app's own way are the same bytes."""
-    with two_doors(engine) as (here, there), httpx.Client(base_url=engine.url) as parsed_request:
+def test_both_workers_answer_as_one_engine(engine: EngineProcess) -> None:
+    """The first answer about a token, one that a worker gives again, and the app's own way are the same bytes."""
+    with two_workers(engine) as (here, there), httpx.Client(base_url=engine.url) as parsed_request:
         token = signed_in(here)
         answers = [line.ask("GET", "/api/auth/inspect", token=token) for line in (here, here, there, there)]
         answers.append((200, parsed_request.get("/api/auth/inspect/", headers=bearer(token)).json()))
@@ -82,9 +82,9 @@ def test_both_doors_answer_as_one_engine(engine: EngineProcess) -> None:
         assert answers[0][1]["permissions"] == list(FIVE)
 
 
-def test_a_nonce_works_once_whichever_door_is_asked(engine: EngineProcess) -> None:
-    """One signed challenge sent to two doors at once signs in once; so it does when its challenge came from a third."""
-    with two_doors(engine) as (here, there):
+def test_a_nonce_works_once_whichever_worker_is_asked(engine: EngineProcess) -> None:
+    """One signed challenge sent to two workers at once signs in once; also when it came from a third."""
+    with two_workers(engine) as (here, there):
         for _ in range(20):
             body = signed(here.ask("GET", "/api/auth/challenge/")[1]["nonce"], key())
             statuses: list[int] = []
@@ -102,9 +102,9 @@ def test_a_nonce_works_once_whichever_door_is_asked(engine: EngineProcess) -> No
             assert sorted(statuses) == [200, 401]
 
 
-def test_failures_are_counted_across_doors(home: Path) -> None:
-    """Five failed verifies a minute are five at all doors together; a correct signature is taken all the same."""
-    with engine_with_doors(home, HATCHWAY_LIMITS_FAILED_VERIFIES="5") as engine, two_doors(engine) as lines:
+def test_failures_are_counted_across_workers(home: Path) -> None:
+    """Five failed verifies a minute are five at all workers together; a correct signature is taken all the same."""
+    with engine_with_workers(home, HATCHWAY_LIMITS_FAILED_VERIFIES="5") as engine, two_workers(engine) as lines:
         nonce = lines[0].ask("GET", "/api/auth/challenge/")[1]["nonce"]
         wrong = signed(nonce, key("two"))
         told = [lines[number % 2].ask("POST", "/api/auth/verify/", wrong) for number in range(7)]
@@ -114,8 +114,8 @@ def test_failures_are_counted_across_doors(home: Path) -> None:
 
 
 def test_a_key_that_goes_takes_its_sessions_along(home: Path) -> None:
-    """Unregistered by command or by hand, narrowed by hand: the next call at any door knows."""
-    with engine_with_doors(home) as engine, two_doors(engine) as lines:
+    """Unregistered by command or by hand, narrowed by hand: the next call at any worker knows."""
+    with engine_with_workers(home) as engine, two_workers(engine) as lines:
         keys = AuthorizedKeys(home / "authorized_keys")
         keys.register(key("two").public, FIVE, "two")
         keys.register(key("three").public, FIVE, "three")
@@ -133,7 +133,7 @@ def test_a_key_that_goes_takes_its_sessions_along(home: Path) -> None:
         assert [line.inspect(tokens["three"]) for line in lines] == [200, 200]
 
 
-def test_who_asks_is_known_behind_the_doors(engine: EngineProcess) -> None:
+def test_who_asks_is_known_behind_the_workers(engine: EngineProcess) -> None:
     """A session's address is its client's; no header makes it another's; the engine's own socket is its user's."""
     with Line(engine, "127.0.0.5") as line:
         token = signed_in(line)
@@ -150,7 +150,7 @@ def test_who_asks_is_known_behind_the_doors(engine: EngineProcess) -> None:
 
 
 def measured(client: httpx.Client) -> dict[str, float]:
-    """How many requests each door of the table has answered with 200, and the sign-ins."""
+    """How many requests each endpoint of the table has answered with 200, and the sign-ins."""
     text = client.get("/metrics").text
     found = parsed(text)
     counts = {
@@ -162,9 +162,9 @@ def measured(client: httpx.Client) -> dict[str, float]:
     return counts | {"sign-ins": signs.get(frozenset({("method", "key")}), 0.0)}
 
 
-def test_what_doors_answer_alone_is_counted(home: Path) -> None:
+def test_what_workers_answer_alone_is_counted(home: Path) -> None:
     """Requests and sign-ins in /metrics are those that were made, whoever answered, a second later at most."""
-    with engine_with_doors(home) as engine, two_doors(engine) as lines, httpx.Client(base_url=engine.url) as client:
+    with engine_with_workers(home) as engine, two_workers(engine) as lines, httpx.Client(base_url=engine.url) as client:
         for line in lines:
             for _ in range(3):
                 token = signed_in(line)
@@ -174,7 +174,7 @@ def test_what_doors_answer_alone_is_counted(home: Path) -> None:
         until(lambda: measured(client).items() >= wanted.items(), what=f"{measured(client)}, and not {wanted}")
 
 
-def test_events_come_through_a_door_one_by_one(engine: EngineProcess) -> None:
+def test_events_come_through_a_worker_one_by_one(engine: EngineProcess) -> None:
     """A step is told while the stream is held; a reader that hangs up is known to have left."""
     with httpx.Client(base_url=engine.url, timeout=30) as client:
         token = sign_in(client, key("own"))["token"]
@@ -189,22 +189,22 @@ def test_events_come_through_a_door_one_by_one(engine: EngineProcess) -> None:
         until(lambda: "hatchway_event_readers 0.0" in client.get("/metrics").text, what="the reader is still there")
 
 
-def test_a_killed_door_costs_nobody_else(home: Path) -> None:
-    """Doors killed, or ended, under load: others answer meanwhile, each comes back, nothing acknowledged is lost."""
+def test_a_killed_worker_costs_nobody_else(home: Path) -> None:
+    """Workers killed, or ended, under load: others answer meanwhile, each comes back, nothing acknowledged is lost."""
     for number in range(4):
         key(f"crash {number}")
-    with engine_with_doors(home) as engine:
+    with engine_with_workers(home) as engine:
         load = Steady(engine)
         load.start()
         try:
             for how in (signal.SIGKILL, signal.SIGTERM) * max(1, int(effort())):
                 until(partial(load.beyond, load.done()), what="nobody gets on")
-                victim = doors_of(engine)[0]
+                victim = workers_of(engine)[0]
                 os.kill(victim, how)
-                until(lambda: not running(victim), what="the door does not end")  # noqa: B023 - called here
+                until(lambda: not running(victim), what="the worker does not end")  # noqa: B023 - called here
                 with httpx.Client(base_url=engine.url, timeout=30) as client:
                     assert client.get("/readyz").status_code == 200
-                until(partial(_back, engine, victim), what="the door does not come back")
+                until(partial(_back, engine, victim), what="the worker does not come back")
         finally:
             load.join()
         load.check()
@@ -212,7 +212,7 @@ def test_a_killed_door_costs_nobody_else(home: Path) -> None:
 
 
 def _back(engine: EngineProcess, gone: int) -> bool:
-    pids = doors_of(engine)
+    pids = workers_of(engine)
     return len(pids) == 2 and gone not in pids
 
 
@@ -243,23 +243,23 @@ def running(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_the_engine_takes_its_doors_along(home: Path, how: signal.Signals) -> None:
-    """kill -9 of the engine ends every door at once; nobody is left who accepts."""
-    with engine_with_doors(home) as engine:
-        doors = doors_of(engine)
-        assert len(doors) == 2
+def test_the_engine_takes_its_workers_along(home: Path, how: signal.Signals) -> None:
+    """kill -9 of the engine ends every worker at once; nobody is left who accepts."""
+    with engine_with_workers(home) as engine:
+        workers = workers_of(engine)
+        assert len(workers) == 2
         engine.process.send_signal(how)
         assert engine.process.wait(20) == (-signal.SIGKILL if how == signal.SIGKILL else 0)
-        until(lambda: not any(map(running, doors)), what="a door outlives its engine")
+        until(lambda: not any(map(running, workers)), what="a worker outlives its engine")
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{engine.url}/healthz")
         engine.start()
-        assert len(doors_of(engine)) == 2
+        assert len(workers_of(engine)) == 2
 
 
 def test_held_answers_end_with_their_last_items(home: Path) -> None:
     """SIGTERM: a waiting console gets its refusal, an event stream its last event, within five seconds; exit code 0."""
-    with engine_with_doors(home) as engine, httpx.Client(base_url=engine.url, timeout=30) as client:
+    with engine_with_workers(home) as engine, httpx.Client(base_url=engine.url, timeout=30) as client:
         token = sign_in(client, key("own"))["token"]
         with engine.operator_connection() as operator:
             operator.sendall(b'{"op":"pair","permissions":null,"lifetime":3600}\n')
@@ -282,9 +282,9 @@ def test_held_answers_end_with_their_last_items(home: Path) -> None:
         assert engine.process.wait(20) == 0
 
 
-def test_settings_are_taken_up_by_every_door(home: Path) -> None:
-    """After `engine reload` a new address is ours at each door, and doors without a lane answer the same."""
-    with engine_with_doors(home) as engine, two_doors(engine) as lines:
+def test_settings_are_taken_up_by_every_worker(home: Path) -> None:
+    """After `engine reload` a new address is ours at each worker, and workers without a lane answer the same."""
+    with engine_with_workers(home) as engine, two_workers(engine) as lines:
         token = signed_in(lines[0])
         before = [line.ask("GET", "/api/auth/inspect/", token=token) for line in lines]
         address = f"engine.example:{engine.port}"
@@ -300,7 +300,7 @@ def test_settings_are_taken_up_by_every_door(home: Path) -> None:
         signed_in(lines[1])
 
 
-def test_a_certificate_is_taken_up_by_every_door(home: Path) -> None:
+def test_a_certificate_is_taken_up_by_every_worker(home: Path) -> None:
     """After SIGHUP every new connection sees the new certificate, HTTP/2 ones too; one that was open answers on."""
     engine = TlsEngine(home, HATCHWAY_TLS="auto", HATCHWAY_WORKERS="2")
     try:
@@ -325,9 +325,9 @@ def test_a_certificate_is_taken_up_by_every_door(home: Path) -> None:
         engine.close()
 
 
-def test_manners_hold_at_each_door(home: Path) -> None:
-    """A head that does not come is ended in its time, and at a door that is full the idle give way."""
-    with engine_with_doors(home, HATCHWAY_LIMITS_HEADER_SECONDS="1", HATCHWAY_MAX_CONNECTIONS="2") as engine:
+def test_manners_hold_at_each_worker(home: Path) -> None:
+    """A head that does not come is ended in its time, and at a worker that is full the idle give way."""
+    with engine_with_workers(home, HATCHWAY_LIMITS_HEADER_SECONDS="1", HATCHWAY_MAX_CONNECTIONS="2") as engine:
         lines: list[Line] = []
         try:
             while len(lines) < 8:
@@ -341,15 +341,15 @@ def test_manners_hold_at_each_door(home: Path) -> None:
                 line.close()
 
 
-def test_a_door_that_can_not_start_stops_the_start(home: Path, tmp_path: Path) -> None:
-    """No engine runs on whose doors are not there; the command says so, with exit code 1."""
+def test_a_worker_that_can_not_start_stops_the_start(home: Path, tmp_path: Path) -> None:
+    """No engine runs on whose workers are not there; the command says so, with exit code 1."""
     engine = EngineProcess(home, HATCHWAY_WORKERS="2", HATCHWAY_TLS_CERT="/nowhere", HATCHWAY_TLS_KEY="/nowhere")
     engine.begin()
     assert engine.process.wait(30) == 1
     assert "/nowhere" in engine.log()
 
 
-def test_a_door_without_its_engine_fails(tmp_path: Path) -> None:
+def test_a_worker_without_its_engine_fails(tmp_path: Path) -> None:
     """The channel's end ends it, whatever it is doing, and not with success."""
     ours, theirs = socket.socketpair()
     words = versions.create()

@@ -76,7 +76,7 @@ class Life:
 
     def __init__(self, engine: Engine, stores: tuple[SimulatedStore, ...], nursery: trio.Nursery) -> None:
         self.engine, self.stores, self.nursery = engine, stores, nursery
-        self.front = make_app(engine)
+        self.app = make_app(engine)
         self.socket = OperatorSocket(engine, dict, lambda: None, engine.reload, added_addresses())
         self.over = trio.Event()
 
@@ -130,7 +130,7 @@ class World:
         """One request to the engine as soon as it lives; hung up after `patience`."""
         life, reply = await self.now_living(), Heard()
         address = more.pop("address", "127.0.0.1")
-        talk = partial(self._talk, reply, Browser(life.front, address=address), method, path, value, **more)
+        talk = partial(self._talk, reply, Browser(life.app, address=address), method, path, value, **more)
         life.nursery.start_soon(talk)
         with trio.move_on_after(patience):
             await reply.done.wait()
