@@ -21,11 +21,10 @@ from math import inf
 from typing import Any, TypeVar
 
 import trio
-from outcome import Error
 from trio.testing import MockClock
 
 from hatchway.api.testing.run_states import StateTooLarge, Watching, state_of_run
-from hatchway.api.testing.trio_inside import is_trios_own, jumping_clock, ordered_by, put_off, runner
+from hatchway.api.testing.trio_inside import is_trios_own, jumping_clock, ordered_by, put_off, runner, wakes_by_error
 
 END = -1
 """The number of the state in which a run is over."""
@@ -133,6 +132,10 @@ class Explored:
                 stack.pop()
         return counts.get(0, 1)
 
+    def stop(self, why: str) -> None:
+        """Not every order will be followed."""
+        self.stopped = why
+
     def number(self, key: bytes, tasks: tuple[str, ...], commuting: frozenset[str]) -> int:
         """The number of a state, new or seen before."""
         number = self._numbers.setdefault(key, len(self.ways))
@@ -161,6 +164,7 @@ class Explored:
     def ended(self, path: list[tuple[int, int]], *, at_the_end: bool) -> None:
         """A run is over that went this path: states, and the ways taken from them. Not `at_the_end`, the rest of it was
         known before."""
+        self.runs += 1
         if at_the_end and path:
             state, way = path[-1]
             assert self.ways[state][way] in (None, END), LOOSE
@@ -187,7 +191,7 @@ class Explored:
         return to
 
 
-class _Run(Watching):
+class _OneRun(Watching):
     """Stands in for trio's dice in one run, and tells which task goes on."""
 
     def __init__(self, world: World) -> None:
@@ -277,7 +281,7 @@ class _Run(Watching):
         return next((option for option in options if self._name(option) == self._last), options[0])
 
 
-class _Search(_Run):
+class _Search(_OneRun):
     """Goes where not everything has been followed yet."""
 
     def __init__(self, world: World, explored: Explored, *, reduced: bool) -> None:
@@ -341,14 +345,14 @@ class _Search(_Run):
         if own is None:
             return state_of_run(tasks, self.label)
         stand = [
-            (self.label(task), str(where(task.coro)), task in tasks, type(task._next_send) is Error)
+            (self.label(task), str(where(task.coro)), task in tasks, wakes_by_error(task))
             for task in self._tasks()
             if not (self.world.waits_only and task is runner().main_task)
         ]
         return blake2b(repr((own, stand)).encode(), digest_size=16).digest()
 
 
-class _Replay(_Run):
+class _Replay(_OneRun):
     """Follows an order, as far as it goes; after that, whoever ran last goes on."""
 
     def __init__(self, world: World, order: list[str]) -> None:
@@ -428,10 +432,10 @@ def explore(make: Make, *, runs: int | None = None, seconds: float | None = None
     explored, until = Explored(), None if seconds is None else time.monotonic() + seconds
     while 0 not in explored.followed:
         if runs is not None and explored.runs >= runs:
-            explored.stopped = f"{runs} runs were allowed"
+            explored.stop(f"{runs} runs were allowed")
             break
         if until is not None and time.monotonic() >= until:
-            explored.stopped = f"{seconds:g} s were allowed"
+            explored.stop(f"{seconds:g} s were allowed")
             break
         search = _Search(_made(make), explored, reduced=reduced)
         try:
@@ -439,7 +443,6 @@ def explore(make: Make, *, runs: int | None = None, seconds: float | None = None
         except BaseException as error:
             _explain(make, error, [name for name, _ in search.story])
             raise
-        explored.runs += 1
         explored.outcomes.add(search.world.outcome())
         explored.ended(search.path, at_the_end=not search.known)
         if not explored.ways:
@@ -457,7 +460,7 @@ def replay(make: Make, order: str) -> None:
         raise
 
 
-def _told(run: _Run) -> str:
+def _told(run: _OneRun) -> str:
     steps = [f"  {name:<12} {at}" for name, at in run.story]
     return "in this order:\n" + "\n".join(steps)
 
@@ -469,7 +472,7 @@ def _explain(make: Make, error: BaseException, order: list[str]) -> None:
     error.add_note(f"again: replay(world, {' '.join(shrunk)!r}), or pytest --explore-order='{' '.join(shrunk)}'")
 
 
-def _shrunk(make: Make, error: BaseException, order: list[str]) -> tuple[list[str], _Run | None]:
+def _shrunk(make: Make, error: BaseException, order: list[str]) -> tuple[list[str], _OneRun | None]:
     kind, tries, best = _kind(error), 0, None
     at, size = 0, max(1, len(order) // 2)
     while tries < SHRINKING and size:
@@ -485,7 +488,7 @@ def _shrunk(make: Make, error: BaseException, order: list[str]) -> tuple[list[st
     return order, best or _fails(make, order, kind)
 
 
-def _fails(make: Make, order: list[str], kind: set[str]) -> _Run | None:
+def _fails(make: Make, order: list[str], kind: set[str]) -> _OneRun | None:
     run = _Replay(_made(make), order)
     try:
         run.run()

@@ -17,7 +17,7 @@ from typing import Any
 
 import trio
 
-from hatchway.api.testing.trio_inside import is_trios_own, runner
+from hatchway.api.testing.trio_inside import is_trios_own, runner, will_wake
 
 MOST_OBJECTS = 20_000
 """Objects of one state; past it the world is too large to be compared so."""
@@ -177,8 +177,5 @@ def _frame(running: Any) -> Iterator[Any]:
 def state_of_run(runnable: list[Any], label: Callable[[Any], str], *more: Any) -> bytes:
     """A digest of this run: its tasks, its clock, and `more`. Raises StateTooLarge."""
     tasks = sorted((task for task in runner().tasks if not is_trios_own(task)), key=label)
-    stand = [
-        (label(task), task in runnable, task._next_send, task.custom_sleep_data, task._cancel_status, task.coro)
-        for task in tasks
-    ]
+    stand = [(label(task), task in runnable, *will_wake(task), task.coro) for task in tasks]
     return _Walk(label).digest([trio.current_time(), stand, list(more)])

@@ -67,6 +67,16 @@ def put_off(tasks: list[Any]) -> None:
     runner().runq.extend(tasks)
 
 
+def will_wake(task: Any) -> tuple[Any, ...]:
+    """What the task is to be woken with, what it sleeps on, and what may cancel it."""
+    return task._next_send, task.custom_sleep_data, task._cancel_status
+
+
+def wakes_by_error(task: Any) -> bool:
+    """Whether the task is to be woken by an error, as one that is cancelled is."""
+    return type(task._next_send).__name__ == "Error"
+
+
 def is_trios_own(task: Any) -> bool:
     """Trio's own tasks: their names are in angle brackets."""
     return str(task.name).startswith("<")
