@@ -31,6 +31,7 @@ from hatchway.engine.journal.metrics import Metrics
 from hatchway.engine.journal.overview import Overview
 from hatchway.engine.journal.replay import charts_digest
 from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
+from hatchway.engine.keys.key_command import KeyCommand
 from hatchway.engine.keys.keys import PublicKey
 from hatchway.engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
 from hatchway.engine.pairings.pairings import Pairings
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
     from hatchway.engine.fleet.shared_instances import SharedInstances
 
 log = structlog.get_logger(__name__)
+
+CONFIRMED = 5.0
+"""Seconds between two looks for keys of live sessions that a program of the site is to be asked for again."""
 
 
 class Engine:
@@ -79,7 +83,8 @@ class Engine:
         self.settings = load()
         self.started_at = clock.wall()
         self.keys_in = keys_folder(home, self.settings)
-        self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS, loop_ticks())
+        elsewhere = KeyCommand(lambda: self.settings.authorized_keys_command, clock)
+        self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS, loop_ticks(), elsewhere=elsewhere)
         self.own_key = self._load_own_key()
         self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
         self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
@@ -212,6 +217,7 @@ class Engine:
             if watch:
                 nursery.start_soon(self.key_watch.run, self._follow_keys)
                 nursery.start_soon(self.key_uses.run, self.stopping)
+                nursery.start_soon(self._confirm_keys)
                 nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
             if self._shared_instances is not None:
@@ -223,6 +229,16 @@ class Engine:
         """The keys' file was changed."""
         await self.sessions.end_orphans()
         await self.key_uses.follow()
+
+    async def _confirm_keys(self) -> None:
+        """Keep asking for the keys of sessions that are authorized elsewhere, while the settings name a program."""
+        while True:
+            await trio.sleep(CONFIRMED)
+            if self.settings.authorized_keys_command:
+                try:
+                    await self.sessions.confirm_keys()
+                except Refusal as refused:
+                    log.warning("keys_not_confirmed", why=refused.detail)
 
     async def _end_pairings(self) -> None:
         await self.stopping.wait()

@@ -65,7 +65,7 @@ def _say(message: dict[str, object]) -> None:
 
 
 def _relay(engine: int) -> None:
-    """Bytes both ways until one side ends. What a peer is slow to take waits in the kernel, and then here."""
+    """Pass bytes both ways until one side ends."""
     to_us, from_us = sys.stdin.fileno(), sys.stdout.fileno()
     while True:
         ready, _, _ = select.select([to_us, engine], [], [])

@@ -1,4 +1,4 @@
-"""A bar for what takes long: on a terminal only, on standard error, gone when it is over. rich keeps NO_COLOR."""
+"""A progress bar on standard error for what takes long; on a terminal only, and removed at the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 def _unheard(words: str) -> None:
-    """Nobody watches."""
+    """Does nothing: there is no terminal."""
 
 
 @contextmanager

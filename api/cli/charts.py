@@ -28,7 +28,7 @@ Examples:
   hatchway chart check lease.py:CHART"""
 )
 def chart() -> None:
-    """The charts of pairings, sessions and instances, and charts of your own."""
+    """The charts of pairings, sessions, instances, and your own."""
 
 
 WHERE = """NAME is pairing, session or instance, or FILE.py:CHART: a chart of your own, in a Python file that is run."""

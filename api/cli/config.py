@@ -61,7 +61,7 @@ def get(name: str, as_json: bool) -> None:
         note(f"{name} is not set")
         raise SystemExit(1)
     else:
-        say(*shown.split("\n"))  # a key in PEM has lines of its own
+        say(*shown.split("\n"))  # a key in PEM has several lines
 
 
 @config.command(
@@ -150,7 +150,7 @@ def _masked(text: str) -> str:
 
 
 def _values(home: Path, refused: Callable[[Refusal], None]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Every setting's value, and where it comes from; what is refused has its default."""
+    """Every setting's value, and where it comes from. A value that is refused is replaced by the default."""
     from hatchway.engine.settings.settings import TABLE
     from hatchway.engine.settings.sources import read_config, read_environment
 
@@ -176,7 +176,7 @@ def _token_is_set(home: Path) -> bool:
 
 
 def _tell_effect(name: str) -> None:
-    """Say what is left to do, if an engine runs that has to hear of it."""
+    """Say what is left to do, where an engine runs that does not use the new value yet."""
     from hatchway.api.client.operator import runs
     from hatchway.engine.settings.settings import TABLE, home_folder, setting
 

@@ -15,7 +15,7 @@ RECIPE = (
     "  hatchway config unset connection-token",
     "  hatchway engine ping",
 )
-"""The contract's cure for a dead token, where the command could not heal it by itself."""
+"""What the specification says to do about a token that is no longer valid, where the command could not replace it."""
 
 
 MENDED = {
@@ -51,7 +51,7 @@ class Failed(click.ClickException):
 
 
 def failure_of(fault: BaseException) -> tuple[str, tuple[str, ...]] | None:
-    """A refusal's detail and what to do about it; None for a fault of the program, which is for its maintainers."""
+    """An error's sentence, and what to do about it; None for a fault of the program itself."""
     while isinstance(fault, BaseExceptionGroup):
         fault = fault.exceptions[0]
     if isinstance(fault, Refused):

@@ -49,7 +49,7 @@ class RootGroup(LazyGroup):
             _warn_of_foreign_variables()
             return super().invoke(context)
         except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
-            raise  # whoever read the output, such as `head`, has enough: click ends without a word
+            raise  # the reader of the output, such as `head`, has ended: click ends silently
         except Exception as fault:
             from hatchway.api.cli.failures import Failed, failure_of
 
@@ -60,7 +60,8 @@ class RootGroup(LazyGroup):
 
 
 def _warn_of_foreign_variables() -> None:
-    """Say which variables look like settings and are none. They are others', perhaps, and end no command."""
+    """Say which variables look like settings and are none. They may be another program's, so no command ends for
+    them."""
     if not any(name.startswith("HATCHWAY_") and name != "HATCHWAY_HOME" for name in os.environ):
         return
     from hatchway.engine.base.imports import without

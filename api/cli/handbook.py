@@ -25,13 +25,14 @@ def _summary(text: str) -> str:
 
 
 def _for_terminal(text: str) -> str:
-    """Without the marks of the parts that are generated; a link to a chapter is the command that shows that chapter."""
+    """A chapter without the marks of its generated parts; links to chapters are replaced by the commands that show
+    them."""
     text = re.sub(r"^<!-- .* -->\n\n?", "", text, flags=re.MULTILINE)
     return re.sub(r"\[[^]]*\]\(([a-z-]+)\.md\)", r"`hatchway help \1`", text)
 
 
 def _unknown(context: click.Context, topic: str) -> click.UsageError:
-    """The refusal of a topic that is none: it names the command of that name, or the topic that is spelled alike."""
+    """The refusal of an unknown topic. It names the command of that name, or a topic of a similar name."""
     import difflib
 
     hint = "`hatchway help` lists the topics."

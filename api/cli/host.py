@@ -1,4 +1,4 @@
-"""What commands know of where they run: folder, settings, the stored token, and a client made of them."""
+"""The folder, settings and stored token of the host that a command runs on, and a client made of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hatchway.engine.keys.keys import PrivateKey
 
 SOCKET_URL = "http://localhost"
-"""What an engine without a port is called: the name that is dialled over its Unix socket."""
+"""The URL of an engine without a port: it is only named so, and reached by its Unix socket."""
 
 OF_A_TEST = "test_engine"
 """Why a token was not stored: it is of a test engine."""
@@ -41,7 +41,7 @@ TOKEN_FILE = "connection-token"  # noqa: S105 - a file's name
 
 
 def load_stored(home: Path) -> StoredToken | None:
-    """The stored token, if there is a readable one; a damaged file is as none."""
+    """The stored token; None where there is none, or the file is damaged."""
     try:
         return msgspec.convert(json.loads(read_private(home / TOKEN_FILE)), StoredToken)
     except (FileNotFoundError, ValueError, RecursionError):
@@ -57,7 +57,7 @@ def store_token(home: Path, stored: StoredToken | None) -> None:
         raise FileRefused(f"the token of a test engine ({TEST_ISSUER}) is never stored", cause=OF_A_TEST)
     else:
         make_private_dir(home)
-        # The key's path may be no UTF-8, which this module escapes and reads as it was.
+        # The key's path may not be UTF-8: the json module escapes it, and reads it as it was.
         write_private(home / TOKEN_FILE, json.dumps(msgspec.to_builtins(stored)).encode(), overwrite=True)
 
 
@@ -95,7 +95,7 @@ class Here:
             return SOCKET_URL
         scheme = "https" if self.settings.tls_cert or self.settings.tls == "auto" else "http"
         host = self.settings.host
-        if host in ("0.0.0.0", "::", "localhost"):  # noqa: S104 - of what these listen on, the one that is always there
+        if host in ("0.0.0.0", "::", "localhost"):  # noqa: S104 - 127.0.0.1 is among what each of them listens on
             host = "127.0.0.1"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.settings.port}"
 
@@ -207,13 +207,14 @@ class Here:
 
 
 class TokenKeeper:
-    """What becomes of the tokens that a command gets: each is kept for the next command, where the folder takes it.
+    """Stores the tokens that a command gets for the next command.
 
-    `unkept` is why it does not, for a session that began with this command: nobody could use it any more.
+    `unkept` is why a token could not be stored, for a session that began with this command: no later command could use
+    the session.
     """
 
     def __init__(self, home: Path, key: Callable[[], str | None], before: StoredToken | None, *, told: bool) -> None:
-        """`key` tells what signed in, for the next time."""
+        """`key` returns the name of the key that signed in, which is stored with the token."""
         self._home, self._key, self._told = home, key, told
         self._session = before.session if before else None
         self.unkept: FileRefused | None = None
@@ -221,13 +222,13 @@ class TokenKeeper:
     def keep(self, stored: StoredToken | None) -> None:
         """For `on_token`. Raises FileRefused where the file is there and not private."""
         if stored is None and self.unkept is not None:
-            return  # what ends was never written; what was written is another session's
+            return  # the session that ends was never stored; the stored token is of another
         try:
             store_token(self._home, stored and msgspec.structs.replace(stored, key=self._key()))
         except FileRefused as refused:
             if refused.cause not in ("unwritable", OF_A_TEST):
                 raise
-            # A renewed token is of a session that was there before: what is stored of that one is still good.
+            # A renewed token is of a session that was stored before, and its stored token is still good.
             if stored is not None and stored.session != self._session:
                 self._tell(refused)
                 self.unkept = refused
@@ -243,18 +244,18 @@ class TokenKeeper:
 
 
 def _kept_name(source: str | None, signer: Signer | None) -> str | None:
-    """What is kept as a session's key: of an agent's keys, the one that signed in."""
+    """The name of the key that is stored with a session. Of an agent's keys it is the one that signed in."""
     if source is not None and source.startswith(AGENT) and signer is not None:
         return AGENT + signer.identity
     return source
 
 
 CONFIRMED_WITHIN = 2.0
-"""Seconds after which a signature of an agent is told as one that waits for somebody."""
+"""Seconds after which standard error says that an agent's signature waits for a person."""
 
 
 class TellingSigner:
-    """A signer whose signature may wait for a person, who is told so on standard error."""
+    """A signer that says on standard error when a signature waits for a person."""
 
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
@@ -277,7 +278,8 @@ class TellingSigner:
 
 
 def ask_for_signers(source: str) -> Sequence[Signer]:
-    """What signs in: the key of a file, whose passphrase may be asked for, or the keys of an agent. Raises as these."""
+    """The signers that `source` names: the key of a file, whose passphrase may be asked for, or the keys of an
+    agent."""
     if source.startswith(AGENT):
         return [TellingSigner(signer) for signer in agent_signers(source.removeprefix(AGENT))]
     return [FileSigner(ask_for_key(Path(source)))]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hatchway.api.client.client import Client
 
 LOOK = 0.5
-"""Seconds between two looks at a start that is under way, while somebody watches."""
+"""Seconds between two requests for the progress of a start, while it is shown."""
 
 
 @click.group(
@@ -85,7 +85,7 @@ def start(image: str, command: tuple[str, ...], identity: str | None, as_json: b
 
 @contextmanager
 def _watched(client: Client, name: str, *, quiet: bool) -> Iterator[None]:
-    """On a terminal, show what the start is doing; whoever interrupts it is told that the engine goes on."""
+    """On a terminal, show what the start is doing. Ctrl-C ends the command, which says that the engine goes on."""
     if quiet or not sys.stderr.isatty():
         yield
         return
@@ -113,7 +113,7 @@ def _look(client: Client, name: str, say: Callable[[str], None], over: Event) ->
     from hatchway.api.client.wire import ClientFault
 
     while not over.wait(LOOK):
-        # Where it is not there yet, or no longer, the start itself tells.
+        # Where the instance is not there, the start itself says why.
         with suppress(ClientFault, KeyError):
             say(f"{name}: {client.instance(name)['progress'] or 'starting'}")
 
@@ -150,7 +150,7 @@ def list_(as_json: bool) -> None:
 
 
 def _why(row: dict[str, Any]) -> str:
-    """What it waits for, or what ended it; or why nobody knows."""
+    """What an instance waits for, or what ended it, or that its host does not answer."""
     if not row.get("host_answers", True):
         return f"{row.get('host')} does not answer"
     told = str(row.get("failure") or row.get("progress") or "")
@@ -218,7 +218,7 @@ def log(name: str, follow: bool, stream: str) -> None:
     with Here().client() as client:
         for piece in client.instance_log(name, stream, follow=follow):
             if sys.stdout.isatty():
-                # What a container writes must not act upon the terminal of whoever reads it.
+                # What a container writes must not act upon the terminal that shows it.
                 click.echo(_harmless(shown.decode(piece)), nl=False)
             else:
                 sys.stdout.buffer.write(piece)

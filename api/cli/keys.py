@@ -243,7 +243,7 @@ def _tell_registered(done: Registered, as_json: bool) -> None:
 
 
 def _given_key(path: str | None, agent: str | None) -> tuple[PublicKey, str]:
-    """The key to register, of a file or an agent, and what to call it where nobody else does."""
+    """The key to register, of a file or an agent, and its comment where it has none of its own."""
     from hatchway.engine.base.files import read_small
     from hatchway.engine.keys.key_files import one_line
     from hatchway.engine.keys.keys import parse_openssh, read_public_key
@@ -327,7 +327,8 @@ def rotate_token(force: bool) -> None:
 
 
 def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: bool = False) -> int:
-    """Have the sessions of removed keys ended, by the engine if one runs, else in its store; how many there were."""
+    """Have the sessions of removed keys ended, by the engine where one runs, else in its store. Returns their
+    number."""
     from hatchway.engine.base.errors import EngineUnavailable
     from hatchway.engine.settings.settings import home_folder
     from hatchway.engine.settings.sources import load_settings
@@ -348,7 +349,7 @@ def _tell_engine(removed: tuple[str, ...], added: tuple[str, ...] = (), reload: 
     try:
         return end_sessions_of(home, set(removed))
     except EngineUnavailable:
-        # One is just starting, or stopping: it reads authorized_keys anew and ends what has no key.
+        # An engine is just starting or stopping: it ends the sessions when it reads authorized_keys next.
         click.echo("the engine that is starting or stopping here ends the sessions itself", err=True)
         return 0
 

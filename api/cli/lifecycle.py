@@ -11,7 +11,7 @@ import click
 from hatchway.api.cli.groups import json_option
 
 STOP_WAIT = 20.0
-"""Seconds an engine has to end its streams and let go of its folder."""
+"""Seconds that `engine stop` waits for the end of the engine."""
 
 
 @click.command(

@@ -42,7 +42,7 @@ def _commands(command: click.Command, context: click.Context) -> Iterator[tuple[
 
 
 def _body(command: click.Command, context: click.Context) -> list[str]:
-    """What it does, its options, its examples."""
+    """A command's description, options and examples, in roff."""
     lines = [piece for text in (command.help or "").split("\n\n") for piece in (".PP", *_paragraph(text))]
     for parameter in command.get_params(context):
         record: Any = parameter.get_help_record(context)

@@ -1,4 +1,4 @@
-"""What a command does to the store itself while no engine runs."""
+"""What a command does to the store while no engine runs."""
 
 from __future__ import annotations
 
@@ -59,12 +59,13 @@ async def _ask(store: Store, ask: Callable[[KeyUses], Awaitable[T]]) -> T:
 
 
 def end_sessions_of(home: Path, identities: set[str]) -> int:
-    """End every stored session of these identities; how many there were. Raises EngineUnavailable if one is running."""
+    """End every stored session of these identities. Returns how many it ended. Raises EngineUnavailable where an engine
+    runs."""
     set_up_logs(LogSettings(level="warning"))  # standard output is the command's
 
     async def end() -> int:
         async with open_engine(home, lambda: load_settings(home, os.environ, {}), run=False) as engine:
-            # A key that is out of authorized_keys already has lost its sessions as the store was opened.
+            # The sessions of keys that are no longer in authorized_keys have ended as the engine was opened.
             await engine.key_uses.forget(identities)
             return engine.orphans_ended + await engine.sessions.end_all_of(identities)
 

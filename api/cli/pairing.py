@@ -26,7 +26,7 @@ NO_PORT = "the engine has no port; from your own machine: hatchway open USER@HOS
 
 
 def read_permissions(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    """A flag's permission list; nothing but its names is ever taken for one (section 2.3)."""
+    """The permissions of a flag. Only the names of section 2.3 are accepted."""
     if text is None:
         return None
     from hatchway.engine.base.errors import InvalidRequest
@@ -76,8 +76,10 @@ def pair(permissions: tuple[str, ...] | None, lifetime: str | None, qr: bool, as
 
 @contextmanager
 def operator_screen() -> Iterator[tuple[int, TextIO]]:
-    """Where answers come from, and where to ask: one terminal, wherever input and output go. Raises Failed without
-    one, before there is a code that nobody could approve."""
+    """The descriptor that answers are read from, and the stream to ask on: the terminal, wherever input and output go.
+
+    Raises Failed where there is no terminal, before a code is issued that nobody could approve.
+    """
     with operator_terminal() as answers:
         if answers is None:
             from hatchway.api.cli.failures import Failed
@@ -102,7 +104,7 @@ class OperatorTerminal:
         self._asked = self._counting = False
 
     def follow(self, line: OperatorLine) -> bool:
-        """The whole life of one code; whether it was approved."""
+        """Show what happens to a code, and send the operator's answer. Returns whether it was approved."""
         while True:
             waits: list[Any] = [line, self._input] if self._asked else [line]
             ready, _, _ = select.select(waits, [], [], 1.0)
@@ -122,7 +124,7 @@ class OperatorTerminal:
         """Called about once a second, for whoever has more to mind than the code."""
 
     def say(self, text: str) -> None:
-        """A line on the operator's screen."""
+        """Print a line on the terminal."""
         if self._counting:
             print("\r" + " " * 40 + "\r", end="", file=self._screen)
             self._counting = False
@@ -174,7 +176,7 @@ class OperatorTerminal:
         self.say(f'User agent    "{_ascii(event["agent"])}"')
         self.say(f"Number        {_ascii(event['match'])}, which the browser must show too")
         self.say(f"Sign it in only if you are at that browser yourself. {math.ceil(event['expires_in'])} s to answer.")
-        self._flush()  # what was typed before the question is no answer to it
+        self._flush()  # what was typed before the question is no answer
         print("Approve? [y/N] ", end="", file=self._screen, flush=True)
         self._asked = True
 
@@ -191,20 +193,20 @@ class OperatorTerminal:
         """One line of the terminal; end of file, or a line without an end, is a no."""
         try:
             typed = os.read(self._input, 4096)
-        except OSError:  # hung up
+        except OSError:  # the terminal has hung up
             typed = b""
         if not typed.endswith(b"\n"):
             self.say("")
         return typed.lower() in (b"y\n", b"yes\n")
 
     def _flush(self) -> None:
-        with suppress(termios.error):  # a terminal that is gone holds nothing
+        with suppress(termios.error):  # the terminal is gone, with its input
             termios.tcflush(self._input, termios.TCIFLUSH)
 
     def _end(self, message: str) -> None:
         if self._asked:
             self.say("")
-            self._flush()  # an answer that came too late must not become the shell's next command
+            self._flush()  # an answer that comes too late must not become the shell's next command
         self.say(_ascii(message))
 
     def _count_down(self) -> None:
@@ -234,13 +236,14 @@ def _short(seconds: int) -> str:
 
 INNER = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "127.0.0.0/8")
 INNER_6 = ("fc00::/7", "fe80::/10", "::1/128")
-"""Networks whose addresses mean something inside them only (RFC 1918, 6598, 3927, 4193, 4291)."""
+"""Networks whose addresses are not reached from outside (RFC 1918, 6598, 3927, 4193, 4291)."""
 
 
 def ssh_hint(console: str, environ: dict[str, str]) -> str | None:
-    """Under SSH, the line that brings the console's port to the machine the operator sits at.
+    """Under SSH, the command that forwards the console's port to the operator's machine.
 
-    An inner address is how a jump host or a router calls this one: it leads nowhere from outside, and so isn't named.
+    An address of an inner network is not named: it is how a jump host or a router reaches this host, and can't be
+    reached from outside.
     """
     parts = environ.get("SSH_CONNECTION", "").split()
     if len(parts) != 4:

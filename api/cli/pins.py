@@ -1,4 +1,4 @@
-"""How engines are vouched for: by an authority, or a certificate pinned at sign-in; refused loudly when it changes."""
+"""How an engine's certificate is trusted: by an authority, or because it was pinned at sign-in. A change is refused."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ WAIT = 5.0
 
 AUTHORITY = "authority"
 Known = dict[str, str]
-"""Host and port as dialled to how that engine was vouched for: AUTHORITY, or by its certificate alone, PEM."""
+"""For each host and port as dialled, why that engine was trusted: AUTHORITY, or the pinned certificate in PEM."""
 
 
 class CertificateChanged(ClientFault):
-    """Vouched for in another way than before, or by less: a new certificate of the engine's, or somebody in between."""
+    """The engine shows another certificate than the pinned one, or none that an authority has signed where there was
+    one. It may be the engine's new one, or a man in the middle's."""
 
 
 def tls_for(
@@ -116,7 +117,7 @@ NO_CHECK_TIME = 0x200000
 
 
 def _only(pem: str) -> ssl.SSLContext:
-    """Trusts this one certificate, whatever name it is for and whatever our clock says: the pin says whose it is."""
+    """A context that trusts this certificate alone, for any name and at any time, since it is pinned."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
@@ -125,7 +126,7 @@ def _only(pem: str) -> ssl.SSLContext:
 
 
 def _unchecked() -> ssl.SSLContext:
-    """To look at a certificate only: what follows is refused unless it is the pinned one."""
+    """A context to look at a certificate alone: any connection but to the pinned one is refused after it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -133,7 +134,8 @@ def _unchecked() -> ssl.SSLContext:
 
 
 def _is_vouched_for(url: str, *, pin_all_the_same: bool) -> bool:
-    """Whether an authority does. Raises CertificateRefused where one does, for another time than our clock's."""
+    """Whether an authority has signed the engine's certificate. Raises CertificateRefused where one has, but this
+    host's clock is outside the certificate's time."""
     try:
         _shake_hands(url, ssl.create_default_context())
     except ssl.SSLCertVerificationError as fault:
@@ -148,11 +150,12 @@ def _is_vouched_for(url: str, *, pin_all_the_same: bool) -> bool:
 
 
 OUT_OF_TIME = {9: "is not valid yet", 10: "has expired"}
-"""OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED: all else was found right."""
+"""OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED: all else about the certificate is right."""
 
 
 def _clock_skew(url: str) -> float | None:
-    """By how much our clock is ahead of the engine's, as whoever answers there says: a hint, of no weight."""
+    """Seconds by which our clock is ahead of what the other end says. It is only a hint: the other end is not
+    trusted."""
     parts = urlsplit(url)
     asked = HTTPSConnection(parts.hostname or "", parts.port or 443, timeout=WAIT, context=_unchecked())
     try:
@@ -194,7 +197,8 @@ def _known(home: Path) -> Known:
 
 
 def _remember(home: Path, host: str, voucher: str | None) -> None:
-    """Or forget, with None. Where the folder can't be written things stay as they are: that alone ends no command."""
+    """Remember why an engine is trusted, or forget it with None. Where the folder can't be written, nothing changes,
+    and the command goes on."""
     if _known(home).get(host) == voucher:
         return
     try:

@@ -18,7 +18,7 @@ from hatchway.engine.base.words import printable
 
 
 def say(*lines: str, err: bool = False, fg: str | None = None, color: bool | None = None) -> None:
-    """These lines, whatever is in them: a line end within one is spelled out too."""
+    """Print these lines. What a terminal could act upon is escaped, a line end within a line too."""
     for line in lines:
         text = printable(line)
         click.echo(click.style(text, fg=fg) if fg else text, err=err, color=color)
@@ -30,7 +30,7 @@ def print_json(value: Any) -> None:
 
 
 def print_json_text(text: str) -> None:
-    """A JSON text, spelled so that a terminal shows it: the same value to a program."""
+    """Print a JSON text, with escapes for whatever a terminal could act upon: for programs it is the same value."""
     click.echo("".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text))
 
 
@@ -42,7 +42,7 @@ def _escaped(letter: str) -> str:
 
 
 def _takes_all(stream: TextIO) -> bool:
-    """Whether every letter can be written there as it is."""
+    """Whether every character can be written to the stream as it is."""
     return stream.encoding.lower().replace("-", "").startswith("utf")
 
 
@@ -72,7 +72,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """One fact a line, their values aligned."""
+    """Print one fact a line, with aligned values."""
     width = max(len(name) for name in facts)
     for name, value in facts.items():
         click.echo(f"{click.style(name.ljust(width), dim=True)}  {printable(str(value))}")

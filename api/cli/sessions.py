@@ -76,7 +76,7 @@ def revoke(ids: tuple[str, ...], everything: bool, identity: str | None) -> None
         own = client.flows.stored.session if client.flows.stored else None
         if not chosen:
             raise NotFound("no live session matches")
-        # Our own goes last: its end is the end of what we may do.
+        # The command's own session is revoked last: without it no other can be.
         for name in sorted(chosen, key=lambda name: name == own):
             client.revoke(name)
             say(f"revoked {name}")

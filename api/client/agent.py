@@ -27,8 +27,8 @@ LARGEST = 256 * 1024
 """Bytes of an agent's answer: OpenSSH's own limit."""
 
 ANSWERED_WITHIN, SIGNED_WITHIN = 5.0, 60.0
-"""Seconds an agent has to list its keys, and to sign: a person may have to confirm that, or to touch a token. A
-challenge is good for no longer than the second."""
+"""Seconds in which an agent must list its keys, and must sign: a person may have to confirm a signature, or to touch a
+token. A challenge is not valid for longer than that."""
 
 
 class AgentFault(ClientFault):
@@ -36,7 +36,7 @@ class AgentFault(ClientFault):
 
 
 class AgentKey(NamedTuple):
-    """A key that an agent lists: its public half as SSH writes it, and the name that somebody gave it."""
+    """A key that an agent lists: its public half in SSH's encoding, and its comment."""
 
     blob: bytes
     comment: str
@@ -161,12 +161,13 @@ class Agent:
         )
 
     def _is_unlocked(self) -> bool:
-        """Whether it takes note of a host of SSH, as OpenSSH's does unless it is locked. Others know no such thing."""
+        """Whether the agent accepts a binding to a host of SSH, as OpenSSH's does unless it is locked. Others know no
+        such message."""
         with self._connected(ANSWERED_WITHIN) as line:
             return line.ask(_binding())[:1] == bytes([SUCCESS])
 
     def _is_bound(self, key: AgentKey) -> bool:
-        """Whether the agent hides the key from a host of SSH that nobody knows."""
+        """Whether the agent hides the key on a connection to an unknown host, since the key is restricted to others."""
         with self._connected(ANSWERED_WITHIN) as line:
             if line.ask(_binding())[:1] != bytes([SUCCESS]):
                 return False
@@ -190,7 +191,7 @@ class Agent:
 
 
 class _Line:
-    """A connection to an agent, for so many seconds."""
+    """A connection to an agent. Its calls must end within `seconds` together."""
 
     def __init__(self, sock: socket.socket, seconds: float) -> None:
         self._sock, self._seconds = sock, seconds
@@ -230,8 +231,8 @@ class _Line:
 
 
 def _binding() -> bytes:
-    """Tells an agent that the connection leads to a host of SSH, one that nobody knows: a key made for this message is
-    its host key (OpenSSH's PROTOCOL.agent, `session-bind@openssh.com`). It lasts as long as the connection."""
+    """A message that binds the connection to an unknown host of SSH: its host key is made for this message alone
+    (OpenSSH's PROTOCOL.agent, `session-bind@openssh.com`). The binding lasts as long as the connection."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     name, host = string(b"ssh-ed25519"), Ed25519PrivateKey.generate()

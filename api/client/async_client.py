@@ -1,4 +1,4 @@
-"""The async half of the Python client, for trio and asyncio; `api.client.client` tells how both are used."""
+"""The async half of the Python client, for trio and asyncio; `api.client.client` says how both are used."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class AsyncClient(ClientBase):
         finally:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
-                # httpx nests generators: those left half-way are brought to their end, or trio has to warn of them.
+                # httpx nests generators: those that were not read to their end are, else trio warns of them.
                 with suppress(httpx.TransportError, httpx.StreamError):
                     async for _ in raw:
                         pass

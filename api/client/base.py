@@ -1,4 +1,4 @@
-"""What the sync and the async client share: how they are made, how httpx is set up, how its faults are told."""
+"""What the sync and the async client share: their construction, the set-up of httpx, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 HUNG_UP = "the engine hung up before the operator's answer"
 
 CONNECT_WAIT = 5.0
-"""Seconds until a connection must stand."""
+"""Seconds in which a connection must be made."""
 
 
 def _forget(stored: StoredToken | None) -> None:
-    """Who gives no `on_token` keeps tokens in memory only."""
+    """The default of `on_token`: tokens are kept in memory only."""
 
 
 class ClientBase:
-    """The part of a client that doesn't wait."""
+    """The part of a client that does no input or output."""
 
     def __init__(
         self,
@@ -68,19 +68,20 @@ class ClientBase:
         self._own = OwnEngine(home)
         self._socket = socket
         self._left = ExitStack()
-        """What is let go of when the client is left."""
+        """What is closed when the client is."""
 
     def _socket_path(self) -> str | None:
         return None if self._socket is None else self._left.enter_context(short_path(self._socket))
 
     def _check_own(self) -> None:
-        """Raises ClientFault where a port of loopback may be another's than this host's engine; a socket says itself
-        whose it is."""
+        """Raises ClientFault where a port of loopback may belong to another program than this host's engine. A Unix
+        socket in the engine's folder can't."""
         if self._socket is None:
             self._own.check(self.flows.url)
 
     def _options(self) -> dict[str, Any]:
-        """httpx's, but for the transport to a Unix socket, which each of its two kinds of client has of its own."""
+        """The options of httpx's client, but for the transport to a Unix socket: its two kinds of client need different
+        ones."""
         secure = self.flows.url.startswith("https:") and self._socket is None
         return {
             "base_url": self.flows.url if self._socket is None else f"http://{self.flows.dialled}",
@@ -110,7 +111,8 @@ class ClientBase:
 
 
 def _certificate_fault(fault: BaseException) -> ssl.SSLCertVerificationError | None:
-    """What is wrong with the certificate, where that is why a connection failed: httpx tells it as one that failed."""
+    """The error of the certificate, where that is why a connection failed; else None. httpx itself tells only that the
+    connection failed."""
     while not isinstance(fault, ssl.SSLCertVerificationError):
         if (before := fault.__cause__ or fault.__context__) is None:
             return None
@@ -119,7 +121,7 @@ def _certificate_fault(fault: BaseException) -> ssl.SSLCertVerificationError | N
 
 
 class Driven(Generic[T]):
-    """A flow as a client drives it: `step` is what it wants done next, None once there is a `result`."""
+    """Drives a flow: `step` is what the client is to do next, None once there is a `result`."""
 
     step: Ask | Pause | Work | None
     result: T
@@ -137,7 +139,7 @@ class Driven(Generic[T]):
 
 
 def longer(body: bytearray, chunk: bytes) -> None:
-    """Add to an answer that is read whole. Raises NotAnEngine past LARGEST_ANSWER."""
+    """Add a chunk to a body that is read whole. Raises NotAnEngine past LARGEST_ANSWER."""
     if len(body) + len(chunk) > LARGEST_ANSWER:
         raise NotAnEngine("the answer is larger than any engine's")
     body += chunk
@@ -154,6 +156,6 @@ def instance_path(identity: str) -> str:
 
 
 def log_ask(identity: str, stream: str, follow: bool) -> Ask:
-    """The request for an instance's log; one that is followed may be silent for as long as it likes."""
+    """The request for an instance's log. A followed log may be silent for any time."""
     query = {"stream": stream, "follow": "true" if follow else "false"}
     return Ask("GET", f"{instance_path(identity)}log/", query, wait=None if follow else 30.0, stream=True)

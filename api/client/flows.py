@@ -1,4 +1,4 @@
-"""What the client does, without doing it: each call as a generator of requests, driven by a client (section 5)."""
+"""The client's calls as generators of steps, without input and output: a client drives them (section 5)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAUSES = (0.1, 0.4)
 """Seconds before the second and third try, where trying again is safe."""
 
 LONGEST_PAUSE = 5
-"""Seconds of `Retry-After` that are waited out; a longer one is the caller's to decide."""
+"""Seconds of `Retry-After` that are waited; a longer one is an error, which the caller may wait out."""
 
 READ_WAIT, START_WAIT, STREAM_WAIT = 30.0, 1800.0, 45.0
 """Seconds without a byte: of most answers, of a start that may fetch an image, of a pairing, which sends one each 5 s
@@ -29,9 +29,10 @@ T = TypeVar("T")
 
 
 class StoredToken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A token with what is needed to use it well. `received` is our clock's, `lifetime` counts from there.
+    """A token, and what is needed to renew or replace it. `received` is in epoch seconds by this host's clock, and
+    `lifetime` counts from there.
 
-    `url` is the only address it is ever sent to; `key` the path of the key that can replace it.
+    `url` is the only address that the token is sent to. `key` is the path of the key that can replace it.
     """
 
     url: str
@@ -44,9 +45,9 @@ class StoredToken(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ask(NamedTuple):
-    """One request. `safe`: sending it twice does what sending it once does. `wait`: seconds without a byte, or None.
+    """One request. A `safe` one may be sent twice. `wait` are the seconds that may pass without a byte, None for any.
 
-    With `stream` a 200 is handed on open, to be read as it comes and closed by whoever asked.
+    With `stream` the response of a 200 stays open: the caller reads and closes it.
     """
 
     method: str
@@ -60,14 +61,14 @@ class Ask(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Wait before going on."""
+    """A pause before the flow goes on."""
 
     seconds: float
 
 
 class Work(NamedTuple):
-    """Something that may take long, as reading a key or signing with it: a person may be asked for a passphrase, or an
-    agent's token have to be touched. What it returns goes back to the flow; what it raises ends the flow."""
+    """A function that may take long, as reading a key or signing with it: a person may have to type a passphrase, or to
+    touch a token. The flow gets what it returns; what it raises ends the flow."""
 
     do: Callable[[], Any]
 
@@ -82,11 +83,12 @@ class Reply(NamedTuple):
 
 
 Flow: TypeAlias = "Generator[Ask | Pause | Work, Any, T]"
-"""Gets what came of each step: of an `Ask` a Reply or an Unreachable, of `Work` what it returned, of a `Pause` None."""
+"""A call in steps. It is sent the outcome of each: a Reply or Unreachable for an `Ask`, what `Work` returned, else
+None."""
 
 
 class Flows:
-    """The calls of one client at one engine, with the token they carry."""
+    """The calls of one client to one engine, and the token that they carry."""
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class Flows:
         self._read_signers, self._lifetime, self._on_token = signers, lifetime, on_token
         self._signers: Sequence[Signer] = ()
         self.signer: Signer | None = None
-        """What signed in last."""
+        """The signer of the last sign-in."""
         self.stored = stored if stored is not None and stored.url == url else None
 
     def exchange(self, ask: Ask) -> Flow[Reply]:
@@ -123,7 +125,7 @@ class Flows:
     def _may_repeat(self, ask: Ask, answer: Reply | wire.Unreachable | None, pause: float | None) -> float | None:
         """Seconds to wait before another try; None where there is to be none.
 
-        What never reached the engine may always be sent again. A 503 with `Retry-After` changed nothing.
+        A request that never reached the engine may always be sent again. A 503 with `Retry-After` has changed nothing.
         """
         if pause is None:
             return None
@@ -144,7 +146,7 @@ class Flows:
 
     def sign_in(self, lifetime: str | None = None) -> Flow[wire.SignedIn]:
         """Challenge, signature, verify (section 5), with the first key that the engine authorizes where an agent has
-        several. Raises ChallengeRefused and signs nothing for a stranger."""
+        several. Raises ChallengeRefused where the challenge is not this engine's own, and signs nothing."""
         signers = yield from self._load_signers()
         for signer in signers:
             try:
@@ -164,7 +166,7 @@ class Flows:
         )
 
     def _load_signers(self) -> Flow[Sequence[Signer]]:
-        """What the client signs with, read once and only when it is needed."""
+        """The signers, read once, and only when they are needed."""
         if self._read_signers is None:
             raise wire.KeyMissing
         self._signers = self._signers or (yield Work(self._read_signers))
@@ -183,7 +185,7 @@ class Flows:
         }
         if lifetime or self._lifetime:
             body["lifetime"] = lifetime or self._lifetime or ""
-        # A nonce works once: a verify that was sent and not answered is not sent again.
+        # A nonce works once, so a verify that was sent without a response is not sent again.
         reply = yield from self.exchange(Ask("POST", "/api/auth/verify/", body=body, safe=False))
         self.signer = signer
         return self._keep(wire.as_type(wire.read_json(reply.body), wire.SignedIn))
@@ -202,7 +204,7 @@ class Flows:
     # Calls with a token
 
     def call(self, ask: Ask) -> Flow[Reply]:
-        """The answer to a call that carries the token: renewed past half its lifetime, and replaced once if refused."""
+        """The response to a call with the token. It is renewed past half its lifetime, and replaced once if refused."""
         yield from self.make_ready()
         try:
             return (yield from self.exchange(self._signed(ask)))
@@ -212,7 +214,8 @@ class Flows:
         return (yield from self.exchange(self._signed(ask)))
 
     def make_ready(self) -> Flow[None]:
-        """Have a token: sign in without one or with a dead one, renew one that is past half its lifetime."""
+        """See to it that there is a token: sign in where there is none or it has expired; renew it past half its
+        lifetime."""
         age = self.wall() - self.stored.received if self.stored else 0.0
         if self.stored is None or (age >= self.stored.lifetime and self.can_sign_in):
             yield from self.sign_in()
@@ -220,11 +223,11 @@ class Flows:
             try:
                 yield from self.renew()
             except wire.ClientFault:
-                # The old token is good until its own end; the call itself will say what is wrong.
+                # The old token is good until its own end, and the call itself will say what is wrong.
                 return
 
     def heal(self, refused: wire.Refused) -> Flow[bool]:
-        """Sign in again after a 401 for the token; False where that is no cure."""
+        """Sign in again after a 401. Returns False where a new token would not help."""
         if refused.code != "invalid_token" or not self.can_sign_in:
             return False
         yield from self.sign_in()
@@ -234,7 +237,7 @@ class Flows:
         return ask._replace(headers={**ask.headers, **self.authorization()})
 
     def authorization(self) -> dict[str, str]:
-        """The header that carries the token; only ever sent to the address it came from."""
+        """The header that carries the token. It is only sent to the address that the token came from."""
         return {"Authorization": f"Bearer {self.stored.token}"} if self.stored else {}
 
     def renew(self) -> Flow[wire.SignedIn]:
@@ -248,7 +251,7 @@ class Flows:
         return wire.as_type(wire.read_json(reply.body), wire.Inspection)
 
     def logout(self) -> Flow[None]:
-        """End the session, and forget its token whatever the answer. A dead one is no error."""
+        """End the session, and forget its token whatever the response. That it had ended already is no error."""
         ask = self._signed(Ask("POST", "/api/auth/logout/", body={}))
         try:
             if self.stored:
@@ -259,12 +262,12 @@ class Flows:
         self._store(None)
 
     def json(self, ask: Ask) -> Flow[Any]:
-        """The JSON value that a call with the token answers; None for an empty answer."""
+        """The JSON value of the response to a call with the token; None for an empty one."""
         reply = yield from self.call(ask)
         return wire.read_json(reply.body) if reply.body else None
 
     def rows(self, path: str, name: str) -> Flow[list[dict[str, Any]]]:
-        """The whole list that an engine answers under `name`, page by page."""
+        """The whole list that an engine has under `name`, fetched page by page."""
         found: list[dict[str, Any]] = []
         after = ""
         while True:

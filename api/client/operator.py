@@ -25,7 +25,7 @@ ATTACH_PROTOCOL = 1
 
 
 class OperatorLine:
-    """One conversation: a request, then lines both ways."""
+    """A connection to the operator socket: a request, then lines both ways."""
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
@@ -40,8 +40,8 @@ class OperatorLine:
         self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """The whole lines that are there, once at least one byte is. Raises EngineUnavailable when the engine is gone,
-        and its refusal where a line is one."""
+        """The complete lines that have come. Waits for a first byte. Raises EngineUnavailable when the engine is gone,
+        and the engine's refusal where a line is one."""
         data = self.socket.recv(LONGEST_LINE)
         if not data or len(self._rest) > LONGEST_LINE:
             raise EngineUnavailable("the engine hung up")
@@ -70,7 +70,7 @@ def _refusal(error: dict[str, Any]) -> Refusal:
 
 @contextmanager
 def operator_line(home: Path) -> Iterator[OperatorLine]:
-    """A conversation with the engine that runs on `home`. Raises EngineUnavailable where none does."""
+    """A connection to the engine that runs on `home`, for the block. Raises EngineUnavailable where none runs."""
     try:
         check_private_dir(home)
         connected = _connect(home)
@@ -99,7 +99,7 @@ def _connect(home: Path) -> socket.socket:
 
 
 def _check_peer(connected: socket.socket) -> None:
-    """Only an engine of our own user, or root's, is told anything."""
+    """Raises EngineUnavailable unless the other end runs as our own user, or as root."""
     credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", credentials)
     if uid not in (os.geteuid(), 0):

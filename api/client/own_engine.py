@@ -1,4 +1,4 @@
-"""On an engine's own host: its port is anybody's while it is down, so the engine's word comes before a request."""
+"""This host's own engine: while it is down any program may take its port, so the engine is asked before a request."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from hatchway.engine.base.errors import EngineUnavailable, Refusal
 from hatchway.engine.settings.settings import home_folder
 
 AWAY = "HATCHWAY_HOME=~/.hatchway-away"
-"""A folder that no engine runs on: there the command knows of none, and dials a tunnel as it is told."""
+"""A setting that names a folder without an engine: with it the command asks no engine of this host, and uses a
+tunnel."""
 
 
 class OwnEngine:
-    """The engine that runs on `home`, if one has ever: what its operator socket tells, whose peer is checked."""
+    """The engine that runs on `home`, or has run there, as its operator socket tells. The socket's peer is checked."""
 
     def __init__(self, home: Path | None = None) -> None:
-        """`home` is looked for as the command does where it is None, and only once a request goes to loopback."""
+        """Where `home` is None, the folder is found as the command finds it, once a request goes to loopback."""
         self._home = home
 
     @cached_property
@@ -35,11 +36,11 @@ class OwnEngine:
         """Whether this folder is an engine's."""
         try:
             return (self.home / "private-key.pem").exists()
-        except (Refusal, RuntimeError, OSError):  # a user without a home, or one that may not be entered
+        except (Refusal, RuntimeError, OSError):  # the user has no home folder, or may not enter it
             return False
 
     def told(self) -> dict[str, Any]:
-        """What it says of itself now; nothing where it doesn't run."""
+        """What the engine says of itself now, as `engine status`; empty where it doesn't run."""
         from hatchway.api.client.operator import ask
 
         try:
@@ -48,15 +49,14 @@ class OwnEngine:
             return {}
 
     def is_in_question(self, url: str) -> bool:
-        """Whether a request to `url` wants this engine's word first: plain HTTP to loopback, from an engine's folder.
-
-        A certificate says itself whose it is.
+        """Whether this engine must be asked before a request to `url`: for plain HTTP to loopback, from an engine's
+        folder. With TLS the certificate shows whose the port is.
         """
         parts = urlsplit(url)
         return parts.scheme == "http" and is_loopback(parts.hostname or "") and self.has_been
 
     def check(self, url: str) -> None:
-        """Raises ClientFault where a request to `url` could reach another than this engine: nothing is to be sent."""
+        """Raises ClientFault where a request to `url` could reach another program than this engine."""
         if self.is_in_question(url):
             check_word(url, self.told(), self.home)
 
@@ -92,7 +92,7 @@ def listens_at(told: Mapping[str, Any], url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine to itself: a name or an address of loopback."""
+    """Whether `host` is a name or an address of loopback."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -104,7 +104,7 @@ Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def _addresses(host: str) -> list[Ip]:
-    """Where a dialled name leads, of what this machine has: nobody listens on [::1] where there is no IPv6."""
+    """The addresses that a name leads to, of those that this host has: it has no [::1] without IPv6."""
     try:
         found = {str(row[4][0]) for row in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except OSError:

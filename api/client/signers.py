@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from hatchway.engine.keys.keys import PrivateKey
 
 AGENT = "agent:"
-"""Begins the name of keys in an agent, where a file's path could stand: all of them, or the one named after it."""
+"""How the name of an agent's keys begins, where a file's path may be too: all its keys, or the one that is named."""
 
 MOST_TRIED = 6
-"""Keys of an agent that are tried at an engine: each may cost a person's confirmation, and all but one fail."""
+"""Keys of an agent that are tried at an engine at most. Each may need a person's confirmation, and all but one fail."""
 
 
 class Signer(Protocol):
@@ -28,14 +28,14 @@ class Signer(Protocol):
 
     @property
     def algorithm(self) -> str:
-        """What a verify calls its signatures."""
+        """The `algorithm` of its signatures in a verify."""
 
     @property
     def words(self) -> str:
         """What kind of thing holds the key, for people."""
 
     def sign(self, message: bytes) -> bytes:
-        """The signature, as a verify wants it. May take as long as a person does. Raises ClientFault."""
+        """The signature, for a verify. It may take as long as a person takes to confirm it. Raises ClientFault."""
 
 
 class FileSigner:
@@ -67,7 +67,7 @@ class AgentSigner:
         self.identity, self.words = key.identity, f"SSH agent, {key.comment}" if key.comment else "SSH agent"
 
     def sign(self, message: bytes) -> bytes:
-        """RSASSA-PKCS1-v1_5, looked at before it is sent. Raises AgentFault."""
+        """A signature by RSASSA-PKCS1-v1_5, verified before it is returned. Raises AgentFault."""
         from hatchway.engine.base.errors import SignatureRefused
         from hatchway.engine.keys.keys import verify
 
@@ -129,7 +129,7 @@ def named(keys: Sequence[AgentKey], name: str) -> list[AgentKey]:
 
 
 def _usable(agent: Agent, keys: Sequence[AgentKey]) -> tuple[list[Signer], str]:
-    """Those that can sign in, and why the first of the others can't."""
+    """The keys that can sign in, and why the first of the others can't."""
     from hatchway.engine.base.errors import KeyRefused
 
     signers: list[Signer] = []
@@ -153,13 +153,13 @@ def read_key(source: PrivateKey | Path | str | bytes, passphrase: bytes | None =
     if isinstance(source, bytes):
         return read_private_key(source, passphrase)
     data = read_small(Path(source))
-    if b"PRIVATE KEY-----" in data:  # any other file is told as what it is
+    if b"PRIVATE KEY-----" in data:  # any other file is refused below, with the reason
         check_unshared(Path(source))
     return read_private_key(data, passphrase)
 
 
 def read_signers(source: PrivateKey | Path | str | bytes, passphrase: bytes | None = None) -> Sequence[Signer]:
-    """What `agent:` and a name, or else a key or its file, stand for. Raises as `agent_signers` and `read_key`."""
+    """The signers for `agent:` and a name, or for a key or its file. Raises as `agent_signers` and `read_key`."""
     if isinstance(source, str) and source.startswith(AGENT):
         return agent_signers(source.removeprefix(AGENT))
     return (FileSigner(read_key(source, passphrase)),)

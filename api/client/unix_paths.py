@@ -12,7 +12,7 @@ LONGEST_PATH = 107
 
 @contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """How `path` is named to the kernel, until left: a longer one goes through its open folder."""
+    """The path by which the kernel reaches `path`, for the block: a longer one goes through its folder's descriptor."""
     if len(os.fsencode(path)) <= LONGEST_PATH:
         yield str(path)
         return

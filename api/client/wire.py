@@ -1,4 +1,4 @@
-"""What the client reads and refuses: answers, problems, the form of a challenge, NDJSON lines (sections 2, 4, 7)."""
+"""What the client reads, and refuses: responses, problems, challenges, NDJSON lines (sections 2, 4, 7)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hatchway.engine.base.words import printable
 NONCE_PREFIX = "hatchway-auth-v1."
 NONCE_PARTS, NONCE_LENGTH = 6, 1024
 LINE_LIMIT = 256 * 1024
-"""Bytes of one NDJSON line or one answer's line; a false engine can't fill our memory."""
+"""Bytes of a line at most, so that a false engine can't fill the client's memory."""
 
 SKEW_TOLD = 30
-"""Seconds between our clock and the engine's from which a 401 says so."""
+"""Seconds of difference between our clock and the engine's from which on the error of a 401 names it."""
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class ClientFault(Exception):
 
 
 class Unreachable(ClientFault):
-    """No whole answer came. `sent` says whether the engine may have got the request all the same."""
+    """There was no complete response. `sent` says whether the engine may have got the request all the same."""
 
     def __init__(self, detail: str, *, sent: bool) -> None:
         super().__init__(detail)
@@ -42,18 +42,18 @@ class Unreachable(ClientFault):
 
 
 class CertificateRefused(Unreachable):
-    """Whoever answers can't show a certificate that is trusted. Nothing was sent, and another try changes nothing."""
+    """The other end has no certificate that is trusted. Nothing was sent, and another try changes nothing."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail, sent=False)
 
 
 class NotAnEngine(ClientFault):
-    """An answer that no engine gives: another kind of body, or a redirect, which is never followed."""
+    """A response that no engine gives: a body of another kind, or a redirect, which is never followed."""
 
 
 class ChallengeRefused(ClientFault):
-    """Our refusal to sign: the challenge could be meant for somebody else. Nothing was sent."""
+    """The client refuses to sign, since the challenge could be another engine's. Nothing was sent."""
 
 
 class KeyMissing(ClientFault):
@@ -81,7 +81,7 @@ class Refused(ClientFault):
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """Section 2.1."""
+    """The response to a request for a challenge (section 2.1)."""
 
     identity: str
     nonce: str
@@ -146,7 +146,7 @@ def as_type(value: object, kind: type[T]) -> T:
 
 
 def started(items: object) -> Started:
-    """The list of section 2.7 as one value."""
+    """The list of three items of section 2.7 as one value. Raises NotAnEngine for anything else."""
     if not isinstance(items, list) or len(items) != 3 or not all(isinstance(item, dict) for item in items):
         raise NotAnEngine("the answer is not the list of three items that a start gives")
     status, identity, entity = (item.get("payload") for item in items)
@@ -156,7 +156,7 @@ def started(items: object) -> Started:
 
 
 def problem(status: int, headers: Mapping[str, str], body: bytes, now: float) -> ClientFault:
-    """The error that an answer which is no success means."""
+    """The error for a response that is no success. `now` is in epoch seconds, by this host's clock."""
     if 300 <= status < 400:
         return NotAnEngine("the answer is a redirect, which is not followed: give the engine's own address")
     try:
@@ -169,7 +169,7 @@ def problem(status: int, headers: Mapping[str, str], body: bytes, now: float) ->
 
 
 def refused(value: Mapping[str, Any], status: int, headers: Mapping[str, str], now: float) -> Refused:
-    """A problem's JSON object as an error; `status` where it names none."""
+    """A problem's JSON object as an error. `status` is for an object that names none."""
     told = value.get("status")
     code, detail = value.get("code"), value.get("detail")
     return Refused(
@@ -182,13 +182,13 @@ def refused(value: Mapping[str, Any], status: int, headers: Mapping[str, str], n
 
 
 def retry_after(headers: Mapping[str, str]) -> int | None:
-    """`Retry-After` in seconds; a date there is not read."""
+    """`Retry-After` in seconds; None where it is missing or a date."""
     text = headers.get("retry-after", "")
     return int(text) if re.fullmatch("[0-9]{1,6}", text) else None
 
 
 def clock_skew(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds by which `now` is ahead of the answer's `Date`."""
+    """Seconds by which `now` is ahead of the response's `Date`; None where that is missing or wrong."""
     try:
         return now - parsedate_to_datetime(headers["date"]).timestamp()
     except (KeyError, ValueError, OverflowError):
@@ -196,7 +196,7 @@ def clock_skew(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def skew_words(skew: float) -> str:
-    """How wrong our clock is, in a sentence; `skew` is how many seconds it is ahead."""
+    """How wrong this host's clock is, in a sentence; `skew` are the seconds that it is ahead."""
     return f"this machine's clock is {abs(round(skew))} s {'ahead' if skew > 0 else 'behind'}"
 
 
@@ -209,7 +209,7 @@ def dialled(url: str) -> str:
 
 
 def check_nonce(nonce: str, host: str, identity: str) -> None:
-    """Raises ChallengeRefused unless `nonce` is a challenge of ours, for `host` as dialled and for this key.
+    """Raises ChallengeRefused unless `nonce` is an engine's challenge, for `host` as dialled and for this key.
 
     A signature over anything else could be relayed to another engine, or be taken for one of another protocol.
     """
@@ -239,7 +239,8 @@ def _decoded(part: str) -> str | None:
 
 
 def token_facts(token: str) -> tuple[str | None, int | None]:
-    """A token's session id and its lifetime in seconds, as it says itself; for bookkeeping, never for trust."""
+    """A token's session id and its lifetime in seconds, as the token says. They are not verified, and nothing that is
+    to be safe may rest on them."""
     try:
         payload = msgspec.json.decode(urlsafe_b64decode(token.split(".")[1] + "=="))
         return str(payload["sid"]), int(payload["exp"]) - int(payload["iat"])
@@ -257,13 +258,13 @@ def is_of_a_test(token: str) -> bool:
 
 
 class LineReader:
-    """Cuts a stream of bytes into lines; blank ones keep the connection awake and are dropped."""
+    """Splits a stream of bytes into lines. Blank lines, which only keep the connection open, are dropped."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The whole lines that `data` completes. Raises NotAnEngine for a line past LINE_LIMIT."""
+        """The lines that are complete with `data`. Raises NotAnEngine for a line past LINE_LIMIT."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LINE_LIMIT or any(len(line) > LINE_LIMIT for line in lines):
             raise NotAnEngine("the answer has a line without an end")

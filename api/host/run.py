@@ -108,7 +108,7 @@ class EngineServer:
             shutdown=self.engine.stopping,
             limits=self.limits,
             tls=self.tls,
-            lane=self.gateway.handle,
+            fast_path=self.gateway.handle,
             task_status=task_status,
         )
 

@@ -50,6 +50,10 @@ STALE = frozenset({"stale", "ended", "expired"})
 """Causes for which a good token may be refused, where this engine has not heard yet what another one did."""
 
 
+NOT_ASKED = "key_not_asked"
+"""Why a token may be refused that is good: a program of the site knows its key, and has not been asked for a minute."""
+
+
 class EngineBackend:
     """The backend over an engine of this process. Every refusal becomes a problem here."""
 
@@ -106,7 +110,9 @@ class EngineBackend:
         return None
 
     def _may_be_stale(self, route: Route, refused: Refusal) -> bool:
-        return self._engine.fleet is not None and route.endpoint.access != "open" and refused.cause in STALE
+        if route.endpoint.access == "open":
+            return False
+        return refused.cause == NOT_ASKED or (self._engine.fleet is not None and refused.cause in STALE)
 
 
 def _call(invocation: Invocation) -> Response | Awaitable[Response]:

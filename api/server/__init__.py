@@ -4,14 +4,14 @@ imports Hypercorn, for HTTP/2 alone; it knows no endpoint.
 Who speaks
     A client, or a proxy for many of them, over TCP or a Unix socket; with TLS, ALPN chooses HTTP/1.1 or HTTP/2 (RFC
     9112, RFC 9113). On our side stand, in this order, the listener, the connection, and on it the fast path, h11 or
-    h2; behind them the gateway's `handle` (called `lane` here, as its setting is) and the ASGI app.
+    h2; behind them the gateway's `handle` (`fast_path`) and the ASGI app.
 
 In order
     1. `listeners` takes connections off the listening sockets, a few in each tick of the event loop, and `places`
-       decides which address gives way where all places are taken. Nobody gives way: the newcomer reads a bare 503.
+       decides which connection is closed where all places are taken. If none is, the new one gets a bare 503.
     2. `silent` keeps a connection until its first byte has come; only then is it a `Connection`, a task.
     3. `connection` makes the TLS handshake, then reads. While no request is under way, what stands whole in the
-       buffer goes to the fast path (`lane`), which parses it and calls the gateway. What it leaves, it leaves
+       buffer goes to the fast path (`plain_requests`), which parses it and calls the gateway. What it leaves, it leaves
        untouched, to h11.
     4. `h1` and `h2` refuse what no app should see, and make a `Stream` of each request. `starts` lets a few requests
        begin in each tick, one address after the other. The app runs in a task of its own: it receives the body as it

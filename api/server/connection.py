@@ -14,7 +14,7 @@ from hatchway.api.server.apps import App
 from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.h1 import H1, PENDING_BYTES
-from hatchway.api.server.lane import Lane, PlainParser, encode
+from hatchway.api.server.plain_requests import FastPath, PlainParser, encode
 from hatchway.api.server.sockets import Socket
 from hatchway.api.server.streams import End
 from hatchway.api.server.writer import Writer
@@ -142,15 +142,15 @@ class Connection:
                 await self.protocol.resume()
                 continue
             rest = data
-            if data and self.context.lane is not None and self.protocol.fresh and not self.context.stopping:
-                rest = await self._answer_plain(data, self.context.lane)
+            if data and self.context.fast_path is not None and self.protocol.fresh and not self.context.stopping:
+                rest = await self._answer_plain(data, self.context.fast_path)
             if rest or not data:
                 await self.protocol.receive(rest)
             if not data:
                 return await self._half_closed()
             del data, rest  # else they would be kept until the next request comes
 
-    async def _answer_plain(self, data: bytes, lane: Lane) -> bytes:
+    async def _answer_plain(self, data: bytes, fast_path: FastPath) -> bytes:
         """Answer the plain requests at the beginning of `data`, in one write. Returns the rest, as it came."""
         answers: list[bytes] = []
         begin = size = 0
@@ -159,7 +159,7 @@ class Connection:
                 self.update(busy=True)
                 await trio.lowlevel.checkpoint()
             found = self._plain.recognise(data, begin, self.context.header_bytes)
-            answer = None if found is None else await self._answer(found[0], lane)
+            answer = None if found is None else await self._answer(found[0], fast_path)
             if found is None or answer is None:
                 self._plain.forget()
                 break
@@ -183,12 +183,12 @@ class Connection:
         finally:
             self.hold(-unread)
 
-    async def _answer(self, request: Request, lane: Lane) -> bytes | None:
+    async def _answer(self, request: Request, fast_path: FastPath) -> bytes | None:
         """The gateway's response as bytes; None where it leaves the request to the app. An error is a 500, and ends the
         connection."""
         date = self.context.date
         try:
-            response = lane(request)
+            response = fast_path(request)
             if response is None:
                 return None
             if not isinstance(response, Response):
@@ -196,7 +196,7 @@ class Connection:
                 response = await response
             return encode(response, date, closing=self.context.stopping)
         except Exception:
-            LOG.exception("the lane raised at %r", request.path)
+            LOG.exception("the fast path failed at %r", request.path)
             self.end()
             return encode(FAILED, date, closing=True)
 

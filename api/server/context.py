@@ -11,8 +11,8 @@ from typing import Protocol
 import trio
 
 from hatchway.api.server.deadlines import Expiring, Queue, WaitKind
-from hatchway.api.server.lane import Lane
 from hatchway.api.server.places import Occupant, Places
+from hatchway.api.server.plain_requests import FastPath
 from hatchway.api.server.starts import Starts
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.ticks import loop_ticks
@@ -62,10 +62,10 @@ class Context:
     """What all connections of one server share."""
 
     def __init__(
-        self, limits: Callable[[], ServerLimits], lane: Lane | None, clock: Clock, headers: Headers = ()
+        self, limits: Callable[[], ServerLimits], fast_path: FastPath | None, clock: Clock, headers: Headers = ()
     ) -> None:
         """`headers` are those of every answer of the app, or of the server itself, beside the date."""
-        self.limits, self.lane = limits, lane
+        self.limits, self.fast_path = limits, fast_path
         self.idle = Queue(WaitKind.IDLE, lambda: limits().idle_seconds)
         self.head = Queue(WaitKind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(WaitKind.BODY, lambda: limits().body_seconds + BODY_GRACE)

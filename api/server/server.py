@@ -12,13 +12,13 @@ from hatchway.api.server.apps import App
 from hatchway.api.server.connection import Connection
 from hatchway.api.server.context import Context, Headers, ServerLimits
 from hatchway.api.server.deadlines import sweep
-from hatchway.api.server.lane import Lane
 from hatchway.api.server.listeners import ACCEPTED_AT_ONCE, Acceptor, TlsContext, bound, open_sockets
+from hatchway.api.server.plain_requests import FastPath
 from hatchway.api.server.silent import SilentConnections
 from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.settings.settings import Settings
 
-__all__ = ["Lane", "ServerLimits", "TlsContext", "limits_of", "open_sockets", "serve"]
+__all__ = ["FastPath", "ServerLimits", "TlsContext", "limits_of", "open_sockets", "serve"]
 
 FAREWELL = 0.2
 """Seconds that a cancelled app has to clean up before its connection is cut off."""
@@ -44,7 +44,7 @@ async def serve(
     shutdown: trio.Event,
     limits: Callable[[], ServerLimits] = ServerLimits,
     tls: TlsContext | None = None,
-    lane: Lane | None = None,
+    fast_path: FastPath | None = None,
     clock: Clock | None = None,
     headers: Headers = (),
     sleep_until: Callable[[float], Awaitable[None]] = trio.sleep_until,
@@ -54,18 +54,18 @@ async def serve(
     """Serve an ASGI app on listening sockets (which are closed at the end) until `shutdown` is set; then end well.
 
     Ending: nobody is accepted any more, idle connections close at once, answers have `shutdown_seconds` to come to
-    their end (an app that holds streams watches the same event), then they are cancelled and their connections cut.
-    The app is asked for HTTP alone: it gets no lifespan. `lane` is asked first for each plain HTTP/1.1 request
-    (`api.server.lane`); without one, h11 and the app have all. With `shared`, other processes accept on the same
-    sockets: connections are taken one by one, by whoever has time. `task_status` gets the (host, port) of each socket.
-    `headers` are those of every answer of the app beside the date; `sleep_until` is how the task sleeps that makes the
-    date and keeps the deadlines. Raises EngineUnavailable.
+    their end (an app that holds streams watches the same event), then they are cancelled and their connections cut. The
+    app is asked for HTTP alone: it gets no lifespan. `fast_path` is asked first for each plain HTTP/1.1 request
+    (`api.server.plain_requests`); without one, h11 and the app have all. With `shared`, other processes accept on the
+    same sockets: connections are taken one by one, by whoever has time. `task_status` gets the (host, port) of each
+    socket. `headers` are those of every answer of the app beside the date; `sleep_until` is how the task sleeps that
+    makes the date and keeps the deadlines. Raises EngineUnavailable.
     """
     if tls is not None:
         from hatchway.api.server.pinned import check_hypercorn  # its HTTP/2 is spoken over TLS alone
 
         check_hypercorn()
-    context = Context(limits, lane, clock or SystemClock(), headers)
+    context = Context(limits, fast_path, clock or SystemClock(), headers)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sweep, context.queues, context.refresh, sleep_until)

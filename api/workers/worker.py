@@ -119,7 +119,7 @@ class Worker:
             shutdown=self._stopping,
             limits=lambda: self.limits,
             tls=self._tls,
-            lane=self._app.gateway.handle,
+            fast_path=self._app.gateway.handle,
             shared=True,
             task_status=task_status,
         )

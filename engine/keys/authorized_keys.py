@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import SYSTEM_CLOCK, BlockingClock
@@ -18,6 +19,9 @@ from hatchway.engine.keys.key_edits import Edit, Registered, T
 from hatchway.engine.keys.key_index import KeyIndex
 from hatchway.engine.keys.key_lines import KeyGrant, parse_file
 from hatchway.engine.keys.keys import PublicKey
+
+if TYPE_CHECKING:
+    from hatchway.engine.keys.key_command import KeyCommand
 
 __all__ = ["AuthorizedKeys", "KeyGrant", "LineFault", "Registered"]
 
@@ -49,8 +53,15 @@ class AuthorizedKeys:
     is one without keys.
     """
 
-    def __init__(self, path: Path, ticks: LoopTicks | None = None, clock: BlockingClock = SYSTEM_CLOCK) -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: Path,
+        ticks: LoopTicks | None = None,
+        clock: BlockingClock = SYSTEM_CLOCK,
+        elsewhere: KeyCommand | None = None,
+    ) -> None:
+        """`elsewhere` is asked for keys that no line is of; what it granted within a minute counts as a line."""
+        self.path, self.elsewhere = path, elsewhere
         self._name = os.fspath(path)
         self._stamp: tuple[int, ...] | None = None
         self._inode = 0
@@ -64,13 +75,38 @@ class AuthorizedKeys:
         """The line that counts for a key, or None where nothing is granted to it."""
         self._refresh()
         entry = self._index.entries.get(identity)
-        return entry if entry is None or entry.key.sound or entry.key.weakness() is None else None
+        if entry is None:
+            return self._find_elsewhere(identity)
+        return entry if entry.key.sound or entry.key.weakness() is None else None
 
     def candidate(self, identity: str) -> KeyGrant | None:
         """As `find`, but a key of a weak kind is returned too: it is to be tried before that is asked, which takes
         long."""
         self._refresh()
-        return self._index.entries.get(identity)
+        return self._index.entries.get(identity) or self._find_elsewhere(identity)
+
+    def _find_elsewhere(self, identity: str) -> KeyGrant | None:
+        elsewhere = self.elsewhere
+        return None if elsewhere is None or self._index.has(identity) else elsewhere.find(identity)
+
+    def must_be_asked(self, identity: str) -> bool:
+        """Whether `find` can't say yet: no line is of this key, and whoever knows keys elsewhere has not been asked."""
+        elsewhere = self.elsewhere
+        if elsewhere is None or not elsewhere.must_be_asked(identity):
+            return False
+        self._refresh()
+        return not self._index.has(identity)
+
+    async def ask_elsewhere(self, identity: str) -> None:
+        """Have `find` know what is granted to a key that no line is of, where anybody can be asked. Raises
+        TooManyRequests."""
+        if self.elsewhere is not None and not self._index.has(identity):
+            await self.elsewhere.ask(identity)
+
+    def good_for(self, identity: str) -> float:
+        """Seconds for which the key is what it is, as long as the file does not change."""
+        elsewhere = self.elsewhere
+        return inf if elsewhere is None or self._index.has(identity) else elsewhere.good_for(identity)
 
     def of_length(self, length: int) -> Collection[KeyGrant]:
         """The candidates whose signatures have so many bytes, valid until the next look."""

@@ -29,6 +29,10 @@ class KeyIndex:
         self._times: Counter[str] = Counter()
         self._repeated: dict[str, PublicKey] = {}
 
+    def has(self, identity: str) -> bool:
+        """Whether a line is of this key, whatever it grants."""
+        return self._times[identity] > 0
+
     def of_length(self, length: int) -> Collection[KeyGrant]:
         """The grants of keys whose signatures have `length` bytes: a view, valid until the next update."""
         return self._lengths.get(length, {}).values()

@@ -80,13 +80,27 @@ class KeySignIn:
             challenge = self._challenges.read(proof.nonce)
             self._refuse_tried(challenge, answer, origin)
             made = decode_signature(proof.signature)
-            signed = Signed(whose(challenge, proof.identity), proof.algorithm, proof.nonce.encode("ascii"), made)
+            identity = whose(challenge, proof.identity)
+            await self._ask_elsewhere(identity, origin)
+            signed = Signed(identity, proof.algorithm, proof.nonce.encode("ascii"), made)
             key = await self._signer(signed, origin)
             return await self._start(challenge, key, proof.lifetime, origin)
         except SignatureRefused as refused:
             if challenge is not None:
                 self._tried.add(origin.address or "", challenge.digest, answer)
             await self._count_failure(refused.cause, origin)
+            raise
+
+    async def _ask_elsewhere(self, identity: str, origin: Origin) -> None:
+        """Look up a key that no line is of, for an address within its limit: each look-up starts a program. Raises
+        TooManyRequests."""
+        if not self._keys.must_be_asked(identity):
+            return
+        try:
+            self._failures.check(origin.address or "")
+            await self._keys.ask_elsewhere(identity)
+        except TooManyRequests:
+            self._records.surplus("session", "start", origin)
             raise
 
     async def _signer(self, signed: Signed, origin: Origin) -> KeyGrant:

@@ -14,8 +14,9 @@ from hatchway.engine.access.limits import Shared
 from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
-from hatchway.engine.base.errors import NotFound, TokenRefused
+from hatchway.engine.base.errors import NotFound, TokenRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
+from hatchway.engine.keys.key_command import AGAIN, REMEMBERED
 from hatchway.engine.keys.key_options import KeyOptions
 from hatchway.engine.runtime import Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
@@ -135,7 +136,8 @@ class Sessions:
         if facts.method == "key":
             grant = self._keys.find(facts.identity)
             if grant is None:
-                raise TokenRefused("key_unregistered")
+                asked = not self._keys.must_be_asked(facts.identity)
+                raise TokenRefused("key_unregistered" if asked else "key_not_asked")
             held = permissions.cut(held, grant.permissions)
             if grant.options is not None:
                 check_use(grant.options, facts, now, address)
@@ -151,6 +153,8 @@ class Sessions:
         if actor is None:
             return 0
         by_key = self._key_ends(principal.identity, actor.facts.started_at)
+        if principal.method == "key":
+            by_key = min(by_key, self._clock.wall() + self._keys.good_for(principal.identity))
         return min(principal.expires_at, actor.deadline or 0, by_key)
 
     def keep(self, principal: Principal) -> float:
@@ -186,19 +190,23 @@ class Sessions:
             return None
         grant = self._grant_of(facts)
         if grant is None:
-            return "key_unregistered"
+            return None if self._keys.must_be_asked(facts.identity) else "key_unregistered"
         gone = grant.options is not None and grant.options.ends_by(facts.started_at) <= self._clock.wall()
         return "key_expired" if gone else None
 
     async def look_again(self, token: str) -> None:
-        """Read the token's session from the shared store: another engine may have made or renewed it just now.
+        """Read the token's session from the shared store, where there is one: another engine may have made or renewed
+        it just now. Ask for its key elsewhere, where that is due.
 
-        Raises TokenRefused for a token that is none of ours, StoreUnavailable.
+        Raises TokenRefused for a token that is none of ours, StoreUnavailable, TooManyRequests.
         """
-        assert self._fleet is not None
         name = self._tokens.read(token).sid
-        await self._fleet.wait_fresh()
-        await self._runtime.absorb("session", {name: UNKNOWN})
+        if self._fleet is not None:
+            await self._fleet.wait_fresh()
+            await self._runtime.absorb("session", {name: UNKNOWN})
+        actor = self._actors.get(name)
+        if actor is not None and self._keys.must_be_asked(actor.facts.identity):
+            await self._keys.ask_elsewhere(actor.facts.identity)
 
     async def started_elsewhere(self, name: str) -> IssuedSession:
         """A first token of the session `name` that another engine started. Raises TokenRefused where there is none
@@ -296,6 +304,18 @@ class Sessions:
             elif (latest := self._key_ends(actor.facts.identity, actor.facts.started_at)) < (actor.deadline or 0):
                 await self._shorten(actor, latest)
         return ended
+
+    async def confirm_keys(self) -> None:
+        """Ask again for the keys of live sessions that no line is of, before a minute is over; end the sessions of
+        those that are granted nothing any more. Raises StoreUnavailable."""
+        live = {actor.facts.identity for actor in self._runtime.actors("session") if actor.facts.method == "key"}
+        for identity in live:
+            if self._keys.good_for(identity) > REMEMBERED - AGAIN:
+                continue
+            with suppress(TooManyRequests):  # a later round asks
+                await self._keys.ask_elsewhere(identity)
+                if self._keys.find(identity) is None:
+                    await self.end_all_of({identity})
 
     async def _shorten(self, actor: Actor, latest: float) -> None:
         """Whatever the clock does from now on, the session's own deadline is the new one."""

@@ -232,6 +232,20 @@ def several(one: Callable[[object], str]) -> SettingKind:
     return SettingKind(read, ",".join)
 
 
+def argv() -> SettingKind:
+    """A program by its absolute path, and its arguments; as text separated by commas, and an empty text is none."""
+
+    def read(raw: object) -> tuple[str, ...]:
+        items = [part for part in raw.split(",") if part] if isinstance(raw, str) else raw
+        if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
+            raise ValueError("a list of texts is wanted: a program's absolute path, then its arguments")
+        if items and not str(items[0]).startswith("/"):
+            raise ValueError("the program's absolute path is wanted first, as /usr/bin/sss_ssh_authorizedkeys")
+        return tuple(map(str, items))
+
+    return SettingKind(read, ",".join)
+
+
 def folders() -> SettingKind:
     """A list of absolute folders."""
     texts = several(folder)

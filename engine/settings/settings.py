@@ -157,6 +157,10 @@ class Settings(msgspec.Struct, frozen=True):
     keys: Annotated[
         str, _s(kinds.folder_or("home", "store"), "where authorized_keys and token key are: home, store, or a folder")
     ] = "home"
+    authorized_keys_command: Annotated[
+        tuple[str, ...],
+        _r(kinds.argv(), "program asked for a key that authorized_keys has not; the fingerprint is its last argument"),
+    ] = ()
     platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
     slurm: SlurmSettings = SlurmSettings()
     log: LogSettings = LogSettings()

@@ -30,7 +30,7 @@ from hatchway.engine.base.clock import SystemClock
 from tests.support.fakes import ROOT
 
 PRODUCT = ("statecharts", "engine", "api")
-OURS = {"hatchway", "tests"}
+OURS = {"hatchway", "tests", "examples"}
 
 PROMISED = {
     "anyio": ("anyio", "anyio.to_thread"),

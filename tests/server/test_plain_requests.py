@@ -15,8 +15,8 @@ from trio.testing import MockClock
 from hatchway.api.http.app import make_app
 from hatchway.api.http.request import Request, Response
 from hatchway.api.server.h1 import origin_form, refusal
-from hatchway.api.server.lane import encode, recognise
-from hatchway.api.server.server import Lane, ServerLimits
+from hatchway.api.server.plain_requests import encode, recognise
+from hatchway.api.server.server import FastPath, ServerLimits
 from hatchway.engine.engine import Engine
 from tests.support.fakes import effort
 from tests.support.raw_clients import GET, serving
@@ -291,7 +291,7 @@ async def test_a_lane_that_fails(autojump_clock: MockClock, caplog: pytest.LogCa
             raise ValueError("a handler's mistake")
         return None
 
-    def lane(told: Told) -> Lane:
+    def lane(told: Told) -> FastPath:
         return broken
 
     async with serving(lane=lane) as served:
@@ -301,7 +301,7 @@ async def test_a_lane_that_fails(autojump_clock: MockClock, caplog: pytest.LogCa
         assert answer.startswith(b"HTTP/1.1 500 ")
         assert answer.count(b"HTTP/1.1") == 1
         assert (await (await served.connect()).get(b"/hello"))[0] == 200
-    assert [record.message for record in caplog.records] == ["the lane raised at '/fail'"]
+    assert [record.message for record in caplog.records] == ["the fast path failed at '/fail'"]
 
 
 async def test_the_same_again(autojump_clock: MockClock) -> None:

@@ -12,7 +12,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from hatchway.api.http.request import Request, Response
-from hatchway.api.server.server import Lane, ServerLimits
+from hatchway.api.server.server import FastPath, ServerLimits
 from tests.support.raw_clients import GET, Client, serving
 from tests.support.server_apps import Told
 
@@ -25,7 +25,7 @@ async def test_answers_of_one_tick_are_sent_at_its_end(autojump_clock: MockClock
     readable: list[list[int]] = []
     clients: list[Client] = []
 
-    def lane(told: Told) -> Lane:
+    def lane(told: Told) -> FastPath:
         def answer(request: Request) -> Response:
             readable.append(select.select([client.stream.socket.fileno() for client in clients], [], [], 0)[0])
             return Response(200, b"hello", ())
@@ -42,7 +42,7 @@ async def test_answers_of_one_tick_are_sent_at_its_end(autojump_clock: MockClock
     assert readable == [[]] * 5
 
 
-def lane_of_sizes(told: Told) -> Lane:
+def lane_of_sizes(told: Told) -> FastPath:
     """`/N` is answered with N bytes; `/fail` fails, `/nowhere` is left to the app."""
 
     def lane(request: Request) -> Response | None:
@@ -59,7 +59,7 @@ async def test_the_next_request_comes_before_the_tick_ends(autojump_clock: MockC
     """An answer that still waits to be sent is not forgotten for the next one."""
     told_again = 300
 
-    def lane(told: Told) -> Lane:
+    def lane(told: Told) -> FastPath:
         def answer(request: Request) -> Response:
             told.taken += 1
             if told.taken < told_again:

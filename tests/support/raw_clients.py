@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hatchway.api.server.server import Lane, ServerLimits, open_sockets, serve
+from hatchway.api.server.server import FastPath, ServerLimits, open_sockets, serve
 from tests.support.server_apps import Told, bare_app
 
 GET = b"GET %b HTTP/1.1\r\nHost: x\r\n%b\r\n"
@@ -144,7 +144,7 @@ async def serving(
     limits: ServerLimits | Callable[[], ServerLimits] = ServerLimits(),  # noqa: B008 - it is frozen
     certified: Path | None = None,
     tls: Callable[[], ssl.SSLContext] | None = None,
-    lane: Callable[[Told], Lane] | None = None,
+    lane: Callable[[Told], FastPath] | None = None,
 ) -> AsyncIterator[Served]:
     """`make`'s app on a free port of loopback, over TLS if a folder for its certificate is given."""
     told = Told()
@@ -161,7 +161,7 @@ async def serving(
                 shutdown=told.shutdown,
                 limits=asked,
                 tls=tls,
-                lane=lane(told) if lane else None,
+                fast_path=lane(told) if lane else None,
                 task_status=task_status,
             )
         finally:

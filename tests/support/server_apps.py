@@ -10,7 +10,7 @@ import trio
 from quart_trio import QuartTrio
 
 from hatchway.api.http.request import Request, Response
-from hatchway.api.server.server import Lane
+from hatchway.api.server.server import FastPath
 
 
 class Told:
@@ -129,7 +129,7 @@ async def _break(told: Told, scope: Any, receive: Any, send: Any) -> None:
     raise ValueError("an app's mistake")
 
 
-def lane_of(told: Told) -> Lane:
+def lane_of(told: Told) -> FastPath:
     """The paths of `bare_app` that a lane can answer: one at once, one after a while."""
 
     def lane(request: Request) -> Response | Awaitable[Response] | None:

@@ -66,13 +66,12 @@ async def relayed(home: Path, answer: Callable[[Receive, Send], Awaitable[None]]
         async def send(message: Message) -> None:
             told.append(message)
 
-        scope = dict.fromkeys(("method", "http_version", "path"), "x") | {"scheme": "https", "client": ("::1", 1)}
-        request = Request("x", "x", b"", (), body, None, None)
-        more: Scope = {"raw_path": b"/", "query_string": b"", "headers": [], "server": None, REQUEST: request}
+        request = Request("x", "x", b"", (), body, ("::1", 1), None)
+        scope: Scope = {"http_version": "1.1", "scheme": "https", "raw_path": b"/", REQUEST: request}
         done = trio.Event()
 
         async def talk() -> None:
-            await Relay(home)({**scope, **more, "extensions": {LEFT: inbox.when_left}}, inbox.receive, send)
+            await Relay(home)({**scope, "extensions": {LEFT: inbox.when_left}}, inbox.receive, send)
             done.set()
 
         nursery.start_soon(talk)

@@ -1,6 +1,6 @@
 """The plain-request parser: reads a request that is whole in the buffer, exactly as h11 would, and leaves all others.
 
-The setting `lane` switches it on and off, hence the name of this module.
+The setting `lane` switches it on and off.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SINGLE = (b"host", b"authorization", b"content-length", b"content-type", b"conne
 Ends = tuple[tuple[str, int] | None, tuple[str, int] | None]
 """The addresses of a connection's two ends: the client's, and ours. None at a Unix socket."""
 
-Lane = Callable[[Request], Response | Awaitable[Response] | None]
+FastPath = Callable[[Request], Response | Awaitable[Response] | None]
 """The gateway's `handle`: responds to a request, at once or awaited and never by a stream, or leaves it to the app by
 None. It may await only what ends soon by itself: nothing is read meanwhile, so a client's leaving is not noticed."""
 
