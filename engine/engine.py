@@ -89,6 +89,8 @@ class Engine:
         self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
         self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
         self.journal = FileJournal(home / "log", clock, identity, self.tokens.sign)
+        if membership is not None and self.journal.heads is not None:
+            membership.join_journal(self.journal.heads, self.journal.folder)
         self.metrics = metrics = Metrics()
         self.overview, self.overview_lock = Overview(home / "log"), trio.Lock()
         self.records = Records(clock, self.journal, log_record, metrics.take, last_seq=self.journal.last_seq)

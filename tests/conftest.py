@@ -57,6 +57,9 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
     "redis": lambda: shutil.which(os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server") is not None,
     "registry": lambda: all(map(shutil.which, ("docker-registry", "skopeo"))) and _is_static("busybox"),
+    "rsyslog": lambda: (
+        shutil.which("rsyslogd", path=SYSTEM_PATH) is not None and any(Path("/usr/lib").glob("*/rsyslog/lmnsd_gtls.so"))
+    ),
     "shells": lambda: all(map(shutil.which, ("zsh", "fish"))),
     "ssh": lambda: all(
         shutil.which(name, path=SYSTEM_PATH)
@@ -69,6 +72,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "tools": lambda: all(map(shutil.which, ("git", "curl", "openssl", "jq"))),
     "vectors": lambda: vectors().is_dir(),
+    "wrk": lambda: shutil.which("wrk") is not None,
 }
 """Marker, and whether what it needs is here."""
 

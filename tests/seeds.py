@@ -137,6 +137,8 @@ def run_seed(seed: int, plant: str | None = None) -> tuple[str | None, list[str]
         check_journal(home)
     except BaseExceptionGroup as group:
         return _told(group), lines
+    except trio.TooSlowError:
+        return "the run never came to its end", lines
     except BadLine as fault:
         return f"the journal says otherwise: {fault}", lines
     finally:

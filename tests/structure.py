@@ -31,7 +31,9 @@ FOLDERS = ("statecharts", "engine", "api")
 PARAMETERS = 5
 
 MANY_PARAMETERS = {
+    "api/cli/events_ship.py ship": "click hands each option over by itself",
     "api/cli/open.py open_command": "click hands each option over by itself",
+    "api/cli/host.py client": "what commands may set of their client, by keyword",
     "api/cli/keys.py register": "click hands each option over by itself",
     "api/cli/sign_in.py login": "click hands each option over by itself",
     "api/client/base.py __init__": "what a program may set of its client, by keyword, as its users know it",
@@ -65,8 +67,8 @@ SET_FROM_OUTSIDE = {
         "api/cli/pins.py context.verify_flags",
         "api/cli/pins.py context.verify_mode",
         "api/cli/sign_in.py timer.daemon",
-        "api/open/probe.py context.check_hostname",
-        "api/open/probe.py context.verify_mode",
+        "api/client/ssh/probe.py context.check_hostname",
+        "api/client/ssh/probe.py context.verify_mode",
         "api/http/quart_mount.py quart.url_map.merge_slashes",
         "api/http/quart_mount.py translated.timeout",
         "api/server/h2.py self.connection.encoder.header_table_size",

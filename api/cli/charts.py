@@ -69,8 +69,8 @@ Examples:
   hatchway chart check lease.py:CHART
   hatchway chart check lease.py:CHART --json | jq .events""",
     help=(
-        "Say what is wrong with the chart NAME, or what it does: how each state is reached, where each delay leads, and"
-        f" what each event does in each state.\n\n{WHERE}"
+        "Say what is wrong with the chart NAME, or what it does.\n\nThat is: how each state is reached, where each"
+        f" delay leads, and what each event does in each state. {WHERE}"
     ),
 )
 @click.argument("name", shell_complete=_complete_chart)

@@ -17,6 +17,7 @@ COMMANDS = {
     "head": "hatchway.api.cli.events_check:head",
     "at": "hatchway.api.cli.events_past:at",
     "of": "hatchway.api.cli.events_past:of",
+    "ship": "hatchway.api.cli.events_ship:ship",
 }
 
 LOOK = 0.2

@@ -35,7 +35,10 @@ Examples:
 def check(
     files: tuple[Path, ...], since: str | None, witness: str | None, keys_file: Path | None, as_json: bool
 ) -> None:
-    """Check the journal: each line's hash and number, each step by its chart, each head. Without FILE, this host's."""
+    """Check the journal in FILE, or else this host's.
+
+    Looked at are each line's hash and number, each step by its chart, and each head.
+    """
     from hatchway.api.cli.events import journal_folder
     from hatchway.engine.journal.check import BadLine, Check, heads_in, open_all
     from hatchway.engine.journal.files import segments
@@ -130,7 +133,10 @@ Examples:
 )
 @json_option
 def head(as_json: bool) -> None:
-    """Print a head: a signature over the journal as it stands, for somebody else to keep."""
+    """Print a head, for somebody else to keep.
+
+    It is a signature over the journal as it stands.
+    """
     from hatchway.api.cli.events import journal_folder
     from hatchway.api.cli.printing import print_json, say
     from hatchway.api.client.operator import ask

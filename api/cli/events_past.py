@@ -21,7 +21,10 @@ Examples:
 @click.argument("time", metavar="TIME")
 @json_option
 def at(time: str, as_json: bool) -> None:
-    """Show how many actors were in which state at TIME (2h ago, or a date and time), and what happened around it."""
+    """Show what was so at TIME, and what happened around it.
+
+    TIME is a while ago, such as 2h, or a date and time. Shown is how many actors were in which state.
+    """
     from hatchway.api.cli.events import journal_folder, people_printer
     from hatchway.api.cli.moments import moment_of
     from hatchway.api.cli.printing import moment, print_json, print_table, say
@@ -55,7 +58,10 @@ Examples:
 @click.argument("actor", metavar="ACTOR")
 @json_option
 def of(actor: str, as_json: bool) -> None:
-    """Show what became of ACTOR: a session, a pairing or an instance by its name, oldest first."""
+    """Show what became of ACTOR, oldest first.
+
+    ACTOR is the name of a session, a pairing or an instance.
+    """
     from hatchway.api.cli.events import journal_folder, people_printer
     from hatchway.api.cli.printing import print_json_text
     from hatchway.engine.journal.history import MOST, Question, page

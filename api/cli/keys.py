@@ -48,7 +48,10 @@ def _key_administration() -> KeyAdministration:
 @key.command("list", epilog="\b\nExample:\n  hatchway key list --json")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the authorized keys: what each may do, until when, when it was registered and last used."""
+    """List the authorized keys.
+
+    Shown is what each may do, until when, when it was registered and last used.
+    """
     from hatchway.api.cli.printing import note, print_json, print_table
 
     keys = _key_administration()
@@ -201,9 +204,10 @@ Examples:
 def edit(
     key_identity: str, permissions: tuple[str, ...] | None, comment: str, options: dict[str, str], as_json: bool
 ) -> None:
-    """Change what an authorized key may do; what is not named stays as it is.
+    """Change what an authorized key may do.
 
-    Its sessions go by the narrower of what they began with and what the key holds now.
+    What is not named stays as it is. The key's sessions go by the narrower of what they began with and what the key
+    holds now.
     """
     from hatchway.engine.keys import key_edits
 

@@ -36,14 +36,16 @@ def list_(as_json: bool) -> None:
         print_json(rows)
         return
     print_table(
-        ("SESSION", "METHOD", "IDENTITY", "PERMISSIONS", "EXPIRES IN", ""),
+        ("SESSION", "LABEL", "METHOD", "IDENTITY", "PERMISSIONS", "EXPIRES IN", "LAST USED", ""),
         [
             (
                 row.get("session"),
+                row.get("label") or "-",
                 row.get("method"),
                 row.get("identity"),
                 ",".join(row.get("permissions", ())),
                 span(row.get("expires_at", 0) - time.time()),
+                f"{span(time.time() - row['used_at'])} ago" if "used_at" in row else "-",
                 "this one" if row.get("session") == own else "",
             )
             for row in rows

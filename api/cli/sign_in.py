@@ -63,11 +63,18 @@ Examples:
     metavar="[FINGERPRINT | COMMENT]",
     help="A key that the SSH agent holds. Default: the first that the engine authorizes.",
 )
+@click.option("--label", metavar="TEXT", help="What `session list` and the console tell the session by.")
 @lifetime_option
 @accept_option
 @json_option
 def login(
-    url: str | None, key: str | None, agent: str | None, lifetime: str | None, accept_certificate: bool, as_json: bool
+    url: str | None,
+    key: str | None,
+    agent: str | None,
+    label: str | None,
+    lifetime: str | None,
+    accept_certificate: bool,
+    as_json: bool,
 ) -> None:
     """Sign in with a private key, and store the token.
 
@@ -79,7 +86,7 @@ def login(
     if key is not None and agent is not None:
         raise click.UsageError("give --key or --agent, not both")
     here = Here(url, key, agent)
-    with here.client(lifetime=lifetime, fresh=True, accept_certificate=accept_certificate) as client:
+    with here.client(lifetime=lifetime, label=label, fresh=True, accept_certificate=accept_certificate) as client:
         signed_in = client.sign_in()
     _tell(here.url, signed_in, as_json, client.flows.signer)
 

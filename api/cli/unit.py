@@ -61,7 +61,7 @@ def unit(system: bool, user: str | None) -> None:
     click.echo(
         TEXT.format(
             place=("/etc/systemd/system" if system else "~/.config/systemd/user") + "/hatchway.service",
-            command=" ".join(map(quoted, _command())),
+            command=" ".join(map(quoted, own_command())),
             environment=f"Environment={quoted(f'HATCHWAY_HOME={home_folder()}')}\n" if home else "",
             system=f"User={quoted(name)}\nProtectSystem=full\n" if system else "",
             network="Wants=network-online.target\nAfter=network-online.target\n" if system else "",
@@ -79,7 +79,7 @@ def _own_name() -> str:
         return str(os.getuid())
 
 
-def _command() -> list[str]:
+def own_command() -> list[str]:
     """The command as it is installed beside this Python, or this Python with our own entry point."""
     installed = Path(sys.executable).parent / "hatchway"
     if os.access(installed, os.X_OK):

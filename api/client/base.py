@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,9 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 
 HUNG_UP = "the engine hung up before the operator's answer"
 
+AGENT = f"hatchway ({platform.system()})"
+"""User-Agent: what a session of ours is called where nobody gives it a label."""
+
 CONNECT_WAIT = 5.0
 """Seconds in which a connection must be made."""
 
@@ -48,27 +52,44 @@ class ClientBase:
         sign_with: Callable[[], Sequence[Signer]] | None = None,
         stored: StoredToken | None = None,
         lifetime: str | None = None,
+        label: str | None = None,
         on_token: Callable[[StoredToken | None], None] = _forget,
         tls: ssl.SSLContext | None = None,
         home: Path | None = None,
         socket: Path | None = None,
+        ssh: str = "ssh",
+        remote_command: str | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """A client of the engine at `url`. `key` is a PEM file or its bytes, or `agent:` for the RSA keys of the SSH
         agent, `agent:NAME` for the one of that fingerprint or comment; `sign_with` may ask for a passphrase.
 
-        `stored` is used if it came from `url`; `on_token` gets every new token, and None after logout. `home` is the
+        `label` is what people tell its sessions by. `stored` is used if it came from `url`; `on_token` gets every new
+        token, and None after logout. `home` is the
         engine's folder on this host, where there is one (default as for the command): while its engine is down, or
         listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised. Where
-        `socket` is given, the engine is reached by that Unix socket of its folder, and `url` only names it.
+        `socket` is given, the engine is reached by that Unix socket of its folder, and `url` only names it. With
+        `ssh://[USER@]HOST[:PORT]` it is the host's, by the command `ssh` and, there, `remote_command`.
         """
         reader = sign_with or (None if key is None else lambda: read_signers(key, passphrase))
-        self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall)
+        self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall, label)
         self._tls = tls
         self._own = OwnEngine(home)
         self._socket = socket
+        self._ssh, self._remote_command = ssh, remote_command
         self._left = ExitStack()
         """What is closed when the client is."""
+
+    def _reach(self) -> None:
+        """Behind SSH: be connected to the host. Raises SshFault, EngineUnavailable."""
+        if not self.flows.url.startswith("ssh://") or self._socket is not None:
+            return
+        from hatchway.api.client.ssh.shared import engine_behind, target_of  # for those who dial so
+
+        target = target_of(self.flows.url, self._ssh)
+        behind = self._left.enter_context(engine_behind(target, self._remote_command))
+        self._socket = behind.socket
+        self.flows.dial_as(behind.dialled)
 
     def _socket_path(self) -> str | None:
         return None if self._socket is None else self._left.enter_context(short_path(self._socket))
@@ -86,7 +107,7 @@ class ClientBase:
         return {
             "base_url": self.flows.url if self._socket is None else f"http://{self.flows.dialled}",
             # The Host is spelled out even where its port is the scheme's own: the challenge names what was dialled.
-            "headers": {"Host": self.flows.dialled, "User-Agent": "hatchway", "Accept-Encoding": "identity"},
+            "headers": {"Host": self.flows.dialled, "User-Agent": AGENT, "Accept-Encoding": "identity"},
             "follow_redirects": False,
             "trust_env": False,
             "verify": (self._tls or True) if secure else False,

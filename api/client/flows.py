@@ -98,7 +98,9 @@ class Flows:
         lifetime: str | None,
         on_token: Callable[[StoredToken | None], None],
         wall: Callable[[], float] = time.time,
+        label: str | None = None,
     ) -> None:
+        self._label = label
         self.url, self.dialled = url, wire.dialled(url)
         self.wall = wall
         self._read_signers, self._lifetime, self._on_token = signers, lifetime, on_token
@@ -106,6 +108,10 @@ class Flows:
         self.signer: Signer | None = None
         """The signer of the last sign-in."""
         self.stored = stored if stored is not None and stored.url == url else None
+
+    def dial_as(self, dialled: str) -> None:
+        """The engine is reached another way than by its address, and answers to this host and port there."""
+        self.dialled = dialled
 
     def exchange(self, ask: Ask) -> Flow[Reply]:
         """One request's successful answer, tried again where that is safe. Raises ClientFault."""
@@ -185,6 +191,8 @@ class Flows:
         }
         if lifetime or self._lifetime:
             body["lifetime"] = lifetime or self._lifetime or ""
+        if self._label is not None:  # engines before this release know no label
+            body["label"] = self._label
         # A nonce works once, so a verify that was sent without a response is not sent again.
         reply = yield from self.exchange(Ask("POST", "/api/auth/verify/", body=body, safe=False))
         self.signer = signer

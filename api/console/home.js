@@ -4,6 +4,7 @@ import { countdown, now, spell, when } from "./clock.js";
 import { announce, byId, el } from "./dom.js";
 import { call } from "./http.js";
 import * as instances from "./instances.js";
+import * as keyList from "./key_list.js";
 import * as live from "./live.js";
 import { allows } from "./permissions.js";
 import { current } from "./session.js";
@@ -35,7 +36,10 @@ export function enter(session) {
         list.map(({ identity, state }) => [identity, state]),
       ),
     );
-  if (allows("MASTER")) live.enter();
+  if (allows("MASTER")) {
+    keyList.enter();
+    live.enter();
+  }
   if (location.protocol === "https:") showCertificate();
   timer = setInterval(tick, 250);
 }
@@ -68,6 +72,7 @@ export function leave() {
   clearInterval(timer);
   sessions.leave();
   instances.leave();
+  keyList.leave();
   live.leave();
 }
 

@@ -61,14 +61,18 @@ function update(row, session) {
   const [title, facts] = row.firstChild.children;
   title.replaceChildren(session.identity, session.current ? el("span", { class: "tag" }, "this session") : "");
   facts.textContent = [
+    session.label,
     METHODS.get(session.method) ?? session.method,
     session.permissions.join(", "),
     `from ${session.address}`,
     `since ${when(session.started_at)}`,
+    `last used ${when(session.used_at)}`,
     `until ${when(session.expires_at)}`,
   ]
+    .filter(Boolean)
     .map(unbroken)
     .join(" · ");
+  row.title = session.agent;
   if (!session.current && !row.lastChild.children.length) row.lastChild.append(revokeButton(session));
 }
 

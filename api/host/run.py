@@ -162,6 +162,7 @@ class EngineServer:
         if not self.engine.stopping.is_set():
             self.systemd.stopping()
             self.engine.records.notice("engine", self.engine.identity, "stop")
+            self.engine.journal.seal("stop")  # now, while it can still be carried away
             self.engine.stopping.set()
 
     async def reload(self) -> tuple[str, ...]:
@@ -205,6 +206,10 @@ async def open_server(home: Path, load: Callable[[], Settings]) -> AsyncIterator
             await nursery.start(partial(_serve_to_the_end, partial(server.serve, sockets), nursery.cancel_scope))
             nursery.start_soon(server.systemd.watch)
             nursery.start_soon(server.addresses.expire)
+            if engine.settings.heads_to is not None:
+                from hatchway.api.ship.heads import carry_heads  # few engines send them on
+
+                nursery.start_soon(carry_heads, engine, engine.settings.heads_to)
             if server.tls is not None:
                 nursery.start_soon(keep_in_time, server.tls, server.renew_certificate)
             server.systemd.ready(server.where)

@@ -73,7 +73,7 @@ class Invocation:
         """Check token, permission and license, before the body is read. Raises the refusal."""
         endpoint = self.endpoint
         if endpoint.access != "open":
-            self.authenticated = self.authenticate()
+            self.authenticated = self.engine.sessions.authenticate(bearer(self.request), self.address)
             if endpoint.access != "session":
                 require(self.authenticated, endpoint.access)
         if endpoint.module is not None:

@@ -15,6 +15,7 @@ from hatchway.api.http.request import Request, Response
 from hatchway.api.workers.engine_client import EngineClient
 from hatchway.api.workers.response_cache import Key, ResponseCache, key_of
 from hatchway.engine.access.challenges import ChallengeFacts, decode_signature
+from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import source_of
 from hatchway.engine.access.signers import Signed, is_quick, signer_of, whose
 from hatchway.engine.base.errors import Refusal
@@ -95,7 +96,7 @@ class WorkerBackend:
         """Verify the signature here, and have the engine start the session. All else goes to the engine whole, which
         refuses, records and counts."""
         signer = self._signer(request)
-        body = None if signer is None else await self._client.admit(*signer, origin)
+        body = None if signer is None else await self._client.admit(*signer, origin=origin)
         return await self._ask_for(request, source) if body is None else Response(200, body)
 
     async def _ask_for(self, request: Request, source: str) -> Response:
@@ -108,13 +109,14 @@ class WorkerBackend:
             self._limited_until[source] = self._client.clock.elapsed() + wait
         return response
 
-    def _signer(self, request: Request) -> tuple[ChallengeFacts, str, int] | None:
-        """The challenge, the identity whose key signed it, and the lifetime asked for; None unless the signature is
-        good."""
+    def _signer(self, request: Request) -> tuple[ChallengeFacts, str, int, Device] | None:
+        """The challenge, the identity whose key signed it, the lifetime asked for, and by what device; None unless the
+        signature is good."""
         client = self._client
         assert client.challenges is not None
         try:
-            proof = check_proof(read_body(VerifyFields, request, self.settings.limits.json_depth))
+            fields = read_body(VerifyFields, request, self.settings.limits.json_depth)
+            proof = check_proof(fields, request.header(b"user-agent") or b"")
             challenge = client.challenges.read(proof.nonce)
             identity, signature = whose(challenge, proof.identity), decode_signature(proof.signature)
             signed = Signed(identity, proof.algorithm, proof.nonce.encode("ascii"), signature)
@@ -123,4 +125,4 @@ class WorkerBackend:
             entry = signer_of(signed, client.keys)
         except Refusal:
             return None
-        return challenge, entry.key.identity, proof.lifetime
+        return challenge, entry.key.identity, proof.lifetime, proof.device

@@ -12,6 +12,7 @@ from hatchway.api.http.request import Request, Response
 from hatchway.api.workers.messages import CheckHead, Configure, HandleRequest, Responded, SessionStarted, StartSession
 from hatchway.api.workers.request_counts import WorkerCounts
 from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges
+from hatchway.engine.access.devices import Device
 from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PublicKey, parse_openssh
@@ -61,10 +62,12 @@ class EngineClient:
         assert isinstance(told, Responded)
         return told.response
 
-    async def admit(self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin) -> bytes | None:
+    async def admit(
+        self, challenge: ChallengeFacts, identity: str, lifetime: int, device: Device, origin: Origin
+    ) -> bytes | None:
         """Have the engine start a session for the key that signed the challenge. Returns the response's body; None
         where the engine refuses."""
-        told = await self._wait(lambda number: StartSession(number, challenge, identity, lifetime, origin))
+        told = await self._wait(lambda number: StartSession(number, challenge, identity, lifetime, origin, device))
         assert isinstance(told, SessionStarted)
         return told.body
 

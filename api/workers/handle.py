@@ -121,7 +121,7 @@ class WorkerHandle:
         body: Any = None
         try:
             signed_in = await self._engine.key_sign_in.admit(
-                asked.challenge, asked.identity, asked.lifetime, asked.origin
+                asked.challenge, asked.identity, asked.lifetime, asked.origin, asked.device
             )
             body = json_response(told_of(signed_in)).body
         except Refusal:

@@ -8,6 +8,7 @@ import msgspec
 
 from hatchway.api.http.request import Headers, Request, Response
 from hatchway.engine.access.challenges import ChallengeFacts
+from hatchway.engine.access.devices import Device
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.sessions.versions import VersionMark
 from hatchway.engine.settings.sources import EncodedSettings
@@ -75,6 +76,7 @@ class StartSession(msgspec.Struct, array_like=True, tag=3):
     identity: str
     lifetime: int
     origin: Origin
+    device: Device
 
 
 class RequestCount(msgspec.Struct, array_like=True, tag=4):

@@ -1,4 +1,4 @@
-"""A worker process: our server on the engine's listening sockets. It lives no longer than the engine."""
+"""A worker process: a server on the engine's listening sockets, which ends when the engine ends."""
 
 from __future__ import annotations
 

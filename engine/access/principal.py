@@ -22,6 +22,9 @@ class SessionFacts(msgspec.Struct, frozen=True, gc=False):
     started_at: float
     latest: float
     address: str
+    label: str = ""
+    """What people tell the session by; `agent` is the program that asked for it, as it named itself."""
+    agent: str = ""
     renewed_at: float = 0.0
     """From when the lifetime counts; 0 in sessions of releases that did not note it."""
 

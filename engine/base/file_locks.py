@@ -1,4 +1,4 @@
-"""Locks between processes: files that are held for as long as a process wants them, or lives."""
+"""Locks between processes, by files. A lock ends with the block that takes it, or with the process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class LockHeld(FileRefused):
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Holds the lock file `path` for the block, across processes. It ends with the process.
 
-    Without `wait` a lock in other hands raises `LockHeld`. The file stays: removing it would let two holders in.
+    Without `wait` a lock that another process has raises `LockHeld`. The file stays: if it were removed, two processes
+    could each lock a file of that name.
     """
     fd = _open_lock(path)
     try:

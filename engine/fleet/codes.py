@@ -138,7 +138,7 @@ class ClaimServer:
             b"|"
         )  # the script CLAIM puts the pairing, which the caller does not know, ahead
         request = msgspec.msgpack.decode(encoded, type=ClaimRequest)
-        claim = Claim(pairing.decode(), request.origin)
+        claim = Claim(pairing.decode(), request.origin, str(request.shown.get("agent") or ""))
         await self._pairings.take(claim, request.shown)
         caller.report(claim.match.encode())
         with caller.presence:

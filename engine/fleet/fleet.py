@@ -103,7 +103,7 @@ class Fleet:
             await self._refuse_other_signers(agreed.decode(), own)
 
     async def _refuse_other_signers(self, agreed: str, own: tuple[str, ...]) -> None:
-        if agreed not in own and await self._others():
+        if agreed not in own and await self.others():
             raise EngineUnavailable(
                 "the other engines of this fleet sign tokens with another key than this one's token-key.pem: give all"
                 " of them the same setting `keys`, store or one folder, or this engine a copy of their keys"
@@ -126,7 +126,7 @@ class Fleet:
         if self.not_durable:
             log.warning("store_not_durable", why=self.not_durable)
 
-    async def _others(self) -> list[str]:
+    async def others(self) -> list[str]:
         """The live engines of the fleet but this one."""
         runs = await self.link.call(lambda client: client.hkeys(f"{PREFIX}engines"))
         others = [run.decode() for run in runs if run.decode() != self.lease.run]

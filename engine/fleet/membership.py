@@ -16,7 +16,9 @@ from hatchway.engine.fleet.remote_calls import RemoteCalls
 from hatchway.engine.fleet.remote_instances import InstanceServer, RemoteInstances
 from hatchway.engine.fleet.roster import Roster
 from hatchway.engine.fleet.shared_instances import SharedInstances
+from hatchway.engine.fleet.witness import Witness
 from hatchway.engine.instances.instances import Instances
+from hatchway.engine.journal.heads import Heads
 from hatchway.engine.keys.own_keys import make_own_key
 from hatchway.engine.pairings.pairings import Pairings
 from hatchway.engine.runtime import Runtime
@@ -40,6 +42,10 @@ class Membership:
     async def run(self, runtime: Runtime, follow_keys: Callable[[], Awaitable[None]]) -> None:
         """Run the fleet's tasks, for ever. `follow_keys` is called as soon as the store's keys have changed."""
         await self.fleet.run(runtime, {CHART: follow_keys} if self.keys is not None else {})
+
+    def join_journal(self, heads: Heads, folder: Path) -> None:
+        """The other engines keep the heads of this one's journal, and this one keeps theirs."""
+        Witness(self.fleet, heads, folder)
 
     def join_pairings(
         self, sessions: Sessions, most_wrong: Callable[[], int], make: Callable[[RemoteCodes], Pairings]

@@ -33,6 +33,9 @@ TYPE, SIFTED_TYPE = "hatchway-head+jwt", "hatchway-sifted+jwt"
 MOST_BYTES = 8 * 1024 * 1024
 """Size of the file at which the older half of it goes: a head a minute fills it in a fortnight."""
 
+LONGEST_HEAD = 2048
+"""Characters: one has some 450."""
+
 Sign = Callable[[str, bytes], str]
 """From the type and the payload of a JWT to the JWT, signed by the token key."""
 
@@ -82,28 +85,30 @@ class Heads:
         self._last = (seq, first, signed)
         log.info("journal_head", seq=seq, why=why, head=signed)
         try:
-            self._keep(signed)
+            append_head(self._path, signed)
         except (OSError, Refusal) as error:
             log.warning("head_not_written", why=str(error))
         for tell in self.subscribers:
             tell(signed)
         return signed
 
-    def _keep(self, signed: str) -> None:
-        fd = files.open_append(self._path)
-        try:
-            os.write(fd, signed.encode() + b"\n")
-            size = os.fstat(fd).st_size
-        finally:
-            os.close(fd)
-        if size > MOST_BYTES:
-            data = self._path.read_bytes()
-            files.write_private(self._path, data[data.index(b"\n", size // 2) + 1 :])
-
     def seal_file(self, kept: bytes) -> bytes:
         """What is signed of a file whose refusals and renewals have made room: all that is kept of it."""
         told = SiftedFile(self._issuer, _digest(kept), self._clock.wall())
         return self._sign(SIFTED_TYPE, msgspec.json.encode(told)).encode()
+
+
+def append_head(path: Path, signed: str) -> None:
+    """One head more in a file, whose older half goes once it is too large. Raises OSError, FileRefused."""
+    fd = files.open_append(path)
+    try:
+        os.write(fd, signed.encode() + b"\n")
+        size = os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+    if size > MOST_BYTES:
+        data = path.read_bytes()
+        files.write_private(path, data[data.index(b"\n", size // 2) + 1 :])
 
 
 Keys = Mapping[str, Any]

@@ -14,6 +14,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from hatchway.engine.journal import shipments
 from hatchway.engine.journal.histograms import Histogram, Series
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.runtime import Runtime
@@ -189,6 +190,35 @@ class _Now:
             ("journal_lost", "Records that the log file lacks since it last could be written.", self._journal.lost),
         ):
             yield GaugeMetricFamily(f"hatchway_{name}", about, value)
+        yield from self._shipments()
         yield CounterMetricFamily(
             "hatchway_records", "Records, over every start of this engine.", self._journal.last_seq
         )
+
+    def _shipments(self) -> Iterable[Metric]:
+        """How far records have been handed on, by target; nothing where none is."""
+        found = list(shipments.all_of(self._journal.folder.parent))
+        last, now = self._journal.last_seq, self._runtime.clock.wall()
+        for name, about, value in (
+            ("backlog", "Records that the target lacks yet.", lambda one: max(0, last - one.seq)),
+            (
+                "lag_seconds",
+                "Age of the last record that the target has; 0 without a backlog.",
+                lambda one: now - (one.time or self._started_at) if one.seq < last else 0,
+            ),
+            ("missed", "Records that had left the journal before they were handed on.", lambda one: one.missed),
+            ("failures", "Tries that failed.", lambda one: one.failures),
+        ):
+            family = GaugeMetricFamily(f"hatchway_ship_{name}", about, labels=("target",))
+            for one in found:
+                family.add_metric((one.target,), max(0.0, value(one)))
+            if found:
+                yield family
+        errors = GaugeMetricFamily(
+            "hatchway_ship_last_error_seconds", "When the last try failed, epoch seconds.", labels=("target", "error")
+        )
+        for one in found:
+            if one.error:
+                errors.add_metric((one.target, one.error), one.error_at or 0)
+        if errors.samples:
+            yield errors

@@ -50,8 +50,9 @@ class Claimant(NamedTuple):
 class Claim:
     """A console that waits for the operator. `wait_answer` returns the session, or raises the refusal."""
 
-    def __init__(self, pairing_id: str, origin: Origin) -> None:
-        self.id, self.origin = pairing_id, origin
+    def __init__(self, pairing_id: str, origin: Origin, agent: str = "") -> None:
+        """`agent` is the console's User-Agent, as the terminal shows it."""
+        self.id, self.origin, self.agent = pairing_id, origin, agent
         self.match = ""
         self._answered = trio.Event()
         self.result: IssuedSession | Refusal | None = None

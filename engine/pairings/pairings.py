@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import trio
 
+from hatchway.engine.access.devices import device_of
 from hatchway.engine.access.limits import Shared, limit_of
 from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
 from hatchway.engine.pairings.claims import MESSAGES, Claim, Claimant, FleetCodes, Issued, PairingCode, Shown, Terminal
@@ -156,7 +157,7 @@ class Pairings:
         if name is None:
             raise await self._refusal(code, address, origin)
         await self._wrong.give_back(address)
-        claim = Claim(name, origin)
+        claim = Claim(name, origin, printable(claimant.agent))
         await self.take(claim, shown)
         return claim
 
@@ -291,6 +292,7 @@ class Pairings:
                 facts.lifetime,
                 proof="approval",
                 origin=claim.origin,
+                device=device_of(None, claim.agent.encode()),
             )
         except Refusal as refused:
             code.answer(refused)

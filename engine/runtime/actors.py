@@ -21,7 +21,7 @@ from hatchway.statecharts.interpreter import Interpreter
 
 LATE = (2.0, 10.0)
 """Seconds, drawn between these two, by which this engine fires the delay of an actor later that another engine moved
-last: the other engine fires it in time while it lives."""
+last: the other engine fires it in time while it is alive."""
 
 
 class Actor(msgspec.Struct, gc=False, eq=False):

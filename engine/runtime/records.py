@@ -59,7 +59,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     `time` is in epoch seconds, `seq` grows by one a record and never repeats on one engine. `kind` is `transition` (a
     row was taken), `refusal` (none was, `target` is None and `cause` says why) or `notice` (the engine's own news).
     `count` is there where one record stands for several refusals: of one address in one second, or of many addresses.
-    `saw` is there where something was decided, `traceparent` where the request brought one.
+    `saw` is there where something was decided, `traceparent` where the request brought one, `label` where a session
+    begins that people tell by one.
     """
 
     time: float
@@ -78,6 +79,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     count: int | msgspec.UnsetType = msgspec.UNSET
     saw: Saw | msgspec.UnsetType = msgspec.UNSET
     traceparent: str | msgspec.UnsetType = msgspec.UNSET
+    label: str | msgspec.UnsetType = msgspec.UNSET
 
 
 Sink = Callable[[Record], None]
@@ -122,9 +124,11 @@ class Records:
         cause: str | None = None,
         saw: Saw | msgspec.UnsetType = msgspec.UNSET,
         at: float | None = None,
+        label: str | None = None,
     ) -> None:
         """A row was taken: `event` led from `source` to `target`. `cause` says why where the event alone doesn't, `saw`
-        what was decided on, `at` when by the wall clock, where that is what decided."""
+        what was decided on, `at` when by the wall clock, where that is what decided, `label` what people tell the actor
+        by, as it begins."""
         seq = self._seq = self._seq + 1
         identity, address, request_id, trace, asked, _ = origin
         self._publish(
@@ -144,6 +148,7 @@ class Records:
                 cause,
                 saw=saw if asked is None else _asked(saw, origin),
                 traceparent=trace or msgspec.UNSET,
+                label=label or msgspec.UNSET,
             )
         )
 

@@ -233,6 +233,7 @@ class Runtime:
             sent.origin,
             cause,
             *chart.seen(step.source, step.target, sent.data),
+            sent.data.get("label"),
         )
         returned: object = None
         for effect in chart.effects[step.index]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature
+from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import Shared, Tried, limit_of
 from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.access.signers import Search, Signed, is_quick, signer_of, whose
@@ -14,7 +15,7 @@ from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.keys import PublicKey
 from hatchway.engine.runtime.records import UNPROVEN, Origin, Records
-from hatchway.engine.sessions.sessions import Sessions
+from hatchway.engine.sessions.sessions import NO_DEVICE, Sessions
 from hatchway.engine.settings.settings import Settings
 from hatchway.engine.store.protocol import AlreadyUsed, Once
 
@@ -30,6 +31,7 @@ class Proof(NamedTuple):
     algorithm: str
     lifetime: int
     identity: str | None = None
+    device: Device = NO_DEVICE
 
 
 class KeySignIn:
@@ -84,7 +86,7 @@ class KeySignIn:
             await self._ask_elsewhere(identity, origin)
             signed = Signed(identity, proof.algorithm, proof.nonce.encode("ascii"), made)
             key = await self._signer(signed, origin)
-            return await self._start(challenge, key, proof.lifetime, origin)
+            return await self._start(challenge, key, proof.lifetime, origin, proof.device)
         except SignatureRefused as refused:
             if challenge is not None:
                 self._tried.add(origin.address or "", challenge.digest, answer)
@@ -137,7 +139,9 @@ class KeySignIn:
         if self._fleet is not None:
             await self._fleet.wait_fresh()
 
-    async def admit(self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin) -> IssuedSession:
+    async def admit(
+        self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin, device: Device = NO_DEVICE
+    ) -> IssuedSession:
         """Start a session as `verify` does, for the key whose signature a worker process has checked.
 
         Raises SignatureRefused and StoreUnavailable, and neither records nor counts a refusal: the worker sends the
@@ -147,15 +151,24 @@ class KeySignIn:
         entry = self._keys.find(identity)
         if entry is None:
             raise SignatureRefused("unknown_key")
-        return await self._start(challenge, entry, lifetime, origin)
+        return await self._start(challenge, entry, lifetime, origin, device)
 
-    async def _start(self, challenge: ChallengeFacts, entry: KeyGrant, lifetime: int, origin: Origin) -> IssuedSession:
+    async def _start(
+        self, challenge: ChallengeFacts, entry: KeyGrant, lifetime: int, origin: Origin, device: Device
+    ) -> IssuedSession:
         self._check_options(entry, origin)
         once = Once(challenge.digest, challenge.seconds_left, challenge.until)
         identity = entry.key.identity
         try:
             signed_in = await self._sessions.start(
-                "key", identity, entry.permissions, lifetime, proof="signature", origin=origin, once=once
+                "key",
+                identity,
+                entry.permissions,
+                lifetime,
+                proof="signature",
+                origin=origin,
+                once=once,
+                device=device,
             )
         except AlreadyUsed:
             raise SignatureRefused("used_nonce") from None

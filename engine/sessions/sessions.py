@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Literal
 
 from hatchway.engine.access.challenges import encode
+from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import Shared
 from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
 from hatchway.engine.access.tokens import Tokens
@@ -29,8 +30,17 @@ from hatchway.statecharts.interpreter import EventRefused
 KEPT = 600.0
 """Seconds that a worker may answer inspections of a session by itself. The engine sees no use of it meanwhile."""
 
+NO_DEVICE = Device()
+
 UNKNOWN = -1
 """A version that no actor has, so that `Runtime.absorb` reads the stored one whatever this engine knows."""
+
+
+def used_at(actor: Actor) -> float:
+    """When a session was used last, in epoch seconds, as far as this engine knows. What a worker answers for is in use
+    for a while ahead."""
+    facts: SessionFacts = actor.facts
+    return max(actor.used, facts.renewed_at, facts.started_at)
 
 
 def _nowhere() -> str:
@@ -84,6 +94,7 @@ class Sessions:
         proof: Literal["signature", "approval"],
         origin: Origin,
         once: Once | None = None,
+        device: Device = NO_DEVICE,
     ) -> IssuedSession:
         """A new session of `lifetime` seconds behind a proof.
 
@@ -95,11 +106,16 @@ class Sessions:
             age = self._settings().session_max_age
             latest = min(now + age.key, self._key_ends(identity, now)) if method == "key" else now + age.pairing
             address = sys.intern(origin.address or "")
-            facts = SessionFacts(sys.intern(identity), method, granted, lifetime, now, latest, address, now)
+            label, agent = map(sys.intern, device)
+            facts = SessionFacts(
+                sys.intern(identity), method, granted, lifetime, now, latest, address, label, agent, now
+            )
             # The time comes first: sessions of one moment stand together in the store, and are written together.
             name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
             by = Origin(identity, *origin[1:])
-            result = await self._runtime.create("session", name, "start", facts, origin=by, once=once, proof=proof)
+            result = await self._runtime.create(
+                "session", name, "start", facts, origin=by, once=once, proof=proof, label=device.label
+            )
             return _signed_in(result)
         finally:
             self._limit.leave(identity)
@@ -260,7 +276,7 @@ class Sessions:
         """Identity and last use, in epoch seconds, of each live session of a key."""
         for actor in list(self._runtime.actors("session")):
             if actor.facts.method == "key":
-                yield actor.facts.identity, max(actor.used, actor.facts.renewed_at, actor.facts.started_at)
+                yield actor.facts.identity, used_at(actor)
 
     def visible(self, principal: Principal, after: str = "") -> Iterator[Actor]:
         """The live sessions that a principal may see: those of its identity, or with MASTER all.

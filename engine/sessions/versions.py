@@ -66,7 +66,7 @@ class VersionCounters:
     def hold_until(self, elapsed: float = inf) -> None:
         """Cached responses are valid until this elapsed time.
 
-        An engine of a fleet moves it on for as long as it hears what the other engines do.
+        An engine of a fleet moves it on for as long as it knows what the other engines do.
         """
         self._times[_FRESH] = elapsed
 

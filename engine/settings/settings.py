@@ -163,6 +163,10 @@ class Settings(msgspec.Struct, frozen=True):
     ] = ()
     platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
     slurm: SlurmSettings = SlurmSettings()
+    heads_to: Annotated[
+        str | None,
+        _s(kinds.target(), "where signed heads of the journal are sent, such as syslog+tls://host; unset: none"),
+    ] = None
     log: LogSettings = LogSettings()
     url: Annotated[str | None, Setting(AT_ONCE, kinds.url(), "engine the command talks to; unset: the local one")] = (
         None

@@ -89,7 +89,7 @@ async def test_pair_from_elsewhere(home: Path, away: Path) -> None:
             screen.type(b"y\n")
             assert await screen.wait_end() == 0
             assert await other.wait_end() == 0
-        assert 'User agent    "hatchway"' in screen.text
+        assert 'User agent    "hatchway (Linux)"' in screen.text
         assert (await told(away, "engine", "ping"))["permissions"] == ["AGENT"]
         await at.engine.sessions.end_all_of({row.facts.identity for row in at.engine.runtime.actors("session")})
         done = await command(away, "engine", "ping", code=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -193,8 +194,28 @@ def test_what_a_session_may_not_see_is_not_asked_for(visitor: Visitor, host: Hos
     page.locator("#sessions-list li").first.wait_for()
     expect(page.locator("#instances")).to_be_hidden()
     expect(page.locator("#live")).to_be_hidden()
+    expect(page.locator("#keys")).to_be_hidden()
     asked = {request.url.removeprefix(host.url) for request in visitor.requests if "/api/" in request.url}
     assert asked == {"api/auth/pair/request/", "api/auth/inspect/", "api/auth/sessions/"}
+
+
+def test_keys_are_listed_for_master(visitor: Visitor, host: Host) -> None:
+    """Each with what it may do, when it was used, and when it expires; sessions have their browser's name. From a week
+    before its end the page of a key's own session tells of that."""
+    key = next(row for row in json.loads(host.command("key", "list", "--json")) if row["comment"] == "rsa2048.spki")
+    host.command("key", "edit", key["identity"], "--expires", "3d", "--instances", "4")
+    try:
+        page = visitor.sign_in()
+        expect(page.locator("#facts")).to_contain_text("Expires at")
+        page.click("#logout")
+        visitor.sign_in(host.home / "private-key.pem", page=page)
+        row = page.locator(f"#keys-list [data-key='{key['identity']}']")
+        expect(row).to_contain_text("4 instances at most")
+        expect(row).to_contain_text("last used")
+        expect(row.locator(".tag")).to_contain_text("expires")
+        expect(page.locator("#sessions-list")).to_contain_text("Chrome on Linux")
+    finally:
+        host.command("key", "edit", key["identity"], "--expires", "none", "--instances", "none")
 
 
 def test_open_views_in_many_tabs_leave_room_for_a_logout(visitor: Visitor, host: Host) -> None:

@@ -53,7 +53,7 @@ def test_a_burst_is_seen_and_picked(past: Page) -> None:
     record, forwards and back."""
     words = past.locator("#past-plot svg").get_attribute("aria-label") or ""
     assert re.search(r"[3-9]\d* sign-ins, [1-9]\d* refusals, at most \d+ live sessions", words), words
-    bar = past.locator("#past-plot .sign-ins").last
+    bar = past.locator("#past-plot .sign-ins").first
     box = bar.bounding_box()
     assert box is not None
     past.mouse.click(box["x"] + 1, box["y"] + box["height"] / 2)

@@ -31,6 +31,7 @@ PACKAGES = (
     "api.http",
     "api.server",
     "api.workers",
+    "api.ship",
     "api.host",
     "api.client",
     "api.open",

@@ -16,7 +16,8 @@ from hatchway.api.http.problems import problem
 from hatchway.api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
 from hatchway.api.http.schema.shapes import told
 from hatchway.engine.access.challenges import LIFETIME
-from hatchway.engine.access.principal import IssuedSession, Principal
+from hatchway.engine.access.devices import device_of
+from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.durations import InvalidDuration, format_duration, lifetime
 from hatchway.engine.base.errors import InvalidRequest, Refusal
 from hatchway.engine.pairings.pairings import Claim, Claimant
@@ -48,6 +49,9 @@ class VerifyFields(msgspec.Struct, forbid_unknown_fields=True):
     algorithm: Annotated[str, told(enum=["RS256", "PS256"])] = "RS256"
     lifetime: Annotated[str, told(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
     identity: Annotated[str, told(pattern=f"^{IDENTITY}$")] | None = None
+    label: (
+        Annotated[str, told(description="What people tell the session by; by default browser and system.")] | None
+    ) = None
 
 
 class PairFields(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,7 +60,7 @@ class PairFields(msgspec.Struct, forbid_unknown_fields=True):
     code: Annotated[str, told(description="Case, spaces and hyphens don't matter.")]
 
 
-def told_of(answer: IssuedSession | Principal) -> dict[str, Any]:
+def told_of(answer: IssuedSession) -> dict[str, Any]:
     """As a response has it: when the key expires is left out where that is not near."""
     told = answer._asdict()
     if answer.key_expires_at is None:
@@ -101,8 +105,9 @@ def _identities(query: bytes) -> list[bytes]:
     return [value for name, _, value in (part.partition(b"=") for part in query.split(b"&")) if name == b"identity"]
 
 
-def check_proof(fields: VerifyFields) -> Proof:
-    """Check what can be checked of the fields without keys and challenges. Raises InvalidRequest."""
+def check_proof(fields: VerifyFields, agent: bytes) -> Proof:
+    """Check what can be checked of the fields without keys and challenges; `agent` is the User-Agent. Raises
+    InvalidRequest."""
     if fields.algorithm not in ("RS256", "PS256"):
         raise InvalidRequest({"algorithm": "must be RS256 or PS256"})
     try:
@@ -111,19 +116,32 @@ def check_proof(fields: VerifyFields) -> Proof:
         raise InvalidRequest({"lifetime": refused.detail}) from None
     if fields.identity is not None and not _IDENTITY.fullmatch(fields.identity):
         raise InvalidRequest(_NO_IDENTITY)
-    return Proof(fields.nonce, fields.signature, fields.algorithm, seconds, fields.identity)
+    device = device_of(fields.label, agent)
+    return Proof(fields.nonce, fields.signature, fields.algorithm, seconds, fields.identity, device)
 
 
 async def verify(invocation: Invocation) -> Response:
     """A session for the key that signed the nonce (section 4.2)."""
-    signed_in = await invocation.engine.key_sign_in.verify(check_proof(invocation.fields), invocation.origin)
+    proof = check_proof(invocation.fields, invocation.request.header(b"user-agent") or b"")
+    signed_in = await invocation.engine.key_sign_in.verify(proof, invocation.origin)
     return json_response(told_of(signed_in))
 
 
 def inspect(invocation: Invocation) -> Response:
     """Whether the session is still good, and what it may do now (section 4.3)."""
     principal = invocation.principal
-    return json_response({"valid": True, **told_of(principal)}, about=principal)
+    session, identity, method, permissions, expires_at, key_expires_at = principal
+    told = {
+        "valid": True,
+        "session": session,
+        "identity": identity,
+        "method": method,
+        "permissions": permissions,
+        "expires_at": expires_at,
+    }
+    if key_expires_at is not None:
+        told["key_expires_at"] = key_expires_at
+    return json_response(told, about=principal)
 
 
 async def renew(invocation: Invocation) -> Response:

@@ -8,6 +8,7 @@ from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.pages import read_page
 from hatchway.api.http.request import NO_STORE, Response, json_response
 from hatchway.engine.runtime import Actor
+from hatchway.engine.sessions.sessions import used_at
 
 
 def list_sessions(invocation: Invocation) -> Response:
@@ -27,6 +28,9 @@ def _described(actor: Actor, invocation: Invocation) -> dict[str, Any]:
         "started_at": int(actor.facts.started_at),
         "expires_at": int(actor.deadline or 0),
         "address": actor.facts.address,
+        "label": actor.facts.label,
+        "agent": actor.facts.agent,
+        "used_at": int(min(used_at(actor), invocation.engine.clock.wall())),
         "current": actor.id == invocation.principal.session,
     }
 

@@ -96,6 +96,9 @@ class LiveSessionShape(Shape):
     started_at: Epoch
     expires_at: Epoch
     address: str
+    label: Annotated[str, Meta(description="What people tell the session by; by default its program and system.")]
+    agent: Annotated[str, Meta(description="The program that asked for the session, as it named itself.")]
+    used_at: Epoch
     current: Annotated[bool, Meta(description="Whether it is the caller's own.")]
 
 

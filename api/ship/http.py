@@ -1,0 +1,151 @@
+"""Records by HTTPS: as OpenTelemetry logs (OTLP/HTTP 1.x, JSON encoding), or one webhook each (Standard Webhooks)."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import socket
+import ssl
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+import httpx
+import msgspec
+import structlog
+
+from hatchway.api.ship.records import NotTaken, Parcel
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.version import installed_version
+
+log = structlog.get_logger(__name__)
+
+PATIENCE = 15.0
+"""Seconds that a receiver has for its answer."""
+
+LONGEST_WAIT = 3600.0
+"""Seconds that `Retry-After` may ask for."""
+
+_TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_SEVERITY = {"refusal": (13, "WARN"), "notice": (10, "INFO2"), "transition": (9, "INFO")}
+
+
+class _HttpTarget:
+    """What both have in common: a connection, and what its answers mean."""
+
+    def __init__(self, url: str, trust: ssl.SSLContext) -> None:
+        self._url, self._trust = url, trust
+        self._client: httpx.Client | None = None
+
+    def _post(self, body: bytes, headers: dict[str, str]) -> httpx.Response:
+        """Raises NotTaken."""
+        if self._client is None:
+            self._client = httpx.Client(verify=self._trust, timeout=PATIENCE, trust_env=False)
+        named = {"content-type": "application/json", "user-agent": f"hatchway/{installed_version()}"}
+        try:
+            response = self._client.post(self._url, content=body, headers=named | headers)
+        except httpx.HTTPError as error:
+            raise NotTaken(str(error) or type(error).__name__) from None
+        if not response.is_success:
+            wait = response.headers.get("retry-after", "")
+            seconds = min(float(wait), LONGEST_WAIT) if wait.isascii() and wait.isdigit() else None
+            raise NotTaken(f"it answered {response.status_code}", seconds)
+        return response
+
+    def settled(self, sent: int) -> int:
+        return sent
+
+    def finish(self, sent: int) -> int:
+        return sent
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
+
+class OtlpTarget(_HttpTarget):
+    """A collector's `/v1/logs`."""
+
+    most = 200
+
+    def send(self, parcels: Sequence[Parcel]) -> None:
+        """Raises NotTaken."""
+        response = self._post(msgspec.json.encode(logs(parcels)), {})
+        try:
+            partial = response.json().get("partialSuccess") or {}
+        except (ValueError, AttributeError):
+            return
+        if rejected := int(partial.get("rejectedLogRecords") or 0):
+            # The protocol forbids to send them again: what the receiver says is for its operator.
+            log.warning("records_rejected", count=rejected, why=str(partial.get("errorMessage"))[:200])
+
+
+def logs(parcels: Sequence[Parcel]) -> dict[str, Any]:
+    """An ExportLogsServiceRequest (opentelemetry/proto/collector/logs/v1) in its JSON encoding."""
+    resource = {"service.name": "hatchway", "host.name": socket.gethostname()}
+    return {
+        "resourceLogs": [
+            {
+                "resource": {"attributes": _attributes(resource)},
+                "scopeLogs": [
+                    {
+                        "scope": {"name": "hatchway.journal", "version": installed_version()},
+                        "logRecords": [_log(parcel) for parcel in parcels],
+                    }
+                ],
+            }
+        ]
+    }
+
+
+def _log(parcel: Parcel) -> dict[str, Any]:
+    record = parcel.record
+    number, text = _SEVERITY.get(record["kind"], _SEVERITY["notice"])
+    known = {name: value for name, value in record.items() if isinstance(value, str | int) and name != "schema"}
+    told: dict[str, Any] = {
+        "timeUnixNano": str(int(record["time"] * 1e6) * 1000),
+        "observedTimeUnixNano": str(int(record["time"] * 1e6) * 1000),
+        "severityNumber": number,
+        "severityText": text,
+        "eventName": parcel.name,
+        "body": {"stringValue": parcel.data.decode("utf-8", "replace")},
+        "attributes": _attributes({f"hatchway.{name}": value for name, value in known.items()}),
+    }
+    trace = _TRACE.match(record.get("traceparent") or "")
+    if trace is not None:
+        told |= {"traceId": trace[1], "spanId": trace[2], "flags": int(trace[3], 16)}
+    return told
+
+
+def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"key": name, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
+        for name, value in values.items()
+    ]
+
+
+class WebhookTarget(_HttpTarget):
+    """One record a request, the next once the one before was taken. `secret` signs."""
+
+    most = 1
+
+    def __init__(self, url: str, trust: ssl.SSLContext, secret: bytes, clock: Clock) -> None:
+        super().__init__(url, trust)
+        self._secret, self._clock = secret, clock
+
+    def send(self, parcels: Sequence[Parcel]) -> None:
+        """Raises NotTaken."""
+        for parcel in parcels:
+            when = datetime.fromtimestamp(parcel.record["time"], UTC).isoformat().replace("+00:00", "Z")
+            body = b'{"type":"%b","timestamp":"%b","data":%b}' % (parcel.name.encode(), when.encode(), parcel.data)
+            self._post(body, self._signed(parcel, body))
+
+    def _signed(self, parcel: Parcel, body: bytes) -> dict[str, str]:
+        """The name is the record's own, so that who gets it twice knows."""
+        name = f"msg_{parcel.seq}_{sha256(parcel.data).hexdigest()[:16]}"
+        stamp = str(int(self._clock.wall()))
+        made = hmac.digest(self._secret, f"{name}.{stamp}.".encode() + body, "sha256")
+        return {"webhook-id": name, "webhook-timestamp": stamp, "webhook-signature": f"v1,{b64encode(made).decode()}"}
