@@ -61,8 +61,16 @@ RECENT = 4096
 class FileJournal:
     """A sink of records. Publishing writes one line, waits for nobody and never raises."""
 
-    def __init__(self, folder: Path, clock: Clock, issuer: str = "", sign: Sign | None = None) -> None:
-        """`sign` makes the signatures of the engine `issuer`; without it nothing is signed.
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        issuer: str = "",
+        sign: Sign | None = None,
+        kept: Callable[[], tuple[int, int]] = lambda: (KEPT_SECONDS, KEPT_BYTES),
+    ) -> None:
+        """`sign` makes the signatures of the engine `issuer`; without it nothing is signed. `kept` tells for how many
+        seconds records are kept, and in how many bytes at most.
 
         Raises FileRefused where the folder or file isn't private."""
         files.make_private_dir(folder)
@@ -77,6 +85,7 @@ class FileJournal:
         """Number and hash of the last record that is in the files."""
         self.lost = 0
         """Records that could not be written."""
+        self._kept = kept
         self.heads = Heads(folder, clock, issuer, sign) if sign else None
         self._fd, self._anew = -1, True
         self._sifted: set[str] = set()
@@ -192,14 +201,14 @@ class FileJournal:
     def _prune(self) -> None:
         """Remove full files that are too old, then see to it that the rest leaves room for the written one."""
         full = self._full()
-        if _excess(full) > 0 or len(full) > MOST_FILES or any(map(self._is_old, full)):
+        if self._excess(full) > 0 or len(full) > MOST_FILES or any(map(self._is_old, full)):
             if self._crowded is None:
                 self._make_room()
             else:
                 self._crowded.set()
 
     def _is_old(self, file: tuple[Path, os.stat_result]) -> bool:
-        return self._clock.wall() - file[1].st_mtime > KEPT_SECONDS
+        return self._clock.wall() - file[1].st_mtime > self._kept()[0]
 
     def _full(self) -> list[tuple[Path, os.stat_result]]:
         """The files that are written no more, oldest first."""
@@ -209,6 +218,10 @@ class FileJournal:
                 found.append((path, path.stat()))
         return found
 
+    def _excess(self, full: list[tuple[Path, os.stat_result]]) -> int:
+        """Bytes that full files have too many, where the written one may grow to its size."""
+        return sum(status.st_size for _, status in full) - (self._kept()[1] - SEGMENT_BYTES)
+
     def _make_room(self) -> None:
         """Take refusals and renewals out of full files, the oldest first; then remove whole files."""
         self._remove_excess(self._sift_full())
@@ -217,7 +230,7 @@ class FileJournal:
         """Bytes that are still too many. Reads 8 MiB or so, and may be called in a thread: full files are nobody else's
         to change."""
         full = self._full()
-        excess, before = _excess(full), None
+        excess, before = self._excess(full), None
         for path, _ in full:
             if excess > 0 and path.name not in self._sifted:
                 excess -= self._sift(path, before)
@@ -296,8 +309,3 @@ class FileJournal:
     def older(self, after: int) -> Iterator[list[RecordLine]]:
         """The records after number `after` that are in the files, a piece at a time."""
         return read_after(self.folder, after)
-
-
-def _excess(full: list[tuple[Path, os.stat_result]]) -> int:
-    """Bytes by which these leave too little room for the written file."""
-    return sum(status.st_size for _, status in full) - (KEPT_BYTES - SEGMENT_BYTES)

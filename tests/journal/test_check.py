@@ -19,7 +19,7 @@ from hatchway.engine.journal.files import CURRENT, segments
 from hatchway.engine.journal.heads import HEADS, HeadRefused, read_keys, remember_keys
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.runtime.records import NOBODY, UNPROVEN, Origin, Records, Saw
-from tests.support.fakes import ROOT
+from tests.support.fakes import ROOT, effort
 from tests.support.generated_journal import ISSUER, SIGNED_IN, Generated
 
 TOKEN, BOB = ("issue_token",), Origin("SHA256:bob", "192.0.2.1", "ab-1")
@@ -300,7 +300,7 @@ def test_other_charts_are_left_to_their_version(made: Generated) -> None:
     assert (found.skipped, found.unknown) == ({"0123456789ab": 1}, {"session": 1})
 
 
-COUNT = 1_000_000
+COUNT = int(300_000 * effort())
 
 MEASURED = """
 import resource, sys, time
