@@ -19,6 +19,7 @@ from hatchway.engine.engine import Engine
 from hatchway.engine.runtime.records import NOBODY
 from hatchway.engine.settings.settings import Limits
 from tests.bench import endpoints
+from tests.bench.before import beside
 from tests.bench.history import drawn, keep, releases
 from tests.bench.load import latency
 from tests.bench.needs import lacking
@@ -199,6 +200,16 @@ def test_noise_is_a_share() -> None:
     told = noise()
     assert told["waited"] > -0.05
     assert told["spread"] >= 0
+
+
+@pytest.mark.process
+def test_a_tree_stands_beside_another() -> None:
+    """Both are asked the same, and each round tells a ratio."""
+    found = beside(ROOT, 2, 2)
+    assert [(name, len(ratios), all(ratio > 0 for ratio in ratios)) for name, ratios in found.items()] == [
+        ("sign-in", 2, True),
+        ("inspect", 2, True),
+    ]
 
 
 PEERS = ("oidc-provider", "FastAPI", "jupyter_server", "Authlib")
