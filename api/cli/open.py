@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from hatchway.api.open.tunnel import Tunnel
 
 BROWSER = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.stdin.read()))"
-"""The code is in the link, and must not stand in a command line of ours."""
+"""A program that reads the link from its input: it holds the pairing code, which must not be in a command line."""
 
 BEAT = 5.0
-"""Seconds between two signs of life while the question is open."""
+"""Seconds between two beats to the engine while the operator is asked."""
 
 
 class Choices(NamedTuple):
@@ -124,7 +124,7 @@ def _open(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choices
 
 
 def _reach(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choices) -> None:
-    """Connected, attached, forwarded; each a step."""
+    """Connect, attach and forward, and show each as a step."""
     from hatchway.engine.base.version import installed_version
     from hatchway.engine.base.words import counted
 
@@ -212,12 +212,12 @@ def _stop(tunnel: Tunnel, steps: Steps) -> None:
 
 
 def _undo(tunnel: Tunnel) -> None:
-    """An engine that was started for nothing is stopped again, unless somebody else uses it by now."""
+    """Stop the engine again that this command has started, unless somebody else uses it by now."""
     from hatchway.api.client.wire import ClientFault
     from hatchway.engine.base.errors import Refusal
 
     if tunnel.is_attached and tunnel.attached.hello.started:
-        # Where the connection is gone, whoever opens the host next finds it running.
+        # Where the connection is lost, the engine stays, and the next `open` finds it.
         with _undisturbed(), suppress(ClientFault, Refusal, OSError):
             tunnel.stop_engine(own_sessions=0)
 
@@ -229,12 +229,12 @@ class Steps:
         self._as_json, self._began = as_json, time.monotonic()
 
     def step(self, words: str, **facts: Any) -> None:
-        """What has been done since the step before."""
+        """Show what has been done since the step before."""
         took, self._began = time.monotonic() - self._began, time.monotonic()
         self.say(f"{words:<56} {took:4.1f} s", **facts, seconds=round(took, 3))
 
     def say(self, words: str, **facts: Any) -> None:
-        """A line that is no step."""
+        """Show a line that is no step."""
         from hatchway.api.cli.printing import note, print_json_text
 
         if self._as_json:
@@ -254,7 +254,7 @@ class Steps:
 
 
 class OpenTerminal(OperatorTerminal):
-    """The question as `engine pair` asks it, of a code that a browser of this machine is sent to claim."""
+    """Asks as `engine pair` does, about a code that a browser of this machine is to claim."""
 
     def __init__(self, answers: int, screen: TextIO, tunnel: Tunnel, as_json: bool, *, browser: bool) -> None:
         super().__init__(answers, screen, qr=not browser, as_json=as_json)
@@ -301,7 +301,8 @@ class OpenTerminal(OperatorTerminal):
             note(line)
 
     def _where(self, event: dict[str, Any]) -> str:
-        """Nobody but this user reaches the Unix socket; of a port the host's others may say what they like."""
+        """Where the claim comes from, in words. Only this user reaches a Unix socket; a port any user of the host
+        does."""
         if event.get("by_socket") and event.get("dialled") == self._tunnel.near.address:
             return "127.0.0.1 (this tunnel)"
         return super()._where(event)
@@ -323,7 +324,7 @@ def _browse(link: str) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _ended_like_by_ctrl_c() -> Iterator[None]:
-    """A lost terminal and a polite end are Ctrl-C's: everything is closed in order."""
+    """Have SIGHUP and SIGTERM end the block as Ctrl-C does, so that everything is closed in order."""
 
     def end(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -338,7 +339,7 @@ def _ended_like_by_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not leave half of it there."""
+    """Ignore Ctrl-C in the block: a second one must not interrupt the cleaning up."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
     try:

@@ -1,4 +1,4 @@
-"""A platform that runs nothing: its instances start, queue, fail and end as they are told."""
+"""A platform that runs nothing: its instances start, queue, fail and end by a script."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class SimulatedPlatform:
         self.running[name].end(exit_code)
 
     async def run(self) -> None:
-        """Nothing goes on beside the instances."""
+        """Nothing: there is nothing to do for all instances together."""
 
     def admit(self, request: InstanceRequest) -> None:
-        """Every limit is as good as enforced."""
+        """Nothing: every limit counts as enforced."""
 
     async def start(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         name = request.identity
@@ -107,7 +107,7 @@ class SimulatedPlatform:
         await self.stop(request, started)
 
     async def heard(self) -> None:
-        """It always has."""
+        """Nothing: what is asked counts at once."""
 
     def progress(self, identity: str) -> str:
         return "as the test said"
@@ -119,4 +119,4 @@ class SimulatedPlatform:
         return self._folder / f"{name}.{stream}"
 
     def forget(self, identity: str) -> None:
-        """Its logs stay until the engine under test goes."""
+        """Nothing: logs are removed with the engine's folder."""

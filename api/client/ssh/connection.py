@@ -22,16 +22,17 @@ from hatchway.api.client.ssh.guard import END, Guard
 from hatchway.engine.base.words import printable
 
 QUICK = 15.0
-"""Seconds for what an ssh that is connected does here: a check, a forward, an end."""
+"""Seconds for a call of ssh that uses an existing connection: a check, a forward, an end."""
 
 ENDING = 3.0
 """Seconds that a connection has to end by itself."""
 
 LONGEST_FOLDER = 50
-"""Bytes of the private folder's parent: ssh puts thirty behind it, and on some systems a socket's path has 104."""
+"""Bytes of the private folder's parent at most: ssh adds about thirty, and some systems allow 104 for a socket's
+path."""
 
 SAID = 16_384
-"""Bytes of what ssh said that are kept for its fault."""
+"""Bytes of ssh's messages that are kept for an error's reason."""
 
 _OWN = (
     ("IgnoreUnknown", "ForkAfterAuthentication,SessionType,StdinNull"),
@@ -45,17 +46,18 @@ _OWN = (
     ("ServerAliveCountMax", "3"),
     ("ConnectTimeout", "30"),
 )
-"""What of the user's configuration does not count for a connection that carries no terminal; their own options on the
-command line come before these, and win."""
+"""Options against parts of the user's configuration that don't fit a connection without a terminal. Options on the
+command line come before these, and take precedence."""
 
 
 _BECOME_SSH = 'trap "" INT; echo "kill $$" >"$0" || exit; exec "$@"'
-"""Ctrl-C is for whoever opened the connection, who ends it once all is in order: ssh keeps a signal ignored that it was
-started with so, and must stay in the terminal's foreground to ask there."""
+"""Starts ssh with Ctrl-C ignored, as ssh then leaves it: the process that opened the connection handles Ctrl-C, and
+ends ssh in order. ssh must stay in the terminal's foreground process group, since it may ask for a passphrase there."""
 
 
 class SshTarget(NamedTuple):
-    """Whom to dial, and with what: `ssh` is the command (with arguments, as a shell reads them), `options` its own."""
+    """The host to connect to; `ssh` is the command, split as a shell does, and `options` are the user's further
+    options."""
 
     target: str
     options: tuple[str, ...] = ()
@@ -63,7 +65,7 @@ class SshTarget(NamedTuple):
 
     @property
     def command(self) -> list[str]:
-        """ssh with what the user gave."""
+        """The command line of ssh, with the user's options."""
         return [*shlex.split(self.ssh), *self.options]
 
 
@@ -83,7 +85,8 @@ class Multiplexed:
         self._sessions: list[SshSession] = []
 
     def run(self, command: str) -> SshSession:
-        """A command on the host, its input and output one socket. Raises nothing: its end tells."""
+        """Run a command on the host, its input and output one socket. Raises nothing: `SshSession.fault` says what
+        failed."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
@@ -98,7 +101,7 @@ class Multiplexed:
         return session
 
     def forward(self, near: Path, far: str) -> None:
-        """From the Unix socket `near` to `far` on the host, a path or host:port. Raises SshFault."""
+        """Forward the Unix socket `near` to `far` on the host, a path or host:port. Raises SshFault."""
         spec = f"{near}:{far}"
         done = _quick(over(self.host, self._control, "-O", "forward", "-L", spec))
         if done.returncode:
@@ -156,7 +159,7 @@ class SshConnection(Multiplexed):
         self._forwards: list[str] = []
 
     def connect(self) -> None:
-        """Be connected, by whatever ssh asks at the terminal. Raises SshFault."""
+        """Connect. ssh may ask for a passphrase or a second factor at the terminal. Raises SshFault."""
         if (theirs := users_own(self.host)) is not None:
             self._control = theirs
             return
@@ -177,7 +180,7 @@ class SshConnection(Multiplexed):
             time.sleep(0.005)
 
     def _listen(self, master: subprocess.Popen[bytes]) -> None:
-        """Show what ssh says, banners and hints of a second factor among it, and keep its last words."""
+        """Show ssh's messages, such as banners and hints of a second factor, and keep the last of them."""
         assert master.stderr is not None
         with master.stderr as lines:
             for line in lines:
@@ -203,7 +206,7 @@ class SshConnection(Multiplexed):
         return over(self.host, self._control, "-O", "cancel", "-L", spec)
 
     def close(self) -> None:
-        """End it; nothing of it is left here. A connection of the user's own stays."""
+        """End the connection and remove its folder. A connection of the user's own stays."""
         if self._master is None:
             if self._control.exists():
                 self.unforward()
@@ -224,7 +227,7 @@ class SshSession:
         self._said: bytes | None = None
 
     def fault(self) -> SshFault:
-        """Why it ended, once it has: its own words, or ssh's."""
+        """Why the command ended, once it has: by its own messages, or ssh's."""
         return fault_of(self._host.target, self._all_said())
 
     def words(self) -> str:
@@ -243,7 +246,7 @@ class SshSession:
         return self._said.decode(errors="replace")
 
     def end(self) -> int:
-        """No more is said to it; its exit code."""
+        """Close the command's input and wait for its end. Returns its exit code."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
         while self.socket.recv(65536):
