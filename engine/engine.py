@@ -90,7 +90,7 @@ class Engine:
         self.own_key = self._load_own_key()
         self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
         self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
-        self.journal = FileJournal(home / "log", clock, identity, self.tokens.sign)
+        self.journal = FileJournal(home / "log", clock, identity, self.tokens.sign, self._kept)
         if membership is not None and self.journal.heads is not None:
             membership.join_journal(self.journal.heads, self.journal.folder)
         self.metrics = metrics = Metrics()
@@ -123,6 +123,10 @@ class Engine:
     def runs(self) -> Saw:
         """What its records are to be judged by."""
         return Saw(charts=charts_digest(), shared=True if self.fleet is not None else UNSET)
+
+    def _kept(self) -> tuple[int, int]:
+        """For how many seconds the journal keeps records, and in how many bytes."""
+        return self.settings.journal.days * 86_400, self.settings.journal.bytes
 
     def _remember_keys(self) -> None:
         """What was signed by a key that is rotated since can be verified later."""

@@ -1,5 +1,4 @@
-"""What can be said of a chart without running it: how each state is reached, how each delay leads out, what each event
-does where."""
+"""Facts about a chart: how each state is reached, where each delay leads, what each event does in each state."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ def _target(row: Transition) -> str:
 
 
 def as_json(chart: Chart) -> dict[str, Any]:
-    """All of it, for programs."""
+    """All these facts, for programs."""
     return {
         "chart": chart.name,
         "states": {state: list(way) for state, way in shortest_ways(chart).items()},
@@ -64,7 +63,7 @@ def as_json(chart: Chart) -> dict[str, Any]:
 
 
 def as_text(chart: Chart) -> str:
-    """All of it, for people."""
+    """All these facts, for people."""
     table = effects_of_events(chart)
     states = list(next(iter(table.values())))
     parts = [

@@ -68,7 +68,8 @@ The engine's folder is ~/.hatchway, or what HATCHWAY_HOME names.""",
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_tell_version, help="Show the version."
 )
-def cli() -> None:
+@click.option("--url", help="The engine's address, for this command: http://, https://, or ssh://[USER@]HOST[:PORT].")
+def cli(url: str | None) -> None:
     """Sign-in and sessions for an engine on a remote host."""
 
 

@@ -45,13 +45,26 @@ def check(
     from hatchway.engine.journal.history import segments_since
 
     folder, keys = journal_folder(), _keys(keys_file)
-    paths = list(files) or (segments_since(folder, _moment(since)) if since else segments(folder))
+    head = None if witness is None else _head(witness)
+    moment = None if since is None else _moment(since)
+
+    def paths_now() -> list[Path]:
+        return segments(folder) if moment is None else segments_since(folder, moment)
+
+    def checked(paths: list[Path]) -> Findings:
+        heads = heads_in(paths[-1].parent)
+        return Check(heads, head, keys).run(open_all(paths), whole=not files and moment is None)
+
+    paths = list(files) or paths_now()
     if not paths:
         raise click.ClickException(f"there is no journal in {folder}: an engine makes one when it starts")
-    heads = heads_in(paths[-1].parent)
-    head = None if witness is None else _head(witness)
     try:
-        found = Check(heads, head, keys).run(open_all(paths), whole=not files and since is None)
+        try:
+            found = checked(paths)
+        except (BadLine, FileNotFoundError):
+            if files or (anew := paths_now()) == paths:
+                raise
+            found = checked(anew)  # an engine has set files aside, or removed them, meanwhile
     except BadLine as fault:
         _tell_fault(fault, as_json=as_json)
         raise SystemExit(1) from None

@@ -75,7 +75,9 @@ class Here:
         """`url`, `key` and `agent` are the flags of those names, where given; `agent` is empty for any key of it."""
         self.home = home_folder()
         self._agent = agent
-        self.settings: Settings = load_settings(self.home, os.environ, {"url": url, "key": _absolute(key)})
+        self.settings: Settings = load_settings(
+            self.home, os.environ, {"url": url or _url_of_all(), "key": _absolute(key)}
+        )
         self.stored = load_stored(self.home)
         self._own = OwnEngine(self.home)
         self.local: dict[str, Any] = self._own.told()
@@ -157,7 +159,8 @@ class Here:
         if by_key and key is None and self.stored is None and where == self.local_url:
             raise EngineUnavailable(f"no engine has run on {self.home} yet; start one with: hatchway engine start")
         socket = self.local_socket if where == self.local_url else None
-        tls = None if socket else self._tls(where, trust_first=fresh, accept=accept_certificate)
+        plain = socket is not None or where.startswith("ssh://")
+        tls = None if plain else self._tls(where, trust_first=fresh, accept=accept_certificate)
         tokens = TokenKeeper(self.home, lambda: _kept_name(key, client.flows.signer), self.stored, told=not fresh)
         with Client(
             where,
@@ -169,6 +172,8 @@ class Here:
             tls=tls,
             home=self.home,
             socket=socket,
+            ssh=self.settings.ssh,
+            remote_command=self.settings.remote_command,
         ) as client:
             try:
                 yield client
@@ -299,6 +304,13 @@ def ask_for_key(path: Path) -> PrivateKey:
         if not sys.stdin.isatty():
             raise
         return read_key(path, click.prompt(f"Passphrase of {path}", hide_input=True, err=True).encode())
+
+
+def _url_of_all() -> str | None:
+    """The flag `--url` before the command's name."""
+    context = click.get_current_context(silent=True)
+    url: str | None = context.find_root().params.get("url") if context else None
+    return url
 
 
 def given_path(path: str) -> str:

@@ -18,13 +18,15 @@ from hatchway.api.cli.sign_in import lifetime_option
 
 if TYPE_CHECKING:
     from hatchway.api.client.operator import OperatorLine
+    from hatchway.api.client.ssh.attached import NoCommand
+    from hatchway.api.client.ssh.connection import SshConnection
     from hatchway.api.open.tunnel import Tunnel
 
 BROWSER = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.stdin.read()))"
-"""The code is in the link, and must not stand in a command line of ours."""
+"""A program that reads the link from its input: it holds the pairing code, which must not be in a command line."""
 
 BEAT = 5.0
-"""Seconds between two signs of life while the question is open."""
+"""Seconds between two beats to the engine while the operator is asked."""
 
 
 class Choices(NamedTuple):
@@ -78,8 +80,8 @@ def open_command(
     open until Ctrl-C, and is dialled again where the network was lost.
     """
     from hatchway.api.cli.host import Here
+    from hatchway.api.client.ssh.attached import Wanted
     from hatchway.api.client.ssh.connection import SshTarget
-    from hatchway.api.open.attached import Wanted
     from hatchway.api.open.near_end import NearEnd
     from hatchway.api.open.tunnel import Tunnel
     from hatchway.engine.base.durations import lifetime as lifetime_of
@@ -122,13 +124,13 @@ def _open(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choices
 
 
 def _reach(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choices) -> None:
-    """Connected, attached, forwarded; each a step."""
+    """Connect, attach and forward, and show each as a step."""
     from hatchway.engine.base.version import installed_version
     from hatchway.engine.base.words import counted
 
     host = tunnel.wanted.host.target
-    tunnel.connect()
-    tunnel.attach("--start")
+    connection = tunnel.connect()
+    _attach(tunnel, connection, steps, terminal, choices)
     hello, sessions = tunnel.attached.hello, tunnel.status["sessions"]
     verb = "was started" if hello.started else "runs"
     facts = {"version": hello.version, "sessions": sessions, "started": hello.started}
@@ -141,6 +143,65 @@ def _reach(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choice
     steps.step(f"forwarding {tunnel.url}", event="forwarding", url=tunnel.url)
 
 
+def _attach(tunnel: Tunnel, connection: SshConnection, steps: Steps, terminal: OpenTerminal, choices: Choices) -> None:
+    """Attached to an engine that runs. Hatchway is installed where there is none, or another version is wanted."""
+    from hatchway.api.client.ssh.attached import NoCommand
+
+    try:
+        tunnel.attach("--start", upgrade=choices.upgrade)
+    except NoCommand as missing:
+        _install(connection, missing, steps, terminal, choices)
+        tunnel.attach("--start", upgrade=choices.upgrade)
+    if choices.upgrade:
+        _run_the_new(tunnel, connection, steps)
+
+
+def _install(
+    connection: SshConnection, missing: NoCommand, steps: Steps, terminal: OpenTerminal, choices: Choices
+) -> None:
+    import tempfile
+    from pathlib import Path
+
+    from hatchway.api.client.ssh.faults import SshFault
+    from hatchway.api.open.install import fetch_wheels, find_python, install
+    from hatchway.engine.base.version import installed_version
+
+    version = installed_version()
+    if choices.install == "no":
+        raise SshFault(f"{missing.detail}: install it there, or let this command do so (--install yes)")
+    python = find_python(connection, choices.python)
+    place = f"~/.hatchway/runtime/{version}"
+    if choices.install == "ask" and not terminal.confirm(
+        f"{missing.detail}. Install {version} in {place} there, with {python.path}? [y/N] "
+    ):
+        raise SystemExit(1)
+    with tempfile.TemporaryDirectory(prefix="hatchway-wheels-") as folder:
+        wheels: Path | None = Path(folder)
+        try:
+            fetch_wheels(Path(folder), python)
+        except SshFault as fault:
+            steps.say(f"{fault.detail}; the host's own pip is asked", event="no_wheels")
+            wheels = None
+        else:
+            steps.step(f"wheels for Python 3.{python.minor}, {python.machine}", event="fetched")
+        install(connection, python, wheels)
+    steps.step(f"installed {version} in {place}", event="installed", version=version, python=python.path)
+
+
+def _run_the_new(tunnel: Tunnel, connection: SshConnection, steps: Steps) -> None:
+    """The engine that runs is of the version that was installed, and no other version is left, unless it is in use."""
+    from hatchway.api.open.install import remove_others
+    from hatchway.engine.base.version import installed_version
+
+    if tunnel.status["version"] != installed_version():
+        in_use = tunnel.stop_engine(own_sessions=0)
+        if in_use is not None:
+            steps.say(f"version {tunnel.status['version']} goes on running: {in_use}", event="not_upgraded", why=in_use)
+            return
+        tunnel.attach("--start", upgrade=True)
+    remove_others(connection)
+
+
 def _stop(tunnel: Tunnel, steps: Steps) -> None:
     in_use = tunnel.stop_engine(own_sessions=1)
     host = tunnel.wanted.host.target
@@ -151,12 +212,12 @@ def _stop(tunnel: Tunnel, steps: Steps) -> None:
 
 
 def _undo(tunnel: Tunnel) -> None:
-    """An engine that was started for nothing is stopped again, unless somebody else uses it by now."""
+    """Stop the engine again that this command has started, unless somebody else uses it by now."""
     from hatchway.api.client.wire import ClientFault
     from hatchway.engine.base.errors import Refusal
 
     if tunnel.is_attached and tunnel.attached.hello.started:
-        # Where the connection is gone, whoever opens the host next finds it running.
+        # Where the connection is lost, the engine stays, and the next `open` finds it.
         with _undisturbed(), suppress(ClientFault, Refusal, OSError):
             tunnel.stop_engine(own_sessions=0)
 
@@ -168,12 +229,12 @@ class Steps:
         self._as_json, self._began = as_json, time.monotonic()
 
     def step(self, words: str, **facts: Any) -> None:
-        """What has been done since the step before."""
+        """Show what has been done since the step before."""
         took, self._began = time.monotonic() - self._began, time.monotonic()
         self.say(f"{words:<56} {took:4.1f} s", **facts, seconds=round(took, 3))
 
     def say(self, words: str, **facts: Any) -> None:
-        """A line that is no step."""
+        """Show a line that is no step."""
         from hatchway.api.cli.printing import note, print_json_text
 
         if self._as_json:
@@ -193,7 +254,7 @@ class Steps:
 
 
 class OpenTerminal(OperatorTerminal):
-    """The question as `engine pair` asks it, of a code that a browser of this machine is sent to claim."""
+    """Asks as `engine pair` does, about a code that a browser of this machine is to claim."""
 
     def __init__(self, answers: int, screen: TextIO, tunnel: Tunnel, as_json: bool, *, browser: bool) -> None:
         super().__init__(answers, screen, qr=not browser, as_json=as_json)
@@ -240,7 +301,8 @@ class OpenTerminal(OperatorTerminal):
             note(line)
 
     def _where(self, event: dict[str, Any]) -> str:
-        """Nobody but this user reaches the Unix socket; of a port the host's others may say what they like."""
+        """Where the claim comes from, in words. Only this user reaches a Unix socket; a port any user of the host
+        does."""
         if event.get("by_socket") and event.get("dialled") == self._tunnel.near.address:
             return "127.0.0.1 (this tunnel)"
         return super()._where(event)
@@ -262,7 +324,7 @@ def _browse(link: str) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _ended_like_by_ctrl_c() -> Iterator[None]:
-    """A lost terminal and a polite end are Ctrl-C's: everything is closed in order."""
+    """Have SIGHUP and SIGTERM end the block as Ctrl-C does, so that everything is closed in order."""
 
     def end(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -277,7 +339,7 @@ def _ended_like_by_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not leave half of it there."""
+    """Ignore Ctrl-C in the block: a second one must not interrupt the cleaning up."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
     try:

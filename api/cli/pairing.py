@@ -189,6 +189,12 @@ class OperatorTerminal:
             where += f", by the engine on {event['engine_host']}"
         return where + (f", forwarded for {event['forwarded']} as that proxy says" if event.get("forwarded") else "")
 
+    def confirm(self, question: str) -> bool:
+        """A question that is open as long as the person likes. What was typed before it is no answer."""
+        self._flush()
+        print(_ascii(question), end="", file=self._screen, flush=True)
+        return self._read_answer()
+
     def _read_answer(self) -> bool:
         """One line of the terminal; end of file, or a line without an end, is a no."""
         try:

@@ -31,6 +31,8 @@ class AsyncClient(ClientBase):
     """One engine, from trio or asyncio. An async context manager; the calls are those of `Client`."""
 
     async def __aenter__(self) -> AsyncClient:
+        if self.flows.url.startswith("ssh://"):
+            await anyio.to_thread.run_sync(self._reach)
         options = self._options()
         if (path := self._socket_path()) is not None:
             options["transport"] = httpx.AsyncHTTPTransport(uds=path)

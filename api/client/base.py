@@ -57,6 +57,8 @@ class ClientBase:
         tls: ssl.SSLContext | None = None,
         home: Path | None = None,
         socket: Path | None = None,
+        ssh: str = "ssh",
+        remote_command: str | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """A client of the engine at `url`. `key` is a PEM file or its bytes, or `agent:` for the RSA keys of the SSH
@@ -66,15 +68,28 @@ class ClientBase:
         token, and None after logout. `home` is the
         engine's folder on this host, where there is one (default as for the command): while its engine is down, or
         listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised. Where
-        `socket` is given, the engine is reached by that Unix socket of its folder, and `url` only names it.
+        `socket` is given, the engine is reached by that Unix socket of its folder, and `url` only names it. With
+        `ssh://[USER@]HOST[:PORT]` it is the host's, by the command `ssh` and, there, `remote_command`.
         """
         reader = sign_with or (None if key is None else lambda: read_signers(key, passphrase))
         self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall, label)
         self._tls = tls
         self._own = OwnEngine(home)
         self._socket = socket
+        self._ssh, self._remote_command = ssh, remote_command
         self._left = ExitStack()
         """What is closed when the client is."""
+
+    def _reach(self) -> None:
+        """Behind SSH: be connected to the host. Raises SshFault, EngineUnavailable."""
+        if not self.flows.url.startswith("ssh://") or self._socket is not None:
+            return
+        from hatchway.api.client.ssh.shared import engine_behind, target_of  # for those who dial so
+
+        target = target_of(self.flows.url, self._ssh)
+        behind = self._left.enter_context(engine_behind(target, self._remote_command))
+        self._socket = behind.socket
+        self.flows.dial_as(behind.dialled)
 
     def _socket_path(self) -> str | None:
         return None if self._socket is None else self._left.enter_context(short_path(self._socket))

@@ -38,6 +38,7 @@ class Client(ClientBase):
     """One engine, from plain code. A context manager."""
 
     def __enter__(self) -> Client:
+        self._reach()
         options = self._options()
         if (path := self._socket_path()) is not None:
             options["transport"] = httpx.HTTPTransport(uds=path)

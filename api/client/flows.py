@@ -109,6 +109,10 @@ class Flows:
         """The signer of the last sign-in."""
         self.stored = stored if stored is not None and stored.url == url else None
 
+    def dial_as(self, dialled: str) -> None:
+        """The engine is reached another way than by its address, and answers to this host and port there."""
+        self.dialled = dialled
+
     def exchange(self, ask: Ask) -> Flow[Reply]:
         """One request's successful answer, tried again where that is safe. Raises ClientFault."""
         for pause in (*PAUSES, None):

@@ -1,4 +1,4 @@
-"""Starting an engine that outlives whoever started it: a login over SSH, a terminal, a script."""
+"""Starts an engine that outlives the process and the login which started it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hatchway.engine.base.errors import EngineUnavailable
 from hatchway.engine.base.files import make_private_dir
 
 LOG = "log/engine.log"
-"""In the engine's folder: what a detached engine writes."""
+"""The file, in the engine's folder, that a detached engine's log goes to."""
 
 START_WAIT = 60.0
 """Seconds that an engine has to come up; the first start makes a key."""
 
 TOLD_LINES = 3
-"""Lines of the log that are told where it does not come up."""
+"""Lines of the log that are shown where the engine does not come up."""
 
 _PROGRAM = (sys.executable, "-c", "from hatchway.api.cli import main; main()", "engine", "start")
 _UNIT_WAIT = 10.0
@@ -48,7 +48,7 @@ def start_detached(home: Path, flags: tuple[str, ...], runs: Callable[[Path], bo
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """What the engine needs of ours. The SSH connection's own variables mean nothing once it is gone."""
+    """The variables that the engine needs. Those of the SSH connection mean nothing once it has ended."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("SSH_")}
     return kept | {"HATCHWAY_HOME": str(home)}
 
@@ -74,7 +74,8 @@ def _in_own_session(home: Path, flags: tuple[str, ...], log: Path) -> subprocess
 
 
 def _by_systemd(home: Path, flags: tuple[str, ...], log: Path) -> bool:
-    """Whether systemd has taken it; not where it doesn't linger, isn't there, or refuses."""
+    """Start the engine by systemd. Returns whether that was done: not without systemd or lingering, or if it
+    refuses."""
     if shutil.which("systemd-run") is None or not lingers(os.environ):
         return False
     os.close(_open_log(log))

@@ -1,5 +1,5 @@
-"""`hatchway open HOST`: from this machine to a console on a host behind SSH, and held open.
+"""The tunnel of `hatchway open HOST`: from this machine to the console of an engine on a host behind SSH.
 
-It knows how a host is dialled, attached to, forwarded from and dialled again; it does not know the terminal, which is
-the command's (`api.cli.open`). Only that command imports it.
+It connects, attaches, forwards, and connects again when the network was lost. It knows nothing of the terminal, which
+is the command's (`api.cli.open`). Only that command imports it.
 """

@@ -1,8 +1,8 @@
-"""The near end of a tunnel: a port of this machine's loopback that stays ours while the connection comes and goes.
+"""The near end of a tunnel: a port on this machine's loopback that stays open while the SSH connection comes and goes.
 
-ssh forwards from a Unix socket in a private folder; this passes what comes to the port on to there. The port is held
-from the first dial to the end, so that nobody else of this machine can take it while a lost connection is dialled
-again, and a browser that asks meanwhile waits instead of failing.
+ssh forwards from a Unix socket in a private folder, and connections to the port are passed on to that socket. The port
+is open from the first connection to the end. So no other user of this machine can take it while a lost connection is
+made again, and a browser waits meanwhile instead of failing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import trio
 from hatchway.api.client.ssh.faults import SshFault
 
 WAIT = 60.0
-"""Seconds that a browser's connection waits for a tunnel that is being dialled again."""
+"""Seconds that a browser's connection waits while the tunnel is being connected again."""
 
 MOST = 512
 """Connections at once."""
@@ -29,10 +29,10 @@ CHUNK = 65_536
 
 
 class NearEnd:
-    """Listens from the start until `close`. Its own thread passes bytes on."""
+    """Listens until `close`. A thread of its own passes bytes on."""
 
     def __init__(self, port: int = 0) -> None:
-        """`port` is the one that is wanted, 0 any free one. Raises SshFault where it can't be had."""
+        """Listen on `port`, 0 for any free one. Raises SshFault where another program has it."""
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -63,7 +63,7 @@ class NearEnd:
         self._call(self._set, far)
 
     def close(self) -> None:
-        """Listen no more, and cut what is passed on."""
+        """Stop listening, and cut the connections."""
         self._call(self._scope.cancel)
         self._thread.join(5)
 
@@ -108,7 +108,7 @@ class NearEnd:
 
 
 async def _copy(source: trio.SocketStream, target: trio.SocketStream) -> None:
-    """Everything until its end, and then the end."""
+    """Copy bytes until the end of the source, then close the target's sending side."""
     try:
         while data := await source.receive_some(CHUNK):
             await target.send_all(data)

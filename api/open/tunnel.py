@@ -1,4 +1,4 @@
-"""The tunnel: dialled, attached, forwarded and checked; held, and dialled again where it was lost."""
+"""The tunnel: it connects, attaches, forwards and checks, then keeps all of that up, also when the network was lost."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from hatchway.api.client.ssh.attached import Attached, Wanted, attach
 from hatchway.api.client.ssh.connection import SshConnection
 from hatchway.api.client.ssh.faults import SshFault
-from hatchway.api.open.attached import Attached, Wanted, attach
+from hatchway.api.client.ssh.probe import issuer_at
 from hatchway.api.open.near_end import NearEnd
-from hatchway.api.open.probe import issuer_at
 from hatchway.engine.base.errors import EngineUnavailable
 
 BEAT = 5.0
-"""Seconds between two signs of life to the engine, which takes a silent tunnel for gone after four of them."""
+"""Seconds between two beats to the engine, for which a tunnel is gone after four of them have failed to come."""
 
 SILENT = 15.0
-"""Seconds without the engine's answer to them after which the connection is taken for lost."""
+"""Seconds without an answer to a beat after which the connection counts as lost."""
 
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds before each further try to dial again; the last one goes on for ever."""
+"""Seconds before each further try to connect; the last applies to all that follow."""
 
 
 class Tunnel:
-    """One host's. `status` is what its engine told when it was dialled."""
+    """The tunnel to one host. `status` is what its engine said of itself when it was attached to."""
 
     attached: Attached
     status: dict[str, Any]
@@ -37,7 +37,7 @@ class Tunnel:
 
     @property
     def is_attached(self) -> bool:
-        """Whether there is a conversation with an engine."""
+        """Whether the tunnel is attached to an engine."""
         return self._connection is not None and hasattr(self, "attached")
 
     def connect(self) -> SshConnection:
@@ -51,15 +51,15 @@ class Tunnel:
         """Attach to its engine, which `--start` in `flags` starts. Raises what `attach` does."""
         assert self._connection is not None
         self.attached = attach(self._connection, self.wanted.command, flags, upgrade=upgrade)
-        # The request that makes one conversation of all that follow.
+        # From this request on the connection stays open for further ones.
         self.attached.ask("hold_address", address=self.near.address)
         self.status = self.attached.ask("status")
 
     def forward(self, *, may_start_anew: bool = True) -> None:
-        """From the near end to the engine's console, by an address that the engine answers to while this lasts.
+        """Forward the near end to the engine, which accepts the near end's address while the tunnel is attached.
 
-        By the engine's Unix socket; by its port where the host forbids that. An engine that has none, and was started
-        for this, is started anew with one. Raises SshFault.
+        It leads to the engine's Unix socket, or to its port where the host forbids to forward to that. An engine that
+        was started for this and has no port is started anew with one. Raises SshFault.
         """
         assert self._connection is not None
         if any(self._leads(far, secure) for far, secure in self._ways()):
@@ -76,13 +76,13 @@ class Tunnel:
                 f"{host} forwards no Unix sockets (AllowStreamLocalForwarding), and its engine has no port: run there"
                 " `hatchway config set listen both`, stop the engine, and run this command again"
             )
-        # What was started just now has no port, and the host forwards no Unix socket.
+        # The engine that was started just now has no port, and the host forbids to forward to a Unix socket.
         self._stop_and_wait()
         self.attach("--start --listen tcp")
         self.forward(may_start_anew=False)
 
     def _ways(self) -> Iterator[tuple[str, bool]]:
-        """Where the engine may be forwarded from, and whether it speaks TLS there."""
+        """The addresses on the host that may be forwarded to, and whether the engine speaks TLS there."""
         if self.status.get("socket"):
             yield self.status["socket"], False
         for listening in self.status.get("listening", ())[:1]:
@@ -106,14 +106,17 @@ class Tunnel:
         return issuer is not None
 
     def hold(self, told: Callable[[str, float], None]) -> None:
-        """For ever. `told` gets `lost` with the seconds until the next try, and `back` with those it took. Raises
-        SshFault where dialling again can't help, and EngineUnavailable where the engine is gone."""
+        """Keep the tunnel up, for ever. `told` is called with `lost` and the seconds until the next try, and with
+        `back` and the seconds that it took.
+
+        Raises SshFault where connecting again can't help, and EngineUnavailable where the engine is gone.
+        """
         while True:
             self._beat()
             self._dial_again(told)
 
     def _beat(self) -> None:
-        """Until the connection is lost."""
+        """Send beats until the connection is lost."""
         line, heard, said = self.attached.line, time.monotonic(), 0.0
         while time.monotonic() - heard < SILENT:
             try:
@@ -125,7 +128,7 @@ class Tunnel:
                     line.read()
                     heard = time.monotonic()
                 elif time.monotonic() - woken > 2 * BEAT:
-                    heard = time.monotonic() - SILENT + BEAT  # stopped or asleep: what was sent meanwhile comes at once
+                    heard = time.monotonic() - SILENT + BEAT  # this process slept: answers may have come
             except (EngineUnavailable, OSError):
                 return
 
@@ -158,7 +161,7 @@ class Tunnel:
             raise SshFault(f"{self.wanted.host.target} has another engine now: run the command again")
 
     def stop_engine(self, own_sessions: int) -> str | None:
-        """Stop it, unless somebody else uses it: then what runs there, in words. Raises SshFault."""
+        """Stop the engine, unless somebody else uses it: then returns what runs there, in words. Raises SshFault."""
         now = self.attached.ask("status")
         tunnels = sum(row.get("tunnels", 0) for row in self.attached.ask("address_list")["addresses"]) - 1
         counts = {
@@ -177,7 +180,7 @@ class Tunnel:
             while True:
                 self.attached.line.read()
         except (EngineUnavailable, OSError):
-            pass  # it has closed the conversation, and so its sockets
+            pass  # the engine has closed the connection, and so its sockets
 
     def drop(self) -> None:
         """End the connection; the near end stays."""

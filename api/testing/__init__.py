@@ -1,4 +1,4 @@
-"""What tests are written with: an engine whose clock is held, promises that are watched, an explorer of orders.
+"""Tools for tests: an engine whose clock stands still, watchers of its promises, an explorer of task orders.
 
-Clients, charts and trio code of any kind are tested with it, ours first. No engine imports it.
+They are for clients, for charts, and for any trio code. No engine imports them.
 """

@@ -1,4 +1,4 @@
-"""The control address of a test engine: what a test in any language tells it, as JSON by POST.
+"""The control address of a test engine, for tests in any language: JSON by POST.
 
     /clock/advance {"seconds": 30}      let time pass; answers when all that was due has happened
     /clock/run     {"speed": 60}        let time go on by itself; 0 has it stand again
@@ -10,8 +10,8 @@
     /faults        {"unavailable": true, "times": 2, ...}           /reset
     GET /clock, /faults, /records, /promises                        what is so now
 
-Only loopback is listened on, and only what names this address and sends JSON is heard: no web page that a browser on
-this host has open can do either.
+It listens on loopback alone, and accepts only JSON and only a Host header with its own address: a web page in a browser
+of this host can do neither.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A whole engine to test against: in memory, on loopback, its clock standing still until it is told.
+"""A whole engine to test against: in memory, on loopback, with a clock that stands still until a test moves it.
 
 It serves the real API and the console by the real server. What is simulated is time, the store and the platform of the
-instances. It lies in a folder of its own that goes with it, never in anybody's home.
+instances. It has a temporary folder of its own, and never opens an engine's.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ from hatchway.engine.settings.settings import Settings
 from hatchway.engine.store.memory import MemoryStore
 
 HEADER = (b"x-hatchway-test", b"1")
-"""On every answer of a test engine, whoever gives it."""
+"""A header of every response of a test engine."""
 
 FIRST_KEY = "one"
 """The name of the key that is authorized from the start."""
 
 PATIENT = ServerLimits(header_seconds=math.inf, body_seconds=math.inf, idle_seconds=math.inf, write_seconds=1e6)
-"""Connections do not live in the engine's time: an hour's advance cuts off no client that was there before it."""
+"""Limits of the server without deadlines: they would run by the engine's clock, and an advance of an hour would cut off
+every client."""
 
 
 class EngineUnderTest:
@@ -166,14 +167,14 @@ class EngineUnderTest:
 
     @property
     def faults(self) -> FaultSwitch:
-        """What is wrong."""
+        """The faults that are set."""
         return FaultSwitch(self._faults_now, self.set_faults)
 
     def _faults_now(self) -> Faults:
         return msgspec.structs.replace(self._faults, times=None if self._left == math.inf else int(self._left))
 
     def set_faults(self, faults: Faults) -> None:
-        """From now on that is wrong, and nothing else."""
+        """Set these faults, and clear all others."""
         self._faults, self._left = faults, math.inf if faults.times is None else faults.times
         self._store.set_away(faults.store_away)
         self._clock.set_off(faults.clock_off)
@@ -188,14 +189,14 @@ class EngineUnderTest:
         self.set_script(name, msgspec.convert(script, InstanceScript))
 
     def set_script(self, name: str | None, script: InstanceScript) -> None:
-        """The same, of a whole script."""
+        """As `script`, with a whole script."""
         self.platform.set_script(name, script)
 
     def end_instance(self, name: str, exit_code: int = 0) -> None:
         """An instance ends by itself, now. Raises InstanceNotFound."""
         self.platform.end(name, exit_code)
 
-    # Its lives
+    # Starts and resets
 
     async def reset(self) -> None:
         """As it was at the start: no sessions, codes, instances, records, faults, nor keys but the first. Its address
@@ -204,7 +205,7 @@ class EngineUnderTest:
         await self._begun.wait()
 
     async def live(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The engine, and another one after each `reset`, until cancelled."""
+        """Run the engine, and another one after each `reset`, until cancelled."""
         while True:
             _prepare(self._home, self._keys)
             self._store, codes = InterruptibleStore(self._clock), MemoryStore(self._clock)

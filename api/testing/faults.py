@@ -1,4 +1,4 @@
-"""Faults that a test puts in an engine's way: a store that is away, slow answers, 503s, connections that break."""
+"""Faults that a test can set: a store that is away, slow responses, 503s, connections that break."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FaultSwitch:
-    """What a test sets faults with; what is not named is not wrong, or no longer."""
+    """Sets faults. A fault that is not named is cleared."""
 
     def __init__(self, get: Callable[[], Faults], put: Callable[[Faults], object]) -> None:
         self._get, self._put = get, put
 
     @property
     def now(self) -> Faults:
-        """What is wrong now, and for how many requests yet."""
+        """The faults that are set, and for how many requests still."""
         return self._get()
 
     def set(self, **faults: Any) -> None:
-        """From now on that is wrong, and nothing else. Raises ValueError for what is no fault."""
+        """Set these faults, and clear all others. Raises ValueError for an unknown one."""
         self._put(msgspec.convert(faults, Faults))
 
     def clear(self) -> None:
-        """Nothing is wrong any more."""
+        """Clear all faults."""
         self._put(Faults())
 
 
@@ -61,7 +61,7 @@ class BreakingSocket(socket.socket):
     _room: int | None = None
 
     def end_after(self, count: int) -> None:
-        """It ends after so many bytes more."""
+        """Have the connection end after `count` more bytes."""
         self._room = count
 
     def send(self, data: Any, flags: int = 0) -> int:
@@ -77,8 +77,8 @@ class BreakingSocket(socket.socket):
         return sent
 
     def end(self) -> None:
-        """Both ways, at once; whoever serves it reads the end."""
-        with suppress(OSError):  # its client was first
+        """End the connection both ways, at once. The server reads its end."""
+        with suppress(OSError):  # the client has ended it already
             self.shutdown(socket.SHUT_RDWR)
 
 
@@ -104,7 +104,7 @@ class BreakingListener(socket.socket):
         return breaking, address
 
     def set_away(self, away: bool) -> None:
-        """Whether nobody is answered from now on: then every connection that there is ends."""
+        """Set whether every new connection is reset. If so, those that are open end."""
         self._away = away
         for connection in list(self.connections.values()) if away else ():
             if connection.fileno() >= 0:

@@ -1,4 +1,4 @@
-"""Time that stands until it is told to go on: the engine's clock, and trio's own, moved together."""
+"""Time that stands still until a test moves it: the engine's clock and trio's own, together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class HeldClock(TrioClock):
         super().__init__(float(int(SystemClock().wall())), tick=math.inf)
 
     def set_off(self, seconds: float) -> None:
-        """Its wall time is wrong by so much from now on."""
+        """Have the wall clock be wrong by so many seconds from now on."""
         self.skew = seconds
 
 
@@ -59,7 +59,7 @@ class HeldTime:
         self.moved()
 
     def moved(self) -> None:
-        """The clock was set: whoever looks at it now and then looks now."""
+        """The clock was set: wake the tasks in `sleep_until`."""
         self._moved.set()
         self._moved = trio.Event()
 
@@ -70,7 +70,7 @@ class HeldTime:
             await self._moved.wait()
 
     def flee(self) -> None:
-        """From here on nothing waits any longer than it takes: for the end of a run."""
+        """Let time jump from here on, so that nothing waits at the end of a run."""
         self._clock.autojump_threshold = 0
 
 
@@ -85,7 +85,7 @@ def run_in_virtual_time(main: Callable[..., Awaitable[Any]], **options: Any) -> 
 
 
 async def jump(seconds: float) -> None:
-    """Set virtual time forward at once, past whatever is due meanwhile."""
+    """Set virtual time forward in one step, over all deadlines in between."""
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, MockClock)
     clock.jump(seconds)

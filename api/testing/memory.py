@@ -1,4 +1,4 @@
-"""The store of an engine under test: in memory, under a name that no real engine has; away when told."""
+"""The store of an engine under test: in memory, with an identity no real engine has, and away where a test says so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class InterruptibleStore(MemoryStore):
         self._away = False
 
     def set_away(self, away: bool) -> None:
-        """Whether it can't be written from now on."""
+        """Set whether the store refuses every change from now on."""
         self._away = away
 
     def check(self) -> None:

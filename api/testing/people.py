@@ -26,7 +26,7 @@ Answer = Literal["approve", "reject", "late"]
 OPERATOR = Origin("operator")
 LOOPBACK = "127.0.0.1"
 BITS = 2048
-"""Of a test's keys: made in a few hundredths of a second."""
+"""Size of a test's keys, which are made in a few hundredths of a second."""
 
 
 class AuthorizedKey(NamedTuple):
@@ -84,7 +84,7 @@ class Keys:
         raise InvalidRequest({"key": f"must be a key that this test made: {', '.join(self._private)}"})
 
     def forget_all_but(self, name: str) -> None:
-        """The others were of a test that is over."""
+        """Forget all other keys, which were those of an earlier test."""
         for other in [other for other in self._private if other != name]:
             self._path(other).unlink()
             del self._private[other]
@@ -94,7 +94,7 @@ class Keys:
 
 
 class People:
-    """At one life of an engine; `nursery` ends with it."""
+    """Operators and session owners of an engine, between two resets. `nursery` ends with a reset."""
 
     def __init__(self, engine: Engine, host: str, nursery: trio.Nursery) -> None:
         """`host` is what is dialled: host and port."""

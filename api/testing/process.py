@@ -59,7 +59,7 @@ class EngineProcess:
 
     @property
     def faults(self) -> FaultSwitch:
-        """What is wrong."""
+        """The faults that are set."""
         return FaultSwitch(
             lambda: msgspec.convert(self._ask("/faults"), Faults),
             lambda faults: self._tell("/faults", **msgspec.to_builtins(faults)),
@@ -117,7 +117,7 @@ class EngineProcess:
             raise BrokenPromise("; ".join(broken))
 
     def close(self) -> None:
-        """Hold it no longer."""
+        """Close the connection to the control address."""
         self._http.close()
 
 
@@ -141,7 +141,7 @@ class AsyncEngineProcess:
 
     @property
     def faults(self) -> FaultSwitch:
-        """What is wrong."""
+        """The faults that are set."""
         return self._process.faults
 
     def run(self, speed: float) -> None:

@@ -1,4 +1,4 @@
-"""A platform that runs nothing: its instances start, queue, fail and end as they are told."""
+"""A platform that runs nothing: its instances start, queue, fail and end by a script."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InstanceScript(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exit_code: ExitCode = 0
 
 
-class _Run:
+class _SimulatedRun:
     def __init__(self, script: InstanceScript) -> None:
         self.script, self.code = script, script.exit_code
         self.over = trio.Event()
@@ -46,7 +46,7 @@ class SimulatedPlatform:
         self._folder = folder
         self._script = InstanceScript()
         self._scripts: dict[str, InstanceScript] = {}
-        self.running: dict[str, _Run] = {}
+        self.running: dict[str, _SimulatedRun] = {}
         self._jobs = 0
 
     def set_script(self, name: str | None, script: InstanceScript) -> None:
@@ -63,10 +63,10 @@ class SimulatedPlatform:
         self.running[name].end(exit_code)
 
     async def run(self) -> None:
-        """Nothing goes on beside the instances."""
+        """Nothing: there is nothing to do for all instances together."""
 
     def admit(self, request: InstanceRequest) -> None:
-        """Every limit is as good as enforced."""
+        """Nothing: every limit counts as enforced."""
 
     async def start(self, request: InstanceRequest, report: Report) -> ConfirmedStart:
         name = request.identity
@@ -82,7 +82,7 @@ class SimulatedPlatform:
         out, err = (self._path(name, stream) for stream in ("out", "err"))
         for path in (out, err):
             path.touch(0o600)
-        self.running[name] = _Run(script)
+        self.running[name] = _SimulatedRun(script)
         entry = ListedInstance(name, 4711, request.image.name, "", str(err), str(out))
         return ConfirmedStart(entry, "test", (out.stat().st_size, err.stat().st_size))
 
@@ -107,7 +107,7 @@ class SimulatedPlatform:
         await self.stop(request, started)
 
     async def heard(self) -> None:
-        """It always has."""
+        """Nothing: what is asked counts at once."""
 
     def progress(self, identity: str) -> str:
         return "as the test said"
@@ -119,4 +119,4 @@ class SimulatedPlatform:
         return self._folder / f"{name}.{stream}"
 
     def forget(self, identity: str) -> None:
-        """Its logs stay until the engine under test goes."""
+        """Nothing: logs are removed with the engine's folder."""

@@ -1,4 +1,4 @@
-"""Promises across steps, watched in the records and in the answers of an engine: they hold, or a test fails."""
+"""Watches promises across steps, in an engine's records and responses: a test fails where one is broken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FINAL = {name: chart.final for name, chart in CHARTS.items()}
 
 
 class BrokenPromise(AssertionError):
-    """What an engine must never do was seen."""
+    """The engine broke a promise."""
 
 
 class Watchers:

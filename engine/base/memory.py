@@ -1,4 +1,4 @@
-"""How an engine's process keeps small: what is loaded with it, and what the garbage collector need not look at."""
+"""Keeps an engine's process small: which modules are not loaded, and how rarely the garbage collector runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import trio
 from hatchway.engine.base.imports import without
 
 UNUSED = ("rich", "greenlet", "typing_extensions")
-"""What is loaded where it is installed: by structlog for tracebacks, and for threads, of kinds that an engine has none
-of; by msgspec for a Python older than ours."""
+"""Modules that libraries load where they are installed, and that an engine never uses: structlog loads them for other
+tracebacks and threads, msgspec for an older Python."""
 
 
 @contextmanager
@@ -25,8 +25,8 @@ def loading() -> Iterator[None]:
 
 
 YOUNG, MIDDLE, NEVER = 1000, 5, 1_000_000
-"""Objects made and kept before the next look through the young ones (0.5 ms), such looks before one through those that
-outlived a look (3 ms), and so many of these before one through all that it never comes by itself."""
+"""Thresholds of `gc.set_threshold`: a collection of the youngest objects takes 0.5 ms, one of the middle generation 3
+ms. The third is so high that a full collection never comes by itself."""
 
 PAUSE = 300.0
 """Seconds between two looks through all objects. It holds everybody up for 50 ms where some hundred connections are
@@ -34,8 +34,10 @@ open, and finds little: nearly all garbage of ours is found by counting referenc
 
 
 def settle() -> None:
-    """What is here now stays, and is not looked through again; what comes is looked through rarely, and not for long.
-    To be called once, from inside trio."""
+    """Exempt all present objects from garbage collection, and have the others collected rarely and in short runs.
+
+    To be called once, from inside trio.
+    """
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, NEVER)
     gc.enable()

@@ -121,7 +121,7 @@ class Check:
                 if data.startswith(b'{"time":'):
                     self._record(data, path, number)
                 elif data.startswith(SEAL):
-                    sealed = self._seal_of_file(data, path, number)
+                    sealed = self._seal_of_file(data, file, number)
                 elif (gone := sifted(data)) is not None:
                     self._gone(*gone.sifted, gone.hash, sealed=sealed)
                 elif data.strip(b"\n\0 "):
@@ -216,10 +216,11 @@ class Check:
             self._replay = Replay()
         self._replay.miss()
 
-    def _seal_of_file(self, data: bytes, path: Path, number: int) -> bool:
+    def _seal_of_file(self, data: bytes, file: IO[bytes], number: int) -> bool:
         if number != 1 or self._keys is None:
             return number == 1
-        signed, kept = data[len(SEAL) : -3].decode("latin-1"), path.read_bytes()[len(data) :]
+        signed, kept = data[len(SEAL) : -3].decode("latin-1"), file.read()
+        file.seek(len(data))
         try:
             check_sifted(signed, kept, self._keys)
         except HeadRefused as refused:

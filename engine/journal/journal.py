@@ -61,8 +61,16 @@ RECENT = 4096
 class FileJournal:
     """A sink of records. Publishing writes one line, waits for nobody and never raises."""
 
-    def __init__(self, folder: Path, clock: Clock, issuer: str = "", sign: Sign | None = None) -> None:
-        """`sign` makes the signatures of the engine `issuer`; without it nothing is signed.
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        issuer: str = "",
+        sign: Sign | None = None,
+        kept: Callable[[], tuple[int, int]] = lambda: (KEPT_SECONDS, KEPT_BYTES),
+    ) -> None:
+        """`sign` makes the signatures of the engine `issuer`; without it nothing is signed. `kept` tells for how many
+        seconds records are kept, and in how many bytes at most.
 
         Raises FileRefused where the folder or file isn't private."""
         files.make_private_dir(folder)
@@ -77,8 +85,11 @@ class FileJournal:
         """Number and hash of the last record that is in the files."""
         self.lost = 0
         """Records that could not be written."""
+        self._kept = kept
         self.heads = Heads(folder, clock, issuer, sign) if sign else None
         self._fd, self._anew = -1, True
+        self._first = (self.heads.first if self.heads else 0) or first_seq(folder)
+        """Number of the first record that is kept, by the engine's own word: files that others remove are missed."""
         self._sifted: set[str] = set()
         self._crowded: trio.Event | None = None
         self._open()
@@ -91,10 +102,7 @@ class FileJournal:
 
     def seal(self, why: str) -> str | None:
         """A signature over all that is written, None where nothing is signed; the last one, where there is no news."""
-        return self._sign(first_seq(self.folder), why)
-
-    def _sign(self, first: int, why: str) -> str | None:
-        return self.heads.sign(*self._end, first, why) if self.heads is not None and self._end[1] else None
+        return self.heads.sign(*self._end, self._first, why) if self.heads is not None and self._end[1] else None
 
     def __call__(self, record: Record) -> None:
         """Publish one record."""
@@ -127,6 +135,7 @@ class FileJournal:
             log.warning("journal_not_reopened", why=str(error))
         else:
             os.close(old)
+            self._first = first_seq(self.folder) or self._end[0] + 1  # who moves files and says so may do it
 
     def _open(self) -> None:
         path = self.folder / CURRENT
@@ -154,6 +163,7 @@ class FileJournal:
         """Whether the whole line is in the file."""
         if self._first_seq is None:
             self._first_seq, self._since = line.seq, time
+            self._first = self._first or line.seq
         data = b"\n" * self._torn + line.data + b"\n"
         try:
             written = os.write(self._fd, data)
@@ -192,14 +202,14 @@ class FileJournal:
     def _prune(self) -> None:
         """Remove full files that are too old, then see to it that the rest leaves room for the written one."""
         full = self._full()
-        if _excess(full) > 0 or len(full) > MOST_FILES or any(map(self._is_old, full)):
+        if self._excess(full) > 0 or len(full) > MOST_FILES or any(map(self._is_old, full)):
             if self._crowded is None:
                 self._make_room()
             else:
                 self._crowded.set()
 
     def _is_old(self, file: tuple[Path, os.stat_result]) -> bool:
-        return self._clock.wall() - file[1].st_mtime > KEPT_SECONDS
+        return self._clock.wall() - file[1].st_mtime > self._kept()[0]
 
     def _full(self) -> list[tuple[Path, os.stat_result]]:
         """The files that are written no more, oldest first."""
@@ -209,6 +219,10 @@ class FileJournal:
                 found.append((path, path.stat()))
         return found
 
+    def _excess(self, full: list[tuple[Path, os.stat_result]]) -> int:
+        """Bytes that full files have too many, where the written one may grow to its size."""
+        return sum(status.st_size for _, status in full) - (self._kept()[1] - SEGMENT_BYTES)
+
     def _make_room(self) -> None:
         """Take refusals and renewals out of full files, the oldest first; then remove whole files."""
         self._remove_excess(self._sift_full())
@@ -217,7 +231,7 @@ class FileJournal:
         """Bytes that are still too many. Reads 8 MiB or so, and may be called in a thread: full files are nobody else's
         to change."""
         full = self._full()
-        excess, before = _excess(full), None
+        excess, before = self._excess(full), None
         for path, _ in full:
             if excess > 0 and path.name not in self._sifted:
                 excess -= self._sift(path, before)
@@ -241,7 +255,8 @@ class FileJournal:
         """Remove the oldest files. That is signed first: files that somebody else removes are missed."""
         if not going:
             return
-        self._sign(first_seq(self.folder, len(going)), "pruning")
+        self._first = first_seq(self.folder, len(going))
+        self.seal("pruning")
         for path in going:
             path.unlink(missing_ok=True)
 
@@ -296,8 +311,3 @@ class FileJournal:
     def older(self, after: int) -> Iterator[list[RecordLine]]:
         """The records after number `after` that are in the files, a piece at a time."""
         return read_after(self.folder, after)
-
-
-def _excess(full: list[tuple[Path, os.stat_result]]) -> int:
-    """Bytes by which these leave too little room for the written file."""
-    return sum(status.st_size for _, status in full) - (KEPT_BYTES - SEGMENT_BYTES)

@@ -138,6 +138,7 @@ class _LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     request_id: str | None = None
     cause: str | None = None
     count: int | msgspec.UnsetType = msgspec.UNSET
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def log_record(record: Record) -> None:
@@ -169,10 +170,24 @@ def _line(record: Record, level: str) -> _LogLine:
         record.request_id,
         record.cause,
         record.count,
+        record.traceparent,
     )
 
 
-_SHOWN = ("kind", "seq", "actor", "source", "target", "effects", "identity", "address", "request_id", "cause", "count")
+_SHOWN = (
+    "kind",
+    "seq",
+    "actor",
+    "source",
+    "target",
+    "effects",
+    "identity",
+    "address",
+    "request_id",
+    "cause",
+    "count",
+    "traceparent",
+)
 
 
 def _printable(logger: Any, name: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -1,5 +1,7 @@
-"""Keys from elsewhere: a program of the site is asked for a key that authorized_keys has not, as sshd's
-AuthorizedKeysCommand is (sshd_config(5)). Whatever goes wrong, the key is not authorized."""
+"""Keys that a program of the site knows: it is asked for a key that is not in authorized_keys.
+
+It works as sshd's AuthorizedKeysCommand does (sshd_config(5)). Whatever goes wrong, the key is not authorized.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,16 @@ from hatchway.engine.keys.key_lines import KeyGrant, judged, known_lines
 log = structlog.get_logger(__name__)
 
 REMEMBERED = 60.0
-"""Seconds that an answer counts."""
+"""Seconds for which an answer of the program is valid."""
 
 AGAIN = 45.0
-"""Seconds after which the key of a live session is asked for again, so that no use of the session waits for that."""
+"""Seconds after which the program is asked again for the key of a live session, so that no use of the session waits."""
 
 WITHIN = 5.0
-"""Seconds that the program has."""
+"""Seconds in which the program must end."""
 
 LARGEST = 65_536
-"""Bytes that it may print."""
+"""Bytes that the program may print."""
 
 AT_ONCE, WAITING = 4, 32
 """Programs that run at the same time, and sign-ins that may wait for one; one more is refused."""
@@ -70,7 +72,7 @@ class KeyCommand:
         return bool(self._argv()) and _FINGERPRINT.fullmatch(identity) is not None and self._fresh(identity) is None
 
     def good_for(self, identity: str) -> float:
-        """Seconds for which the last answer still counts."""
+        """Seconds for which the last answer is still valid."""
         answer = self._answers.get(identity)
         return 0.0 if answer is None else max(0.0, answer.at + REMEMBERED - self._clock.elapsed())
 
@@ -136,7 +138,7 @@ async def _run(argv: tuple[str, ...]) -> bytes:
 
 
 def _unsafe(program: Path) -> str | None:
-    """Why nobody's key may rest on this program; None where it is root's or ours, and nobody else may write it."""
+    """Why the program must not be trusted; None where it is root's or our own user's and no other user may write it."""
     if not program.is_absolute():
         return "its path is not absolute"
     try:

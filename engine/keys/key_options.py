@@ -56,7 +56,7 @@ class KeyOptions:
         return by_key if self.lifetime is None else min(by_key, started_at + self.lifetime)
 
     def admits(self, address: str) -> bool:
-        """Whether the key may be used from there."""
+        """Whether the key may be used from this address."""
         return self.sources is None or matches(self.sources, address)
 
     def ends_soon(self, now: float) -> int | None:
@@ -65,7 +65,7 @@ class KeyOptions:
 
 
 def read_options(texts: Mapping[str, str | None]) -> KeyOptions | None:
-    """What these of OPTIONS say; None where there is none. Raises KeyRefused."""
+    """The options of a line, by name; None where it has none of OPTIONS. Raises KeyRefused."""
     if not texts:
         return None
     return _read(tuple((name, texts[name]) for name in OPTIONS if name in texts))
@@ -73,7 +73,7 @@ def read_options(texts: Mapping[str, str | None]) -> KeyOptions | None:
 
 @lru_cache(maxsize=1024)
 def _read(texts: tuple[tuple[str, str | None], ...]) -> KeyOptions:
-    """A file of many lines has few different ones."""
+    """The options of these texts. Cached: the lines of a file have few different ones. Raises KeyRefused."""
     known: dict[str, str] = {}
     for name, text in texts:
         if not text:

@@ -22,7 +22,7 @@ WRITTEN = 60.0
 """Seconds between two writes of one key's uses."""
 
 LOOKED = 10.0
-"""Seconds between two looks for keys whose time to be written has come."""
+"""Seconds between two looks for keys that are to be written."""
 
 AT_ONCE = 64
 """Keys that are written together."""
@@ -39,7 +39,7 @@ class KeyUse(msgspec.Struct, frozen=True, gc=False):
 
 
 Edit = Callable[[KeyUse], KeyUse | None]
-"""What is to become of what is known of a key; None: nothing is known any more."""
+"""Takes what is known of a key; returns what is to be stored, None to forget the key."""
 
 
 class KeyUses:
@@ -59,7 +59,7 @@ class KeyUses:
         self._store, self._clock, self._identities, self._uses = store, clock, identities, uses
         self._noted: dict[str, float] = {}
         self._written: dict[str, float] = {}
-        """When each was written last, in elapsed seconds, for a minute."""
+        """When each key was written last, in elapsed seconds, for a minute."""
         self._known: dict[str, tuple[int, KeyUse]] = {}
         """What the store held at the last look, and its version; another engine may have changed it since."""
         store.define({CHART: KeyUse})
@@ -81,7 +81,7 @@ class KeyUses:
             await self.write(everything=stopping.is_set())
 
     async def take_up(self) -> None:
-        """Learn what the store holds. Raises StoreUnavailable."""
+        """Read what the store has. Raises StoreUnavailable."""
         for name, stored in await self._store.live(CHART):
             assert isinstance(stored.facts, KeyUse)
             self._known[name] = stored.version, stored.facts
@@ -105,7 +105,7 @@ class KeyUses:
         now, found = self._clock.wall(), dict(self._noted)
         for number, (name, at) in enumerate(self._uses(), 1):
             if at > found.get(name, 0.0):
-                found[name] = min(at, now)  # what a worker answers for is in use for a while ahead
+                found[name] = min(at, now)  # a session that a worker answers for is in use for some time ahead
             if number % SESSIONS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         return {name: at for name, at in found.items() if at > (self._held(name).used_at or 0.0)}
@@ -133,7 +133,7 @@ class KeyUses:
             await self._change(identity, lambda held: None)
 
     async def _change_all(self, changes: Mapping[str, Edit]) -> None:
-        """Those that fail stop no other. Raises StoreUnavailable."""
+        """Make all these changes. One that fails stops no other. Raises StoreUnavailable."""
         failures: list[StoreUnavailable] = []
 
         async def change(identity: str, edit: Edit) -> None:
@@ -166,7 +166,7 @@ class KeyUses:
             return
 
     def _learn(self, identity: str, version: int, held: KeyUse | None) -> None:
-        """That is what the store has."""
+        """Remember what the store has of a key."""
         if held is None:
             self._known.pop(identity, None)
             self._noted.pop(identity, None)
@@ -186,7 +186,7 @@ class KeyUses:
             self._known[identity] = stored.version, stored.facts
 
     async def all(self) -> dict[str, KeyUse]:
-        """Of every key that anything is known of, with what is not written yet. Raises StoreUnavailable."""
+        """The uses of all keys, those among them that are not written yet. Raises StoreUnavailable."""
         if self._store.shared:
             await self.take_up()
         found = {name: held for name, (_, held) in self._known.items()}

@@ -272,6 +272,17 @@ def folders() -> SettingKind:
     return SettingKind(texts.read, texts.show, paths=lambda value: value)
 
 
+_SSH = re.compile(r"ssh://([A-Za-z0-9_.\\-]+@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+"""`ssh://[USER@]HOST[:PORT]`. No part begins with a hyphen, which ssh would take for an option."""
+
+
+def _behind_ssh(value: str) -> str:
+    found = _SSH.fullmatch(value)
+    if found is None or (found[1] or "").startswith("-"):
+        raise ValueError("an address such as ssh://lab or ssh://me@10.0.0.7:2222 is wanted, without a path")
+    return value
+
+
 TARGETS = ("syslog+tls", "syslog+tcp", "otlp+https", "otlp+http", "https", "http", "file")
 """Schemes of what records and heads are handed on to."""
 
@@ -291,10 +302,13 @@ def target() -> SettingKind:
 
 
 def url() -> SettingKind:
-    """The engine's address for clients: `http://host:port` or `https://host:port`, no path, user or query."""
+    """The engine's address for clients: `http://host:port` or `https://host:port`, no path, user or query; or
+    `ssh://[user@]host[:port]`."""
 
     def read(raw: object) -> str:
         value = _text(raw).rstrip("/")
+        if value.startswith("ssh://"):
+            return _behind_ssh(value)
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise ValueError("an address such as http://127.0.0.1:7420 is wanted")

@@ -111,6 +111,15 @@ class SlurmSettings(msgspec.Struct, frozen=True):
     ] = ()
 
 
+class JournalSettings(msgspec.Struct, frozen=True):
+    """How much of the journal is kept: whichever of the two is less."""
+
+    days: Annotated[int, _r(kinds.integer(1, 3660), "days that records are kept")] = 7
+    bytes: Annotated[
+        int, _r(kinds.integer(16 * KIB * KIB, KIB**4), "size of the journal; refusals and renewals make room first")
+    ] = 64 * KIB * KIB
+
+
 class LogSettings(msgspec.Struct, frozen=True):
     """The log's form: `auto` is for people on a terminal and JSON off it."""
 
@@ -166,6 +175,7 @@ class Settings(msgspec.Struct, frozen=True):
     ] = ("rsa",)
     platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
     slurm: SlurmSettings = SlurmSettings()
+    journal: JournalSettings = JournalSettings()
     heads_to: Annotated[
         str | None,
         _s(kinds.target(), "where signed heads of the journal are sent, such as syslog+tls://host; unset: none"),

@@ -176,7 +176,6 @@ class Field:
 def measure(results: Results, plan: Plan) -> None:
     """All of it; the peers where they are installed."""
     peers = Peers.found(plan.cache)
-    results.missing += peers.missing()
     with ExitStack() as stack:
         field = Field(stack, peers)
         for name in field.checks:

@@ -137,7 +137,7 @@ class _Client:
     def read(self) -> None:
         """Take what came; go on once an answer is whole."""
         self._data += self.socket.recv(65536)
-        reply = _parse(self._data)
+        reply = parse(self._data)
         if reply is None:
             return
         self._data = b""
@@ -151,7 +151,7 @@ class _Client:
             self.start()
 
 
-def _parse(data: bytes) -> Reply | None:
+def parse(data: bytes) -> Reply | None:
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return None

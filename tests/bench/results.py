@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from hatchway.engine.base.version import installed_version
+
 
 class Figure(NamedTuple):
     """One thing measured in several rounds. `spread` is (largest - smallest) / median."""
@@ -35,14 +37,19 @@ def at(share: float, values: Iterable[float]) -> float:
 
 
 class Promise(NamedTuple):
-    """What a figure must reach: at least or at most `bound`, in the figure's unit."""
+    """What a ratio must reach: at least or at most `bound`."""
 
     figure: str
     kind: str
     bound: float
 
-    def kept(self, value: float) -> bool:
-        return value >= self.bound if self.kind == "at least" else value <= self.bound
+    def verdict(self, figure: Figure) -> str:
+        """`kept`, `missed`, or `unsettled` where the rounds lie further apart than the median and the bound do."""
+        value = figure.median
+        kept = value >= self.bound if self.kind == "at least" else value <= self.bound
+        if figure.spread > (abs(value - self.bound) / value if value else inf):
+            return "unsettled"
+        return "kept" if kept else "missed"
 
 
 class Results:
@@ -50,7 +57,8 @@ class Results:
 
     def __init__(self) -> None:
         self.figures: dict[str, Figure] = {}
-        self.missing: list[str] = []
+        self.noise: dict[str, float] = {}
+        """As `tests.bench.noise` tells it."""
 
     def add(self, name: str, unit: str, rounds: Iterable[float]) -> Figure:
         """One more figure."""
@@ -63,12 +71,18 @@ class Results:
             pairs = zip(self.figures[above].rounds, self.figures[below].rounds, strict=True)
             self.add(name, "x", [one / other if other else inf for one, other in pairs])
 
+    def verdicts(self, promises: Sequence[Promise], verdict: str) -> list[str]:
+        """The figures whose promises have that verdict."""
+        told = [(one, self.figures.get(one.figure)) for one in promises]
+        return [one.figure for one, figure in told if figure is not None and one.verdict(figure) == verdict]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "python": platform.python_version(),
             "machine": platform.machine(),
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "missing": self.missing,
+            "version": installed_version(),
+            "noise": self.noise,
             "figures": {
                 one.name: {
                     "unit": one.unit,
@@ -82,7 +96,7 @@ class Results:
 
     def table(self, promises: Sequence[Promise] = (), before: dict[str, Any] | None = None) -> str:
         """A markdown table: median, spread, what is promised, and the change against an earlier run."""
-        head = ["what", "median", "spread", "promised", *(["before", "change"] if before else [])]
+        head = ["what", "median", "spread", "promised", *(["beside", "change"] if before else [])]
         rows = [head, ["---"] * len(head)]
         bounds = {one.figure: one for one in promises}
         for one in self.figures.values():
@@ -103,8 +117,8 @@ def _short(value: float) -> str:
 def _told(figure: Figure, promise: Promise | None) -> str:
     if promise is None:
         return ""
-    kept = "" if promise.kept(figure.median) else " **missed**"
-    return f"{promise.kind} {_short(promise.bound)}{kept}"
+    verdict = promise.verdict(figure)
+    return f"{promise.kind} {_short(promise.bound)}{'' if verdict == 'kept' else f' **{verdict}**'}"
 
 
 def _change(figure: Figure, before: dict[str, Any] | None) -> list[str]:

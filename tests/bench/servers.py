@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -108,8 +107,3 @@ def yardstick(port: int) -> list[str]:
 def hatchway(port: int) -> list[str]:
     """`hatchway engine start`; the environment says where and how."""
     return [sys.executable, "-c", "from hatchway.api.cli import main; main()", "engine", "start", "--port", str(port)]
-
-
-def missing() -> list[str]:
-    """Tools that the whole run wants and this machine lacks."""
-    return [tool for tool in ("wrk", "node", "npm") if shutil.which(tool) is None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import heapq
 import json
 import resource
 import subprocess
@@ -23,7 +24,7 @@ from hatchway.engine.runtime.records import Records
 from hatchway.engine.runtime.timers import Timers
 from hatchway.engine.store.memory import MemoryStore
 from hatchway.statecharts import session
-from tests.bench.results import Plan, Results
+from tests.bench.results import Plan, Results, at
 
 FACTS = SessionFacts("SHA256:one", "key", ("SHELL", "AGENT"), 3600, 0.0, 2e9, "127.0.0.1")
 ACTORS = 10_000
@@ -112,6 +113,22 @@ def actor_bytes(count: int) -> float:
     return trio.run(run)
 
 
+def by_hand_bytes(count: int) -> float:
+    """Bytes of the same as dicts by hand, and an entry in a heap: what one writes without a runtime and a store."""
+    heap: list[tuple[float, int, Any]] = []
+    kept: dict[str, dict[str, Any]] = {}
+    gc.collect()
+    before = resident()
+    for number in range(count):
+        now = time.time()
+        facts = {"identity": FACTS.identity, "permissions": FACTS.permissions, "lifetime": 3600, "started": now}
+        actor = {"state": "active", "version": 1, "deadline": now + 3600, "facts": facts}
+        kept[f"{number:016d}"] = actor
+        heapq.heappush(heap, (now + 3600, number, actor))
+    gc.collect()
+    return (resident() - before) / count
+
+
 class Timed:
     """What is armed."""
 
@@ -150,6 +167,24 @@ async def timers(count: int, firing: int, seconds: float) -> dict[str, float]:
     return told | {"p999": late[int(len(late) * 0.999)], "fired": float(len(late))}
 
 
+async def bare_heap(count: int, firing: int, seconds: float) -> dict[str, float]:
+    """The same by a heap and a loop that sleeps until its first entry: nothing can be armed or disarmed meanwhile."""
+    items = [Timed() for _ in range(count)]
+    gc.collect()
+    before, began, clock, heap = resident(), time.perf_counter(), SystemClock(), list[tuple[float, int, Timed]]()
+    for number, item in enumerate(items):
+        heapq.heappush(heap, (clock.elapsed() + 3600, number, item))
+    told = {"seconds": time.perf_counter() - began, "bytes": float(resident() - before)}
+    late, now = list[float](), clock.elapsed() + 0.5
+    for number in range(int(firing * seconds)):
+        heapq.heappush(heap, (now + number / firing, -number, items[number * 7 % count]))
+    while len(late) < int(firing * seconds):
+        await trio.sleep(max(heap[0][0] - clock.elapsed(), 0))
+        while heap[0][0] <= clock.elapsed():
+            late.append(clock.elapsed() - heapq.heappop(heap)[0])
+    return told | {"p999": at(0.999, late)}
+
+
 def xstate(cache: Path, times: int, rounds: int) -> list[float] | None:
     """Seconds of an xstate event on an actor whose state has a timer; None where node or xstate are missing."""
     if not (cache / "node_modules" / "xstate").is_dir():
@@ -172,17 +207,30 @@ def measure(results: Results, plan: Plan) -> None:
     if plan.cache and (told := xstate(plan.cache, 20_000, plan.rounds)):
         results.add("xstate event with a timer", "us", [one * 1e6 for one in told])
         results.ratio("chart step / xstate's", "chart step", "xstate event with a timer")
-    each = [isolated(actor_bytes, int(100_000 * plan.size)) for _ in range(plan.rounds)]
-    results.add("live actor with an armed delay", "bytes", each)
+    live = int(100_000 * plan.size)
+    for name, measured in (("live actor with an armed delay", actor_bytes), ("the same by hand", by_hand_bytes)):
+        results.add(name, "bytes", [isolated(measured, live) for _ in range(plan.rounds)])
+    results.ratio("live actor / the same by hand", "live actor with an armed delay", "the same by hand")
+    _measure_timers(results, plan)
+
+
+def _measure_timers(results: Results, plan: Plan) -> None:
     count = int(1_000_000 * plan.size)
-    told_timers = [isolated(trio.run, timers, count, 1000, plan.seconds) for _ in range(plan.rounds)]
+    told_timers, bare = [], []
+    for _ in range(plan.rounds):
+        told_timers.append(isolated(trio.run, timers, count, 1000, plan.seconds))
+        bare.append(isolated(trio.run, bare_heap, count, 1000, plan.seconds))
     for key, unit, scale in (
         ("bytes", "MB", 1e-6),
         ("seconds", "s", 1),
         ("idle", "% of a core", 100),
         ("p999", "ms", 1e3),
     ):
-        results.add(_TIMERS[key].format(count), unit, [one[key] * scale for one in told_timers])
+        name = _TIMERS[key].format(count)
+        results.add(name, unit, [one[key] * scale for one in told_timers])
+        if key in bare[0]:
+            results.add(f"{name}, a bare heap", unit, [one[key] * scale for one in bare])
+            results.ratio(f"timers, {_ASPECTS[key]} / a bare heap's", name, f"{name}, a bare heap")
 
 
 _TIMERS = {
@@ -191,6 +239,9 @@ _TIMERS = {
     "idle": "{:,} timers, idle",
     "p999": "{:,} timers, p99.9 lateness at 1,000/s",
 }
+
+
+_ASPECTS = {"bytes": "memory", "seconds": "time to arm", "p999": "p99.9 lateness"}
 
 
 def isolated(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from tests.bench.endpoints import ask, solved_by
 from tests.bench.load import request
 from tests.bench.results import Plan, Results, at
-from tests.bench.servers import Server, hatchway, serving
+from tests.bench.servers import Server, hatchway, serving, yardstick
 from tests.support.fakes import key
 from tests.support.ports import free_port
 from tests.support.processes import prepare
@@ -88,6 +88,22 @@ def yes_to_token(server: Server, home: Path, held: list[socket.socket]) -> float
     return lasted
 
 
+def idle_connection(count: int) -> float:
+    """Bytes that stock Hypercorn-trio keeps for a connection that has asked once and waits."""
+    port = free_port()
+    with serving(yardstick(port), port) as server:
+        before, held = server.memory(), []
+        for _ in range(count):
+            held.append(socket.create_connection(("127.0.0.1", port)))
+            held[-1].sendall(request("GET", "/", port))
+        for sock in held:
+            assert sock.recv(15).startswith(b"HTTP/1.1 200")
+        grown = server.memory() - before
+        for sock in held:
+            sock.close()
+    return grown / count
+
+
 def _allow_files(count: int) -> None:
     """Many systems let a process open 1,024 and raise that when asked."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -98,7 +114,7 @@ def measure(results: Results, plan: Plan) -> None:
     """All of it."""
     count, times = int(2000 * plan.size), max(20, int(100 * plan.size))
     _allow_files(count + 100)
-    quiet, held_rounds, p99s, memory = [], [], [], []
+    quiet, quiet_p99s, held_rounds, p99s, memory, idle = [], [], [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         prepare(home)
@@ -107,7 +123,9 @@ def measure(results: Results, plan: Plan) -> None:
             token = f"Bearer {ask(server, 'POST', '/api/auth/verify/', solved_by(server, key('own')))['token']}"
             yes_to_token(server, home, [])
             for _ in range(plan.rounds):
-                quiet.append(at(0.5, [yes_to_token(server, home, []) for _ in range(times)]))
+                alone = [yes_to_token(server, home, []) for _ in range(times)]
+                quiet.append(at(0.5, alone))
+                quiet_p99s.append(at(0.99, alone))
                 before = server.memory()
                 held = hold(server, token, count)
                 time.sleep(0.5)
@@ -120,9 +138,15 @@ def measure(results: Results, plan: Plan) -> None:
                 p99s.append(at(0.99, took))
                 for sock in held:
                     sock.close()
+                idle.append(idle_connection(count))
                 time.sleep(0.5)
     results.add("y to the token, p50", "ms", [one * 1e3 for one in quiet])
     results.add(f"y to the token, {count:,} streams held, p50", "ms", [one * 1e3 for one in held_rounds])
     results.add(f"y to the token, {count:,} streams held, p99", "ms", [one * 1e3 for one in p99s])
     # What the first round took stays the process's own, for the next ones to use again.
     results.add("held event stream", "kB", [max(memory) / 1e3])
+    results.add("idle connection of the bare hello", "kB", [max(idle) / 1e3])
+    results.ratio("held event stream / an idle connection", "held event stream", "idle connection of the bare hello")
+    results.add("y to the token, p99", "ms", [one * 1e3 for one in quiet_p99s])
+    held_p99 = f"y to the token, {count:,} streams held, p99"
+    results.ratio("y to the token, p99, with streams held / with none", held_p99, "y to the token, p99")

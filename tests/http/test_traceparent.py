@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from hatchway.engine.engine import Engine
 from tests.support import processes
@@ -16,9 +17,11 @@ HEADERS = {"traceparent": TRACE}
 
 @pytest.mark.virtual_time
 async def test_a_trace_is_kept_and_given_on(browser: Browser, engine: Engine) -> None:
-    """A sign-in with one: its record has it, and the response says our name of the request beside it."""
+    """A sign-in with one: its record and the log have it, and the response says our name of the request beside it."""
     nonce = (await browser.get("/api/auth/challenge/", headers=HEADERS)).json()["nonce"]
-    reply = await browser.post("/api/auth/verify/", signed(nonce, key()), headers=HEADERS)
+    with capture_logs() as lines:
+        reply = await browser.post("/api/auth/verify/", signed(nonce, key()), headers=HEADERS)
+    assert [line["traceparent"] for line in lines if line["event"] == "session.start"] == [TRACE]
     record = watch_of(engine).records[-1]
     assert (record.event, record.traceparent) == ("start", TRACE)
     assert reply.headers["x-request-id"] == f"{record.request_id};traceparent={TRACE}"

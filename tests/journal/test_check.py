@@ -19,7 +19,7 @@ from hatchway.engine.journal.files import CURRENT, segments
 from hatchway.engine.journal.heads import HEADS, HeadRefused, read_keys, remember_keys
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.runtime.records import NOBODY, UNPROVEN, Origin, Records, Saw
-from tests.support.fakes import ROOT
+from tests.support.fakes import ROOT, effort
 from tests.support.generated_journal import ISSUER, SIGNED_IN, Generated
 
 TOKEN, BOB = ("issue_token",), Origin("SHA256:bob", "192.0.2.1", "ab-1")
@@ -221,6 +221,22 @@ def test_what_came_before_is_unknown(made: Generated, monkeypatch: pytest.Monkey
         check(made)
 
 
+def test_a_removed_file_is_missed_for_good(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the engine signs on, and is started again: only what it removed itself, or was told of, may lack."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)
+    made.work(200)
+    segments(made.folder)[0].unlink()
+    made.work(20)
+    made.journal.seal("minute")
+    again(made)
+    made.journal.seal("minute")
+    with pytest.raises(BadLine, match="files are missing"):
+        check(made)
+    made.journal.reopen()
+    made.stop()
+    assert check(made).first > 1
+
+
 def test_a_sifted_file_is_signed(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else can take lines out and say that they made room."""
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)
@@ -300,7 +316,7 @@ def test_other_charts_are_left_to_their_version(made: Generated) -> None:
     assert (found.skipped, found.unknown) == ({"0123456789ab": 1}, {"session": 1})
 
 
-COUNT = 1_000_000
+COUNT = int(300_000 * effort())
 
 MEASURED = """
 import resource, sys, time

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +18,15 @@ from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine
 from hatchway.engine.runtime.records import NOBODY
 from hatchway.engine.settings.settings import Limits
+from tests.bench import endpoints
+from tests.bench.before import beside
+from tests.bench.history import drawn, keep, releases
 from tests.bench.load import latency
-from tests.bench.results import Promise, Results, at
+from tests.bench.needs import lacking
+from tests.bench.noise import noise
+from tests.bench.promises import PROMISES
+from tests.bench.results import Figure, Plan, Promise, Results, at
+from tests.bench.servers import CLIENT_CORE, pin
 from tests.bench.startup import COMMAND, seconds_of
 from tests.bench.steps import actor_bytes, isolated, step_and_trigger, timers
 from tests.support.fakes import ROOT, Browser, key, sign_in, virtual_engine
@@ -106,10 +115,120 @@ def test_results_tell_medians_ratios_and_changes() -> None:
     results.ratio("ours / nobody's", "ours", "nobody's")
     before = results.to_json()
     results.add("ours", "us", [22, 22, 22])
-    table = results.table([Promise("ours", "at most", 20), Promise("ours / theirs", "at most", 0.6)], before)
+    promises = [
+        Promise("ours", "at most", 20),
+        Promise("ours / theirs", "at most", 0.6),
+        Promise("not run", "at most", 1),
+    ]
+    table = results.table(promises, before)
     assert "| ours | 22 us | 0% | at most 20 **missed** | 11 | +100% |" in table
     assert "| ours / theirs | 0.5 x | 0% | at most 0.6 | 0.5 | +0% |" in table
     assert "nobody" not in table
+    assert results.verdicts(promises, "missed") == ["ours"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds", "verdict"),
+    [
+        ("at most", (0.8, 0.9, 0.9), "kept"),
+        ("at most", (1.2, 1.3, 1.3), "missed"),
+        ("at most", (0.6, 0.9, 0.9), "unsettled"),
+        ("at most", (1.05, 1.1, 1.9), "unsettled"),
+        ("at least", (1.2, 1.3, 1.3), "kept"),
+        ("at least", (0.8, 0.9, 0.9), "missed"),
+        ("at least", (0.9, 1.1, 1.1), "unsettled"),
+        ("at most", (0.0, 0.0, 0.0), "kept"),
+    ],
+)
+def test_no_verdict_where_the_rounds_lie_apart(kind: str, rounds: tuple[float, ...], verdict: str) -> None:
+    """A spread larger than what is between the median and the bound settles nothing, on either side of it."""
+    assert Promise("it", kind, 1.0).verdict(Figure("it", "x", rounds)) == verdict
+
+
+def test_every_bound_is_a_ratio() -> None:
+    """A slower machine breaks none: what is promised stands beside a yardstick of the same run, or is a count."""
+    assert [one.figure for one in PROMISES if " / " not in one.figure and not one.figure.endswith("errors")] == []
+
+
+def test_what_is_lacking_is_told_before_anything_runs(tmp_path: Path) -> None:
+    """By name, with the command that installs it; exit code 2, no traceback, and no waiting."""
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench", "endpoints", "--cache", str(tmp_path / "none")],
+        cwd=ROOT,
+        env=os.environ | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "  wrk: apt-get install wrk\n" in done.stderr
+    assert "jupyter_server, oidc-provider: python -m tests.bench --install\n" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_a_part_needs_its_own_tools_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps and starts without peers run on a bare machine."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert lacking(["steps", "growth", "startup", "streams"], None) == []
+    assert [lack.name for lack in lacking(["workers"], None)] == ["wrk"]
+    assert {lack.name for lack in lacking(["steps"], tmp_path)} >= {"node", "npm", "xstate"}
+
+
+def test_releases_are_drawn_in_order(tmp_path: Path) -> None:
+    """A column each, the oldest first, with bars by their share of the largest; what was not measured is left open."""
+    for number, rounds in (("0.10.0", (4.0, 4.0)), ("0.9.0", (2.0, 2.0)), ("0.2.0", None)):
+        results = Results()
+        results.noise = {"waited": 0.1, "spread": 0.0}
+        if rounds:
+            results.add("a / b", "x", rounds)
+        keep(results, tmp_path).rename(tmp_path / f"{number}.json")
+    lines = drawn(releases(tmp_path), [Promise("a / b", "at most", 5)]).splitlines()
+    assert lines[0] == "| what | promised | 0.2.0 | 0.9.0 | 0.10.0 |  |"
+    assert lines[2:] == ["| a / b | at most 5 |  | 2 | 4 |  ▅█ |", "| noise |  | 10% | 10% | 10% |  |"]
+
+
+def test_the_kept_releases_can_be_drawn() -> None:
+    """Each file in the tree is one that `--keep` has written."""
+    assert "nan" not in drawn(releases(), PROMISES)
+
+
+def test_noise_is_a_share() -> None:
+    """Nobody gets more time than there is."""
+    told = noise()
+    assert told["waited"] > -0.05
+    assert told["spread"] >= 0
+
+
+@pytest.mark.process
+def test_a_tree_stands_beside_another() -> None:
+    """Both are asked the same, and each round tells a ratio."""
+    found = beside(ROOT, 2, 2)
+    assert [(name, len(ratios), all(ratio > 0 for ratio in ratios)) for name, ratios in found.items()] == [
+        ("sign-in", 2, True),
+        ("inspect", 2, True),
+    ]
+
+
+PEERS = ("oidc-provider", "FastAPI", "jupyter_server", "Authlib")
+
+
+@pytest.mark.wrk
+def test_the_endpoints_are_measured_to_the_end() -> None:
+    """A second of each load without peers: every figure that a promise of theirs needs is there."""
+    results = Results()
+    before = os.sched_getaffinity(0)
+    try:
+        pin(CLIENT_CORE)
+        endpoints.measure(results, Plan(1, 0.5, 0.01, None))
+    finally:
+        os.sched_setaffinity(0, before)
+    own = [one.figure for one in PROMISES if not any(peer in one.figure for peer in PEERS)]
+    wanted = {name for name in own if name.startswith(("inspect, Hatchway", "inspect at", "sessions list"))}
+    assert len(wanted) >= 5
+    assert wanted <= set(results.figures)
 
 
 def test_results_are_sound_json() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.support.opening import Opening, command_line, opening
-from tests.support.ssh_server import SshHost, ssh_hosts
+from tests.support.opening import Opening, opening
+from tests.support.ssh_server import SshHost, command_line, ssh_hosts
 
 pytestmark = [pytest.mark.process, pytest.mark.sshd]
 

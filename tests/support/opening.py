@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import trio
 
-from tests.support.ssh_server import descendants
+from tests.support.ssh_server import command_lines, descendants
 from tests.support.terminal import Screen, terminal
 
 
@@ -79,24 +79,12 @@ class Opening:
 
     def below(self) -> list[int]:
         """Every process that it has begun and that runs, the guards among them, which are nobody's children."""
-        named = [
-            int(entry)
-            for entry in os.listdir("/proc")
-            if entry.isdigit() and str(self.runtime).encode() in command_line(int(entry))
-        ]
+        named = command_lines(str(self.runtime))
         return sorted({*descendants(self.pid), *named} - {self.pid})
 
     def kill(self) -> None:
         """kill -9."""
         os.kill(self.pid, signal.SIGKILL)
-
-
-def command_line(pid: int) -> bytes:
-    """A process's arguments; nothing where it has gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 @asynccontextmanager

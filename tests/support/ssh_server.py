@@ -119,6 +119,26 @@ class SshHost:
             return []
         return descendants(self._process.pid)
 
+    def connections(self) -> list[int]:
+        """The processes of sshd's that each have a connection."""
+        assert self._process is not None
+        return children_of(self._process.pid)
+
+    command = HATCHWAY
+    root = ROOT
+
+    @contextmanager
+    def operator(self) -> Iterator[socket.socket]:
+        """An open connection to its engine's operator socket."""
+        folder = os.open(self.home / ".hatchway", os.O_RDONLY)
+        try:
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.connect(f"/proc/self/fd/{folder}/operator.sock")
+                peer.settimeout(60)
+                yield peer
+        finally:
+            os.close(folder)
+
     def config(self) -> str:
         """What the client's configuration says of it."""
         host_key = (self.folder / "host_key.pub").read_text().split()[:2]
@@ -158,20 +178,45 @@ def keygen(path: Path, passphrase: str = "") -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path)], check=True)
 
 
-def descendants(pid: int) -> list[int]:
-    """Every process below one."""
-    parents: dict[int, list[int]] = {}
+def parents() -> dict[int, list[int]]:
+    """The children of every process."""
+    found: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(OSError):
                 fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-                parents.setdefault(int(fields[1]), []).append(int(entry))
-    found, left = [], [pid]
+                found.setdefault(int(fields[1]), []).append(int(entry))
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that one has begun itself."""
+    return parents().get(pid, [])
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below one."""
+    known, found, left = parents(), list[int](), [pid]
     while left:
-        below = parents.get(left.pop(), [])
+        below = known.get(left.pop(), [])
         found += below
         left += below
     return found
+
+
+def command_line(pid: int) -> bytes:
+    """A process's arguments; nothing where it has gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def command_lines(text: str) -> list[int]:
+    """The processes that have this text among their arguments."""
+    return [
+        int(entry) for entry in os.listdir("/proc") if entry.isdigit() and text.encode() in command_line(int(entry))
+    ]
 
 
 @contextmanager

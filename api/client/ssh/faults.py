@@ -1,4 +1,4 @@
-"""What went wrong between here and a host, in a sentence that says what to do."""
+"""Errors of SSH, each with a sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hatchway.api.client.wire import ClientFault
 
 
 class SshFault(ClientFault):
-    """A host that could not be reached, or a step there that failed. `lasting`: dialling again would change nothing."""
+    """A host can't be reached, or a step there failed. With `lasting`, connecting again would change nothing."""
 
     def __init__(self, detail: str, *, lasting: bool = True) -> None:
         super().__init__(detail)
@@ -66,7 +66,7 @@ _CAUSES: tuple[tuple[str, str, bool], ...] = (
 
 
 def fault_of(host: str, said: str) -> SshFault:
-    """The fault that ssh's words on standard error mean."""
+    """The error for ssh's messages on standard error."""
     for pattern, sentence, lasting in _CAUSES:
         if re.search(pattern, said, re.IGNORECASE):
             return SshFault(sentence.format(host=host), lasting=lasting)

@@ -1,4 +1,4 @@
-"""What is run on the host: a script that finds the engine's command there, and becomes it."""
+"""The script that is run on the host: it finds the engine's command there and executes it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ _TRY = "import fastapi, uvicorn, jwt, authlib, flask, gunicorn, jupyter_server"
 
 
 def install(cache: Path) -> None:
-    """Fetch the peers by pip and npm. What can't be had is told by `missing`, and left out."""
+    """Fetch the peers by pip and npm. What can't be had is told by `missing`."""
     cache.mkdir(parents=True, exist_ok=True)
     subprocess.run([sys.executable, "-m", "venv", cache / "venv"], check=False)
     subprocess.run([cache / "venv" / "bin" / "pip", "install", "--quiet", *PYTHON], check=False)

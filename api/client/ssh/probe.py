@@ -1,4 +1,4 @@
-"""Whether a forward leads to the engine that was attached to, asked before a browser is sent there."""
+"""Checks that a forward leads to the engine that was attached to, before a browser is sent there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _secured(plain: socket.socket, fingerprint: str | None) -> socket.socket:
         return plain
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # the fingerprint says whose it is
+    context.verify_mode = ssl.CERT_NONE  # the fingerprint is checked instead
     secured = context.wrap_socket(plain)
     shown = hashlib.sha256(secured.getpeercert(binary_form=True) or b"").hexdigest().upper()
     if shown != fingerprint.replace(":", "").upper():

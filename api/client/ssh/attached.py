@@ -8,7 +8,7 @@ import time
 from typing import Any, NamedTuple
 
 from hatchway.api.client.operator import ATTACH_PROTOCOL, OperatorLine
-from hatchway.api.client.ssh.connection import SshConnection, SshSession, SshTarget
+from hatchway.api.client.ssh.connection import Multiplexed, SshSession, SshTarget
 from hatchway.api.client.ssh.faults import SshFault
 from hatchway.api.client.ssh.remote import attach_script
 from hatchway.engine.base.errors import EngineUnavailable
@@ -52,7 +52,7 @@ class Hello(NamedTuple):
 class Attached:
     """The conversation, from the host's hello on."""
 
-    def __init__(self, connection: SshConnection, session: SshSession, hello: Hello) -> None:
+    def __init__(self, connection: Multiplexed, session: SshSession, hello: Hello) -> None:
         self.connection, self.hello = connection, hello
         self._session = session
         self.line = OperatorLine(session.socket)
@@ -66,7 +66,10 @@ class Attached:
         """One request and its answer. Raises SshFault where the connection is lost, and the engine's refusal."""
         try:
             self.line.send(op=op, **fields)
-            return self.line.answer()
+            while True:
+                for message in self.line.read():
+                    if message.get("event") != "beat":  # of a sign of life that was sent before
+                        return message
         except (EngineUnavailable, OSError):
             raise self.lost() from None
 
@@ -75,14 +78,14 @@ class Attached:
         return SshFault(f"the connection to {self.host} was lost: run the command again", lasting=False)
 
 
-def attach(connection: SshConnection, command: str | None, flags: str, *, upgrade: bool = False) -> Attached:
+def attach(connection: Multiplexed, command: str | None, flags: str, *, upgrade: bool = False) -> Attached:
     """Find the engine's command on the host and attach to its engine. Raises NoCommand, OldCommand, EngineUnavailable,
     SshFault."""
     host = connection.host.target
     script = attach_script(installed_version(), command, flags, upgrade=upgrade)
     session = connection.run(script.command)
     session.socket.settimeout(ATTACH_WAIT)
-    lines = _Lines(session)
+    lines = SessionLines(session, ATTACH_WAIT)
     marked = ""
     while not marked.startswith(script.mark):  # start files may print whatever they like
         marked = lines.read()
@@ -113,12 +116,13 @@ def attach(connection: SshConnection, command: str | None, flags: str, *, upgrad
     return Attached(connection, session, Hello(path, told["version"], told["home"], told["started"]))
 
 
-class _Lines:
+class SessionLines:
     """Lines from a session, and no byte past them."""
 
-    def __init__(self, session: SshSession) -> None:
+    def __init__(self, session: SshSession, seconds: float) -> None:
+        """`seconds` are all that there are for them."""
         self._session = session
-        self._until = time.monotonic() + ATTACH_WAIT
+        self._until = time.monotonic() + seconds
 
     def read(self) -> str:
         """The next one. Raises SshFault."""
