@@ -1,8 +1,8 @@
 """Plants a fault for each promise of the handbook's chapter on security; the test that holds the promise must notice.
 
-`python -m tests.faults` plants all of them, with `--quick N` so many by chance whose tests start no process; with words,
-those whose promise begins with one of the words. Nothing of this tree is changed: a forked interpreter imports the fault, or it
-stands in a copy of the tree.
+`python -m tests.faults` plants all of them, with `--quick N` so many by chance whose tests start no process; with
+words, those whose promise begins with one of the words. Nothing of this tree is changed: a forked interpreter imports
+the fault, or it stands in a copy of the tree.
 """
 
 from __future__ import annotations
