@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,22 @@ hypothesis.settings.load_profile("busy machine")
 
 SYSTEM_PATH = "/usr/sbin:" + os.environ.get("PATH", "")
 
+PT_INTERP = 3
+"""elf(5): the part of a program that names its loader."""
+
+
+def _is_static(program: str) -> bool:
+    """Whether the program is there, and runs where none of its libraries are: an image holds nothing else."""
+    data = Path(shutil.which(program) or os.devnull).read_bytes()
+    if not data:
+        return False
+    (first,), (size, count) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
+    return all(struct.unpack_from("<I", data, first + number * size) != (PT_INTERP,) for number in range(count))
+
+
 NEEDS: dict[str, Callable[[], bool]] = {
     "apache": lambda: shutil.which("apache2", path=SYSTEM_PATH) is not None,
-    "apptainer": lambda: shutil.which("apptainer") is not None,
+    "apptainer": lambda: shutil.which("apptainer") is not None and Path("/tmp/busybox.sif").exists(),
     "browser": lambda: shutil.which("chromium") is not None,
     "caddy": lambda: shutil.which("caddy") is not None,
     "firefox": lambda: Path("/usr/bin/firefox-esr").exists(),
@@ -42,6 +56,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "nginx": lambda: shutil.which("nginx", path=SYSTEM_PATH) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
     "redis": lambda: shutil.which(os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server") is not None,
+    "registry": lambda: all(map(shutil.which, ("docker-registry", "skopeo"))) and _is_static("busybox"),
     "rsyslog": lambda: (
         shutil.which("rsyslogd", path=SYSTEM_PATH) is not None and any(Path("/usr/lib").glob("*/rsyslog/lmnsd_gtls.so"))
     ),

@@ -26,7 +26,7 @@ __all__ = ["place"]
 
 AS_ORDINARY_USER = True
 pytest_plugins = ["tests.support.ordinary_user"]
-pytestmark = pytest.mark.apptainer
+pytestmark = [pytest.mark.apptainer, pytest.mark.registry]
 
 CONFIG = """version: 0.1
 storage: {{filesystem: {{rootdirectory: {data}}}}}
@@ -38,7 +38,7 @@ def archive(folder: Path) -> Path:
     """A small image of one layer, busybox and a mark, as `docker save` writes it."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
-        tar.add(shutil.which("busybox") or "busybox", "bin/busybox")
+        tar.add(str(shutil.which("busybox")), "bin/busybox")
         # New every time: the runtime keeps what it fetched before.
         mark = tarfile.TarInfo("mark")
         mark.size = 16
@@ -68,10 +68,13 @@ def registry(tmp_path: Path) -> Iterator[str]:
     server = subprocess.Popen(
         ["docker-registry", "serve", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
     )
-    copy = ["skopeo", "copy", "--insecure-policy", "--dest-tls-verify=false", "--retry-times", "5"]
+    # Without credentials: those of whoever ran it before may not be ours to read.
+    open_to_all = ["--insecure-policy", "--dest-tls-verify=false", "--dest-no-creds"]
+    copy = ["skopeo", "copy", *open_to_all, "--retry-times", "5"]
     try:
         source, target = f"docker-archive:{archive(tmp_path)}", f"docker://{name}/test/box:1"
-        subprocess.run([*copy, source, target], check=True, capture_output=True)
+        copied = subprocess.run([*copy, source, target], capture_output=True, text=True, check=False)
+        assert copied.returncode == 0, copied.stderr
         yield name
     finally:
         server.kill()

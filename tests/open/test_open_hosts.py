@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -134,6 +135,14 @@ def _listens(what: str) -> Callable[[SshHost], None]:
     return prepare
 
 
+def _another_users_port(host: SshHost) -> None:
+    """What answers at the port gives itself another name than the engine does on its operator socket."""
+    _listens("tcp")(host)
+    command = host.home / "bin/hatchway"
+    told = command.read_text().replace("exec ", "")
+    command.write_text(f'{told.rstrip()} | sed -u \'s/"identity":"urn:uuid:/&0/\'\n')
+
+
 def _no_way(host: SshHost) -> None:
     _listens("unix")(host)
     host.settings.append("AllowStreamLocalForwarding no")
@@ -188,6 +197,7 @@ CASES = (
         _no_way,
         "forwards no Unix sockets",
     ),
+    Case("an engine of another user on the port", _another_users_port, "another engine answers than this user's"),
     Case("no session at all", _server_setting("MaxSessions 0"), "allows no further session"),
     Case("a forced command", _server_setting("ForceCommand /bin/echo no"), "lost"),
     Case("no command, and none is to be installed", lambda host: (host.home / ".profile").unlink(), "no hatchway"),
@@ -317,6 +327,24 @@ async def test_a_local_port(tmp_path: Path) -> None:
         assert "is taken: give another --local-port" in said
 
 
+async def test_for_programs(tmp_path: Path) -> None:
+    """`--json`: each step is an object on standard output, with its time; the question is asked all the same."""
+    host = SshHost(tmp_path)
+    host.install_command()
+    with ssh_hosts(host) as config:
+        async with opening(tmp_path / "laptop", "lab", config, "--json", "--permissions", "RUNTIME") as one:
+            url = await one.sign_in()
+            assert await one.close() == 0
+        # On one terminal an object may stand behind the countdown, or the ^C that was typed.
+        lines = [line for line in one.screen.text.splitlines() if '{"' in line]
+        told = [json.loads(line[line.index("{") :]) for line in lines]
+        events = {row["event"]: row for row in told}
+        assert list(events) == ["attached", "forwarding", "issued", "claimed", "approved", "held", "closed"]
+        assert events["forwarding"]["url"] == url
+        assert events["attached"]["seconds"] > 0
+        assert one.session["permissions"] == events["issued"]["permissions"] == ["RUNTIME"]
+
+
 async def test_a_space_in_the_homes_path(tmp_path: Path) -> None:
     """And in the command's."""
     host = SshHost(tmp_path, home="my home")
@@ -325,3 +353,29 @@ async def test_a_space_in_the_homes_path(tmp_path: Path) -> None:
         async with opening(tmp_path / "laptop", "lab", config) as one:
             assert await one.inspect(await one.sign_in()) == 200
             assert await one.close() == 0
+
+
+@pytest.mark.mount
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("size=16k,mode=700", "no room is left"),
+        ("ro,mode=700", "Read-only file system; HATCHWAY_HOME"),
+    ],
+    ids=["full", "read-only"],
+)
+async def test_a_file_system_that_takes_nothing(tmp_path: Path, options: str, sentence: str) -> None:
+    """Where the engine's folder would be: said in words, and no half a folder is left."""
+    host = SshHost(tmp_path)
+    host.install_command()
+    place = host.home / "place"
+    place.mkdir()
+    with (host.home / ".profile").open("a") as profile:
+        profile.write(f'export HATCHWAY_HOME="{place}/engine"\n')
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], check=True)
+    try:
+        with ssh_hosts(host) as config:
+            assert sentence in await refused(tmp_path / "laptop", "lab", config)
+            assert list(place.iterdir()) == []
+    finally:
+        subprocess.run(["umount", place], check=True)

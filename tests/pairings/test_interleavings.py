@@ -17,6 +17,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from hatchway.api.http.endpoints import auth
+from hatchway.api.testing.explorer import World, explore, where
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired
@@ -35,8 +36,7 @@ from hatchway.statecharts import pairing, session
 from hatchway.statecharts.interpreter import Interpreter
 from hatchway.statecharts.pairing import CLAIM_WINDOW, DECISION_WINDOW
 from tests.seeds import drawn
-from tests.support.fakes import Watch, effort
-from tests.support.task_orders import explore, where
+from tests.support.fakes import Watchers, effort
 
 INTERPRETERS = {chart.name: Interpreter(chart) for chart in (pairing.CHART, session.CHART)}
 token_key = cache(generate_token_key)
@@ -62,14 +62,17 @@ class WaitingStore(MemoryStore):
         await super().commit(change)
 
 
-class CodeWorld:
+class CodeWorld(World):
     """One code that is out, and all that may happen to it: each a task of its own."""
+
+    waits_only = True
+    clock_jumps = False
 
     def __init__(self, happenings: tuple[str, ...], age: str, sees_looks: bool) -> None:
         self.happenings, self.sees_looks = happenings, sees_looks
         self.age, self.jumps = AGES[age]
         self.clock = TrioClock(tick=float("inf"))
-        self.watch = Watch()
+        self.watch = Watchers()
         self.told: list[str] = []
         self.lines: dict[str, list[Any]] = {"A": [], "B": []}
         self.refused: set[str] = set()
@@ -103,7 +106,8 @@ class CodeWorld:
         stored = [sorted((chart, *held) for chart, held in store._actors.items()) for store in self.stores]
         live = [(name, code.claim and code.claim.origin) for name, code in self.pairings._out()]
         held = [(stream._over, stream._claim.answered, where(stream._lines)) for stream in self.held]
-        told = [self.told, self.lines, sorted(self.refused), self.said_yes, self.scope.cancel_called]
+        lines = [(address, *map(_kind_of, lines)) for address, lines in self.lines.items()]
+        told = [self.told, lines, sorted(self.refused), self.said_yes, self.scope.cancel_called]
         timers = [self._looks() if self.sees_looks else None]
         return str((trio.current_time(), lots, actors, stored, live, held, told, timers))
 
@@ -216,6 +220,7 @@ class CodeWorld:
 
     def check(self) -> None:
         """The end: whatever happened in whatever order."""
+        self.watch.check()
         sessions = [record for record in self.watch.records if (record.chart, record.event) == ("session", "start")]
         tokens = [line for lines in self.lines.values() for line in lines if "token" in line]
         live = list(self.runtime.actors("session"))

@@ -31,8 +31,8 @@ FAULTS = (
     PlantedFault(
         "A challenge works once",
         SIGN_IN,
-        'proof="signature", origin=origin, once=once',
-        'proof="signature", origin=origin, once=None',
+        "once=once,",
+        "once=None,",
         "test_sign_in::test_a_nonce_works_once_and_a_wrong_signature_does_not_burn_it",
     ),
     PlantedFault(
@@ -52,8 +52,8 @@ FAULTS = (
     PlantedFault(
         "One answer for every bad signature",
         "engine/base/errors.py",
-        'super().__init__("the signature does not verify with a registered key and a fresh challenge", cause=cause)',
-        'super().__init__(f"the signature does not verify: {cause}", cause=cause)',
+        'words = detail or "the signature does not verify with a registered key and a fresh challenge"',
+        'words = detail or f"the signature does not verify: {cause}"',
         "test_sign_in::test_one_answer_for_every_bad_signature",
     ),
     PlantedFault(
@@ -80,8 +80,8 @@ FAULTS = (
     PlantedFault(
         "A logout, a revocation",
         "engine/sessions/sessions.py",
-        'await self._revoke(actor.id, NOBODY, "key_unregistered")',
-        "pass",
+        'else "key_unregistered"\n',
+        "else None\n",
         "test_sessions::test_an_unregistered_key_ends_its_sessions_for_good",
     ),
     PlantedFault(
@@ -238,8 +238,8 @@ FAULTS = (
     PlantedFault(
         "D20",
         "engine/sessions/sessions.py",
-        "min(int(now) + facts.lifetime, int(facts.latest))",
-        "int(now) + facts.lifetime",
+        "min(int(facts.renewed_at or now) + facts.lifetime, int(facts.latest))",
+        "int(facts.renewed_at or now) + facts.lifetime",
         "test_sessions::test_renewal_keeps_a_session_to_its_age",
     ),
     PlantedFault(
