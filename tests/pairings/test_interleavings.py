@@ -36,7 +36,7 @@ from hatchway.statecharts import pairing, session
 from hatchway.statecharts.interpreter import Interpreter
 from hatchway.statecharts.pairing import CLAIM_WINDOW, DECISION_WINDOW
 from tests.seeds import drawn
-from tests.support.fakes import Watch, effort
+from tests.support.fakes import Watchers, effort
 
 INTERPRETERS = {chart.name: Interpreter(chart) for chart in (pairing.CHART, session.CHART)}
 token_key = cache(generate_token_key)
@@ -72,7 +72,7 @@ class CodeWorld(World):
         self.happenings, self.sees_looks = happenings, sees_looks
         self.age, self.jumps = AGES[age]
         self.clock = TrioClock(tick=float("inf"))
-        self.watch = Watch()
+        self.watch = Watchers()
         self.told: list[str] = []
         self.lines: dict[str, list[Any]] = {"A": [], "B": []}
         self.refused: set[str] = set()
@@ -220,6 +220,7 @@ class CodeWorld(World):
 
     def check(self) -> None:
         """The end: whatever happened in whatever order."""
+        self.watch.check()
         sessions = [record for record in self.watch.records if (record.chart, record.event) == ("session", "start")]
         tokens = [line for lines in self.lines.values() for line in lines if "token" in line]
         live = list(self.runtime.actors("session"))
