@@ -49,9 +49,7 @@ class VerifyFields(msgspec.Struct, forbid_unknown_fields=True):
     algorithm: Annotated[str, told(enum=["RS256", "PS256", "EdDSA"])] = "RS256"
     lifetime: Annotated[str, told(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
     identity: Annotated[str, told(pattern=f"^{IDENTITY}$")] | None = None
-    label: (
-        Annotated[str, told(description="What people tell the session by; by default browser and system.")] | None
-    ) = None
+    label: Annotated[str, told(pattern="^[!-~][ -~]{0,63}$", description="For people.")] | None = None
 
 
 class PairFields(msgspec.Struct, forbid_unknown_fields=True):
