@@ -10,6 +10,8 @@ Whether it does commute is not believed: `Explored.check_commuting` looks at eve
 
 from __future__ import annotations
 
+import gc
+import inspect
 import random
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -183,7 +185,9 @@ def where(awaiting: Any) -> tuple[Hashable, ...]:
     while awaiting is not None:
         frame = _first(awaiting, "cr_frame", "ag_frame", "gi_frame")
         if frame is None:
-            break
+            # What awaits the next item of an asynchronous generator has no frame, but refers to the generator.
+            awaiting = next(filter(inspect.isasyncgen, gc.get_referents(awaiting)), None)
+            continue
         ours = "/engine/" in frame.f_code.co_filename
         frames.append((frame.f_code.co_name, frame.f_lasti, *(_choices(frame.f_locals) if ours else ())))
         awaiting = _first(awaiting, "cr_await", "ag_await", "gi_yieldfrom")
