@@ -77,6 +77,8 @@ SET_FROM_OUTSIDE = {
         "api/workers/pool.py keeping.cancel_scope.deadline",
         "api/testing/held_clock.py self._clock.autojump_threshold",
         "api/testing/held_clock.py self._clock.rate",
+        "api/testing/pytest_plugin.py item.obj",
+        "api/testing/trio_inside.py clock._autojump",
         "engine/fleet/fleet.py scope.shield",
         "engine/instances/processes.py popen.returncode",
         "engine/instances/slurm/node.py popen.returncode",

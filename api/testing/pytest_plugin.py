@@ -6,7 +6,7 @@ pytest loads this at every start, for tests of all kinds: so whatever it needs i
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,20 +18,66 @@ if TYPE_CHECKING:
 FIXTURE = "hatchway_engine"
 
 
+EXPLORE, SECONDS = "explore", 60.0
+TOLD = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The order of tasks that a failing exploration told."""
+    parser.addoption("--explore-order", help="run tests marked `explore` in this one order of their tasks")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Name our markers, so that `--strict-markers` knows them."""
     config.addinivalue_line("markers", f"{FIXTURE}(watch=True): whether a broken promise of the engine fails the test")
+    config.addinivalue_line(
+        "markers",
+        f"{EXPLORE}(runs=None, seconds={SECONDS:g}, partial=False): run an async test in every order of its trio tasks,"
+        " as far as the bounds allow; if they stop it, the test fails unless it may be partial",
+    )
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A trio test that uses the fixture runs under a clock that stands."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """An explored test becomes a plain one, before pytest-trio takes it; one that uses the fixture gets a clock that
+    stands."""
+    for item in items:
+        if (marker := item.get_closest_marker(EXPLORE)) is not None:
+            item.obj = _explored(item, marker)  # type: ignore[attr-defined]
+    yield
     for item in items:
         if FIXTURE in getattr(item, "fixturenames", ()) and _is_trios(item):
             from hatchway.api.testing.held_clock import run_held
 
             # In front of the mark that pytest-trio's own mode has put on every test.
             item.add_marker(pytest.mark.trio(run=run_held), append=False)
+
+
+def _explored(item: Any, marker: pytest.Mark) -> Callable[..., None]:
+    test, config, partial = item.obj, item.config, bool(marker.kwargs.get("partial", False))
+    bounds = {"seconds": SECONDS} | {name: value for name, value in marker.kwargs.items() if name != "partial"}
+
+    def in_every_order(**given: Any) -> None:
+        from hatchway.api.testing.explorer import explore, replay
+
+        if not inspect.iscoroutinefunction(test):
+            pytest.fail("@pytest.mark.explore wants an async test: its tasks are run in every order", pytrace=False)
+        order = config.getoption("explore_order")
+        if order is not None:
+            replay(lambda: test(**given), order)
+            return
+        explored = explore(lambda: test(**given), **bounds)
+        config.stash.setdefault(TOLD, []).append(f"{item.nodeid}: {explored}")
+        if not explored.complete and not partial:
+            pytest.fail(str(explored), pytrace=False)
+
+    return in_every_order
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """How many orders there were of each explored test, and whether all were followed."""
+    for line in config.stash.get(TOLD, []):
+        terminalreporter.write_line(line)
 
 
 def _is_trios(item: Any) -> bool:

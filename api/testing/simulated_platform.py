@@ -28,7 +28,7 @@ class InstanceScript(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exit_code: ExitCode = 0
 
 
-class _Run:
+class _SimulatedRun:
     def __init__(self, script: InstanceScript) -> None:
         self.script, self.code = script, script.exit_code
         self.over = trio.Event()
@@ -46,7 +46,7 @@ class SimulatedPlatform:
         self._folder = folder
         self._script = InstanceScript()
         self._scripts: dict[str, InstanceScript] = {}
-        self.running: dict[str, _Run] = {}
+        self.running: dict[str, _SimulatedRun] = {}
         self._jobs = 0
 
     def set_script(self, name: str | None, script: InstanceScript) -> None:
@@ -82,7 +82,7 @@ class SimulatedPlatform:
         out, err = (self._path(name, stream) for stream in ("out", "err"))
         for path in (out, err):
             path.touch(0o600)
-        self.running[name] = _Run(script)
+        self.running[name] = _SimulatedRun(script)
         entry = ListedInstance(name, 4711, request.image.name, "", str(err), str(out))
         return ConfirmedStart(entry, "test", (out.stat().st_size, err.stat().st_size))
 

@@ -72,6 +72,8 @@ class Heads:
     def __init__(self, folder: Path, clock: Clock, issuer: str, sign: Sign) -> None:
         self._path, self._clock, self._issuer, self._sign = folder / HEADS, clock, issuer, sign
         self._last: tuple[int, int, str] = (0, 0, "")
+        self.first = _first_kept(self._path)
+        """Number of the first record that was kept when the last head before this start was signed; 0 without one."""
         self.subscribers: list[Callable[[str], None]] = []
         """Called with each head: they carry it away from this host."""
 
@@ -125,6 +127,14 @@ def check_sifted(signed: str, kept: bytes, keys: Keys) -> None:
     """Raises HeadRefused unless that is what was left of a file that the engine itself has sifted."""
     if _read(signed, SIFTED_TYPE, SiftedFile, keys).digest != _digest(kept):
         raise HeadRefused("the file is not what was signed when it was sifted")
+
+
+def _first_kept(path: Path) -> int:
+    try:
+        *_, last = path.read_text("ascii", errors="replace").split()
+        return int(claims(last)["first"])
+    except (OSError, ValueError, KeyError, TypeError, HeadRefused):
+        return 0
 
 
 def claims(signed: str) -> dict[str, Any]:

@@ -88,6 +88,8 @@ class FileJournal:
         self._kept = kept
         self.heads = Heads(folder, clock, issuer, sign) if sign else None
         self._fd, self._anew = -1, True
+        self._first = (self.heads.first if self.heads else 0) or first_seq(folder)
+        """Number of the first record that is kept, by the engine's own word: files that others remove are missed."""
         self._sifted: set[str] = set()
         self._crowded: trio.Event | None = None
         self._open()
@@ -100,10 +102,7 @@ class FileJournal:
 
     def seal(self, why: str) -> str | None:
         """A signature over all that is written, None where nothing is signed; the last one, where there is no news."""
-        return self._sign(first_seq(self.folder), why)
-
-    def _sign(self, first: int, why: str) -> str | None:
-        return self.heads.sign(*self._end, first, why) if self.heads is not None and self._end[1] else None
+        return self.heads.sign(*self._end, self._first, why) if self.heads is not None and self._end[1] else None
 
     def __call__(self, record: Record) -> None:
         """Publish one record."""
@@ -136,6 +135,7 @@ class FileJournal:
             log.warning("journal_not_reopened", why=str(error))
         else:
             os.close(old)
+            self._first = first_seq(self.folder) or self._end[0] + 1  # who moves files and says so may do it
 
     def _open(self) -> None:
         path = self.folder / CURRENT
@@ -163,6 +163,7 @@ class FileJournal:
         """Whether the whole line is in the file."""
         if self._first_seq is None:
             self._first_seq, self._since = line.seq, time
+            self._first = self._first or line.seq
         data = b"\n" * self._torn + line.data + b"\n"
         try:
             written = os.write(self._fd, data)
@@ -254,7 +255,8 @@ class FileJournal:
         """Remove the oldest files. That is signed first: files that somebody else removes are missed."""
         if not going:
             return
-        self._sign(first_seq(self.folder, len(going)), "pruning")
+        self._first = first_seq(self.folder, len(going))
+        self.seal("pruning")
         for path in going:
             path.unlink(missing_ok=True)
 

@@ -221,6 +221,22 @@ def test_what_came_before_is_unknown(made: Generated, monkeypatch: pytest.Monkey
         check(made)
 
 
+def test_a_removed_file_is_missed_for_good(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the engine signs on, and is started again: only what it removed itself, or was told of, may lack."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)
+    made.work(200)
+    segments(made.folder)[0].unlink()
+    made.work(20)
+    made.journal.seal("minute")
+    again(made)
+    made.journal.seal("minute")
+    with pytest.raises(BadLine, match="files are missing"):
+        check(made)
+    made.journal.reopen()
+    made.stop()
+    assert check(made).first > 1
+
+
 def test_a_sifted_file_is_signed(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else can take lines out and say that they made room."""
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -134,6 +135,14 @@ def _listens(what: str) -> Callable[[SshHost], None]:
     return prepare
 
 
+def _another_users_port(host: SshHost) -> None:
+    """What answers at the port gives itself another name than the engine does on its operator socket."""
+    _listens("tcp")(host)
+    command = host.home / "bin/hatchway"
+    told = command.read_text().replace("exec ", "")
+    command.write_text(f'{told.rstrip()} | sed -u \'s/"identity":"urn:uuid:/&0/\'\n')
+
+
 def _no_way(host: SshHost) -> None:
     _listens("unix")(host)
     host.settings.append("AllowStreamLocalForwarding no")
@@ -188,6 +197,7 @@ CASES = (
         _no_way,
         "forwards no Unix sockets",
     ),
+    Case("an engine of another user on the port", _another_users_port, "another engine answers than this user's"),
     Case("no session at all", _server_setting("MaxSessions 0"), "allows no further session"),
     Case("a forced command", _server_setting("ForceCommand /bin/echo no"), "lost"),
     Case("no command, and none is to be installed", lambda host: (host.home / ".profile").unlink(), "no hatchway"),
@@ -315,6 +325,24 @@ async def test_a_local_port(tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as busy:
             said = await refused(tmp_path / "laptop", "lab", config, "--local-port", str(busy.getsockname()[1]))
         assert "is taken: give another --local-port" in said
+
+
+async def test_for_programs(tmp_path: Path) -> None:
+    """`--json`: each step is an object on standard output, with its time; the question is asked all the same."""
+    host = SshHost(tmp_path)
+    host.install_command()
+    with ssh_hosts(host) as config:
+        async with opening(tmp_path / "laptop", "lab", config, "--json", "--permissions", "RUNTIME") as one:
+            url = await one.sign_in()
+            assert await one.close() == 0
+        # On one terminal an object may stand behind the countdown, or the ^C that was typed.
+        lines = [line for line in one.screen.text.splitlines() if '{"' in line]
+        told = [json.loads(line[line.index("{") :]) for line in lines]
+        events = {row["event"]: row for row in told}
+        assert list(events) == ["attached", "forwarding", "issued", "claimed", "approved", "held", "closed"]
+        assert events["forwarding"]["url"] == url
+        assert events["attached"]["seconds"] > 0
+        assert one.session["permissions"] == events["issued"]["permissions"] == ["RUNTIME"]
 
 
 async def test_a_space_in_the_homes_path(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ CLOCKS = {
     "api/host/systemd.py": "systemd wants the kernel's monotonic clock",
     "api/host/detached.py": "it waits for another process, before there is any engine or trio",
     "api/open/": "it is a command's, on its user's own machine",
+    "api/testing/explorer.py": "an exploration may take so many seconds of its user",
     "api/testing/held_clock.py": "a held clock begins at the time of the host",
     "api/cli/": "a command runs on its user's host, and loads no trio to know the time",
     "api/client/": "a client runs on its user's host, and loads no trio to know the time",

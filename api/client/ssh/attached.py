@@ -66,7 +66,10 @@ class Attached:
         """One request and its answer. Raises SshFault where the connection is lost, and the engine's refusal."""
         try:
             self.line.send(op=op, **fields)
-            return self.line.answer()
+            while True:
+                for message in self.line.read():
+                    if message.get("event") != "beat":  # of a sign of life that was sent before
+                        return message
         except (EngineUnavailable, OSError):
             raise self.lost() from None
 
