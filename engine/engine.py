@@ -84,7 +84,9 @@ class Engine:
         self.started_at = clock.wall()
         self.keys_in = keys_folder(home, self.settings)
         elsewhere = KeyCommand(lambda: self.settings.authorized_keys_command, clock)
-        self.keys = AuthorizedKeys(self.keys_in / AUTHORIZED_KEYS, loop_ticks(), elsewhere=elsewhere)
+        self.keys = AuthorizedKeys(
+            self.keys_in / AUTHORIZED_KEYS, loop_ticks(), elsewhere=elsewhere, types=self._key_types
+        )
         self.own_key = self._load_own_key()
         self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
         self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
@@ -161,6 +163,9 @@ class Engine:
         if self._membership is None:
             return make(own, None), None
         return self._membership.join_instances(own, self.runtime, make, lambda: self.stopping.is_set())
+
+    def _key_types(self) -> tuple[str, ...]:
+        return self.settings.key_types
 
     def _instances_allowed(self, identity: str) -> int | None:
         """How many live instances the line of a key allows it; None where it doesn't say."""

@@ -73,7 +73,10 @@ def ship(
     once: bool,
     unit: bool,
 ) -> None:
-    """Hand records on to TARGET, in order and at least once each, from where it left off, until it is ended."""
+    """Hand records on to TARGET.
+
+    In order and at least once each, from where it left off, until it is ended.
+    """
     from hatchway.api.ship.records import Choice
     from hatchway.api.ship.targets import Options, target_of
     from hatchway.engine.base.clock import SystemClock

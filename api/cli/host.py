@@ -20,6 +20,7 @@ from hatchway.api.client.signers import AGENT, FileSigner, Signer, agent_signers
 from hatchway.api.client.wire import ClientFault, is_of_a_test
 from hatchway.engine.base.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
 from hatchway.engine.base.files import make_private_dir, read_private, write_private
+from hatchway.engine.base.imports import without
 from hatchway.engine.base.issuer import TEST_ISSUER
 from hatchway.engine.settings.home import expanded
 from hatchway.engine.settings.settings import Settings, home_folder
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
     from hatchway.api.client.client import Client
     from hatchway.engine.keys.keys import PrivateKey
+
+UNUSED_BY_COMMANDS = ("rich", "pygments", "trio", "anyio", "h2")
+"""What httpx and httpcore load where it is installed: for a command of httpx's own, for async clients, for HTTP/2. It
+takes them half of the time that a command takes."""
 
 SOCKET_URL = "http://localhost"
 """The URL of an engine without a port: it is only named so, and reached by its Unix socket."""
@@ -152,7 +157,10 @@ class Here:
 
         A session of its own whose token can't be kept ends with it. Raises what `base.errors` and `client.wire` name.
         """
-        from hatchway.api.client.client import Client
+        with without(*UNUSED_BY_COMMANDS):
+            import httpcore  # noqa: F401 - httpx would load it later, and all of them with it
+
+            from hatchway.api.client.client import Client
 
         where = url or self.url
         key = self.key_source(where, any_agent=fresh) if by_key else None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hatchway.engine.fleet.key_administration import KeyAdministration
     from hatchway.engine.keys.key_edits import Registered
     from hatchway.engine.keys.keys import PublicKey
+    from hatchway.engine.settings.settings import Settings
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -35,14 +36,19 @@ def key() -> None:
     """Make keys, and say which may sign in here."""
 
 
+def _settings() -> Settings:
+    from hatchway.engine.settings.settings import home_folder
+    from hatchway.engine.settings.sources import load_settings
+
+    return load_settings(home_folder(), os.environ, {})
+
+
 def _key_administration() -> KeyAdministration:
     """Where authorized_keys and the token key are."""
     from hatchway.engine.fleet.key_administration import open_key_administration
     from hatchway.engine.settings.settings import home_folder
-    from hatchway.engine.settings.sources import load_settings
 
-    home = home_folder()
-    return open_key_administration(home, load_settings(home, os.environ, {}))
+    return open_key_administration(home_folder(), _settings())
 
 
 @key.command("list", epilog="\b\nExample:\n  hatchway key list --json")
@@ -174,9 +180,11 @@ def register(
     """
     from hatchway.engine.base.permissions import FIVE
     from hatchway.engine.keys import key_edits
-    from hatchway.engine.keys.key_lines import lines_with
+    from hatchway.engine.keys.key_lines import lines_with, refused_type
 
     public, fallback = _given_key(public_key_file, agent)
+    if public.kind not in _settings().key_types:
+        raise refused_type(public.kind)
 
     def change(data: bytes) -> tuple[bytes, Registered]:
         entries = [line.entry for line in lines_with(data, public) if line.entry]
@@ -250,12 +258,12 @@ def _given_key(path: str | None, agent: str | None) -> tuple[PublicKey, str]:
     """The key to register, of a file or an agent, and its comment where it has none of its own."""
     from hatchway.engine.base.files import read_small
     from hatchway.engine.keys.key_files import one_line
-    from hatchway.engine.keys.keys import parse_openssh, read_public_key
+    from hatchway.engine.keys.keys import KEY_TYPES, parse_openssh, read_public_key
 
     if (path is None) == (agent is None):
         raise click.UsageError("give the file of a public key, or --agent for a key that the SSH agent holds")
     if path is not None:
-        return read_public_key(read_small(Path(path))), _stem(path)
+        return read_public_key(read_small(Path(path)), KEY_TYPES), _stem(path)
     from hatchway.api.client.signers import only_key
 
     key = only_key(agent or "")

@@ -35,7 +35,7 @@ class AsyncClient(ClientBase):
             await anyio.to_thread.run_sync(self._reach)
         options = self._options()
         if (path := self._socket_path()) is not None:
-            options["transport"] = httpx.AsyncHTTPTransport(uds=path)
+            options["transport"] = httpx.AsyncHTTPTransport(uds=path, verify=False)  # as in the sync client
         self._http = httpx.AsyncClient(**options)
         return self
 

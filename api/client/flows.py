@@ -158,7 +158,8 @@ class Flows:
             try:
                 signed_in = yield from self._sign_in_with(signer, lifetime)
             except wire.Refused as refused:
-                if refused.code != "invalid_signature" or len(signers) == 1:
+                # An engine that accepts no key of this kind says so, by 422.
+                if refused.code not in ("invalid_signature", "invalid_request") or len(signers) == 1:
                     raise
                 last = refused
             else:

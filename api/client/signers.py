@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 AGENT = "agent:"
 """How the name of an agent's keys begins, where a file's path may be too: all its keys, or the one that is named."""
 
+KINDS = ("ssh-rsa", "ssh-ed25519")
+"""Kinds of keys that sign in, in the order in which they are tried: few engines accept the second."""
+
 MOST_TRIED = 6
 """Keys of an agent that are tried at an engine at most. Each may need a person's confirmation, and all but one fail."""
 
@@ -41,29 +44,28 @@ class Signer(Protocol):
 class FileSigner:
     """A key that was read from a file."""
 
-    algorithm = "PS256"
     words = "key file"
 
     def __init__(self, key: PrivateKey) -> None:
         self._key, self.identity = key, key.identity
+        self.algorithm = "EdDSA" if key.public.kind == "ed25519" else "PS256"
 
     def sign(self, message: bytes) -> bytes:
-        """RSASSA-PSS."""
+        """RSASSA-PSS, or EdDSA."""
         from hatchway.engine.keys.keys import sign
 
         return sign(self._key, message, "PS256")
 
 
 class AgentSigner:
-    """An RSA key that an agent holds."""
-
-    algorithm = "RS256"
+    """A key that an agent holds."""
 
     def __init__(self, agent: Agent, key: AgentKey) -> None:
         """Raises KeyRefused where the key is not within the bounds of ours."""
         from hatchway.engine.keys.keys import read_openssh
 
         self._agent, self._key, self._public = agent, key, read_openssh(key.line)
+        self.algorithm = "EdDSA" if self._public.kind == "ed25519" else "RS256"
         self.identity, self.words = key.identity, f"SSH agent, {key.comment}" if key.comment else "SSH agent"
 
     def sign(self, message: bytes) -> bytes:
@@ -71,23 +73,24 @@ class AgentSigner:
         from hatchway.engine.base.errors import SignatureRefused
         from hatchway.engine.keys.keys import verify
 
-        name, made = self._agent.sign(self._key, message, RSA_SHA2_256)
-        if name != "rsa-sha2-256":
-            raise AgentFault(f"the SSH agent signs by {name}, and rsa-sha2-256 was asked for: a newer agent is needed")
+        wanted, flags = ("ssh-ed25519", 0) if self.algorithm == "EdDSA" else ("rsa-sha2-256", RSA_SHA2_256)
+        name, made = self._agent.sign(self._key, message, flags)
+        if name != wanted:
+            raise AgentFault(f"the SSH agent signs by {name}, and {wanted} was asked for: a newer agent is needed")
         signature = made.rjust(self._public.signature_length, b"\0")  # a number, which some agents write short
         try:
-            verify(self._public, "RS256", message, signature)
+            verify(self._public, self.algorithm, message, signature)
         except SignatureRefused:
             raise AgentFault(f"the SSH agent's signature is not by the key {self.identity}") from None
         return signature
 
 
 def agent_signers(name: str = "", agent: Agent | None = None) -> Sequence[Signer]:
-    """The first RSA keys of an agent, in its order; with `name` the one of that fingerprint, a unique beginning of it,
-    or that comment. Raises AgentFault where there is none."""
+    """The first RSA keys of an agent, in its order, then its Ed25519 keys; with `name` the one of that fingerprint, a
+    unique beginning of it, or that comment. Raises AgentFault where there is none."""
     agent = agent or Agent()
     listed = agent.keys()
-    found = named(listed, name) if name else [key for key in listed if key.kind == "ssh-rsa"]
+    found = named(listed, name) if name else [key for kind in KINDS for key in listed if key.kind == kind]
     signers, why = _usable(agent, found)
     if signers:
         return signers[:MOST_TRIED]
@@ -95,13 +98,14 @@ def agent_signers(name: str = "", agent: Agent | None = None) -> Sequence[Signer
     if name:
         raise AgentFault(f"the SSH agent's key {name} can't be used here: {why}")
     raise AgentFault(
-        f"the SSH agent holds no RSA key that could be used: {why or f'what it holds is {kinds}'}. Make one with"
+        f"the SSH agent holds no key that could be used: {why or f'what it holds is {kinds}'}. Make one with"
         " `ssh-keygen -t rsa -b 3072`, and have its .pub registered"
     )
 
 
 def only_key(name: str = "", agent: Agent | None = None) -> AgentKey:
-    """The agent's one RSA key, or the one key that `name` means. Raises AgentFault where it is none, or several."""
+    """The agent's one RSA key, or the one key, of whatever kind, that `name` means. Raises AgentFault where it is none,
+    or several."""
     listed = (agent or Agent()).keys()
     found = named(listed, name) if name else [key for key in listed if key.kind == "ssh-rsa"]
     if len(found) == 1:
@@ -146,16 +150,16 @@ def read_key(source: PrivateKey | Path | str | bytes, passphrase: bytes | None =
     """The private key of a PEM file or its bytes. Raises KeyRefused with the one reason, and FileRefused
     for a file that others may read or write."""
     from hatchway.engine.base.files import check_unshared, read_small
-    from hatchway.engine.keys.keys import PrivateKey, read_private_key
+    from hatchway.engine.keys.keys import KEY_TYPES, PrivateKey, read_private_key
 
     if isinstance(source, PrivateKey):
         return source
     if isinstance(source, bytes):
-        return read_private_key(source, passphrase)
+        return read_private_key(source, passphrase, KEY_TYPES)
     data = read_small(Path(source))
     if b"PRIVATE KEY-----" in data:  # any other file is refused below, with the reason
         check_unshared(Path(source))
-    return read_private_key(data, passphrase)
+    return read_private_key(data, passphrase, KEY_TYPES)
 
 
 def read_signers(source: PrivateKey | Path | str | bytes, passphrase: bytes | None = None) -> Sequence[Signer]:

@@ -6,6 +6,12 @@ import { call } from "./http.js";
 const PREFIX = "hatchway-auth-v1";
 const DEFAULT_PORTS = { "http:": "80", "https:": "443" };
 
+// By a key's algorithm, as WebCrypto calls it: what a verify calls the signature, and how WebCrypto makes it.
+const WAYS = {
+  "RSA-PSS": ["PS256", { name: "RSA-PSS", saltLength: 32 }],
+  Ed25519: ["EdDSA", { name: "Ed25519" }],
+};
+
 /** The challenge is not one that may be signed here; nothing was sent. */
 export class ChallengeRefused extends Error {}
 
@@ -13,8 +19,9 @@ export class ChallengeRefused extends Error {}
 export async function signIn({ key, identity }, lifetime) {
   const { nonce } = await call("GET", `/api/auth/challenge/?identity=${encodeURIComponent(identity)}`);
   checkNonce(nonce, identity);
-  const signature = await crypto.subtle.sign({ name: "RSA-PSS", saltLength: 32 }, key, ascii(nonce));
-  const body = { nonce, signature: base64url(new Uint8Array(signature)), algorithm: "PS256", lifetime, identity };
+  const [algorithm, how] = WAYS[key.algorithm.name];
+  const signature = await crypto.subtle.sign(how, key, ascii(nonce));
+  const body = { nonce, signature: base64url(new Uint8Array(signature)), algorithm, lifetime, identity };
   return call("POST", "/api/auth/verify/", { body });
 }
 

@@ -1,6 +1,6 @@
-// RSA private keys: read in the page, checked, named, and turned into a key that can sign but not be read out.
+// Private keys, RSA and Ed25519: read in the page, checked, named, and turned into a key that can sign but not be read out.
 
-import { ascii, base64 } from "./bytes.js";
+import { ascii, base64, fromBase64url } from "./bytes.js";
 import { encode, INTEGER, join, OCTETS, OID, SEQUENCE, sequence } from "./der.js";
 import { decrypt, WRONG_PASSPHRASE } from "./passphrase.js";
 import { KeyRefused, PKCS1, PKCS8, privateBlock, SEALED } from "./pem.js";
@@ -9,6 +9,7 @@ export { KeyRefused };
 
 const RSA = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01]; // rsaEncryption, RFC 8017
 const RSA_PSS = [...RSA.slice(0, 8), 0x0a];
+const ED25519 = [0x2b, 0x65, 0x70]; // id-Ed25519, RFC 8410
 const SMALLEST = 2048,
   LARGEST = 8192; // bits
 const DAMAGED = "the private key is damaged: its bytes are no key";
@@ -22,6 +23,7 @@ export async function readPrivateKey(bytes, passphrase = null) {
     if (!block.encrypted && label !== block.label) {
       throw new KeyRefused(`the BEGIN line does not fit the key in it, which is a ${label}`);
     }
+    if (label === PKCS8 && isKind(der, ED25519)) return await readEd25519(der);
     const inner = label === PKCS1 ? der : fromPkcs8(der);
     const { modulus, exponent } = numbers(inner);
     const broken = outOfBounds(modulus, exponent);
@@ -46,14 +48,29 @@ function labelOf(der) {
   throw new RangeError("no private key");
 }
 
-/** The RSAPrivateKey inside a PKCS#8 PrivateKeyInfo (RFC 5208). */
-function fromPkcs8(der) {
-  const [, algorithm, key] = sequence(der);
+/** Whether a PKCS#8 PrivateKeyInfo (RFC 5208) holds a key of the algorithm. */
+function isKind(der, known) {
+  const [, algorithm] = sequence(der);
   const oid = sequence(encode(SEQUENCE, algorithm.body))[0];
-  const is = (known) => oid?.tag === OID && oid.body.join() === known.join();
-  if (is(RSA_PSS)) throw new KeyRefused("this is an RSASSA-PSS key; a plain RSA key is wanted");
-  if (!is(RSA)) throw new KeyRefused("this is not an RSA key");
-  return key.body;
+  return oid?.tag === OID && oid.body.join() === known.join();
+}
+
+/** The RSAPrivateKey inside a PKCS#8 PrivateKeyInfo. */
+function fromPkcs8(der) {
+  if (isKind(der, RSA_PSS)) throw new KeyRefused("this is an RSASSA-PSS key; a plain RSA key is wanted");
+  if (!isKind(der, RSA)) throw new KeyRefused("this is not an RSA key");
+  return sequence(der)[2].body;
+}
+
+/** An Ed25519 key, where this browser's WebCrypto has those; whether the engine accepts any, the engine says. */
+async function readEd25519(der) {
+  const read = (readable) =>
+    crypto.subtle.importKey("pkcs8", der, "Ed25519", readable, ["sign"]).catch((error) => {
+      if (error.name !== "NotSupportedError") throw error;
+      throw new KeyRefused("this is an Ed25519 key, and this browser's WebCrypto has none: take an RSA key");
+    });
+  const { x } = await crypto.subtle.exportKey("jwk", await read(true)); // its public half, which is in no other form
+  return { key: await read(false), identity: await fingerprint("ssh-ed25519", fromBase64url(x)), bits: 256 };
 }
 
 /** Modulus and public exponent of an RSAPrivateKey (RFC 8017, A.1.2), without leading zeros. */
@@ -86,10 +103,14 @@ async function importKey(inner) {
   }
 }
 
-/** OpenSSH's fingerprint, as `ssh-keygen -l` and `hatchway key list` print it. */
 async function identityOf(modulus, exponent) {
+  const number = (bytes) => (bytes[0] & 0x80 ? join([0], bytes) : bytes);
+  return fingerprint("ssh-rsa", number(exponent), number(modulus));
+}
+
+/** OpenSSH's fingerprint, as `ssh-keygen -l` and `hatchway key list` print it. */
+async function fingerprint(kind, ...parts) {
   const string = (bytes) => join([0, 0, bytes.length >> 8, bytes.length & 0xff], bytes);
-  const number = (bytes) => string(bytes[0] & 0x80 ? join([0], bytes) : bytes);
-  const blob = join(string(ascii("ssh-rsa")), number(exponent), number(modulus));
+  const blob = join(...[ascii(kind), ...parts].map(string));
   return `SHA256:${base64(new Uint8Array(await crypto.subtle.digest("SHA-256", blob))).replaceAll("=", "")}`;
 }

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from hatchway.engine.base.errors import EngineUnavailable
+from hatchway.engine.base.file_locks import LockHeld, locked
 from hatchway.engine.base.files import make_private_dir
 
 LOG = "log/engine.log"
@@ -18,6 +20,9 @@ LOG = "log/engine.log"
 
 START_WAIT = 60.0
 """Seconds that an engine has to come up; the first start makes a key."""
+
+LEAST_ROOM = 1024 * 1024
+"""Bytes without which a file system is taken to be full, where the engine could not even say so."""
 
 TOLD_LINES = 3
 """Lines of the log that are shown where the engine does not come up."""
@@ -32,6 +37,7 @@ def start_detached(home: Path, flags: tuple[str, ...], runs: Callable[[Path], bo
     Where the user's services linger, systemd minds it, and it outlives the user's last login whatever the host does
     to processes then; elsewhere it has a session of its own.
     """
+    is_new = not home.exists()
     make_private_dir(home)
     make_private_dir(home / "log")
     log = home / LOG
@@ -44,7 +50,16 @@ def start_detached(home: Path, flags: tuple[str, ...], runs: Callable[[Path], bo
         if process is not None and process.poll() is not None:
             break
         time.sleep(0.02)
-    raise EngineUnavailable(f"the engine did not start: {_last_words(log, begins)}")
+    why = _last_words(log, begins)
+    if is_new and process is not None and process.poll() is not None:
+        _remove(home)
+    raise EngineUnavailable(f"the engine did not start: {why}")
+
+
+def _remove(home: Path) -> None:
+    """A folder that was made for an engine which never ran holds nothing that anybody knows of."""
+    with suppress(LockHeld, OSError), locked(home / "engine.lock", wait=False):
+        shutil.rmtree(home)
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -117,4 +132,8 @@ def _last_words(log: Path, begins: int) -> str:
             lines = written.read().decode(errors="replace").strip().splitlines()
     except OSError as error:
         return f"{log}: {error.strerror}"
-    return " / ".join(lines[-TOLD_LINES:]) or f"{log} says nothing, after {START_WAIT:.0f} s"
+    if lines:
+        return " / ".join(lines[-TOLD_LINES:])
+    if shutil.disk_usage(log.parent).free < LEAST_ROOM:
+        return f"no room is left for {log}: make some on its file system, or name another folder by HATCHWAY_HOME"
+    return f"{log} says nothing"

@@ -44,7 +44,7 @@ class Watchers:
             self._final.discard(actor)  # the name of one that ended may be another's
         if actor in self._final:
             self.broken.append(f"the {record.chart} {record.actor} moved after its end, by {record.event}")
-        if record.target in FINAL[record.chart]:
+        if record.target in FINAL.get(record.chart, ()):
             self._final.add(actor)
 
     def _follow_code(self, record: Record) -> None:

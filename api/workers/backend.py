@@ -116,7 +116,7 @@ class WorkerBackend:
         assert client.challenges is not None
         try:
             fields = read_body(VerifyFields, request, self.settings.limits.json_depth)
-            proof = check_proof(fields, request.header(b"user-agent") or b"")
+            proof = check_proof(fields, request.header(b"user-agent") or b"", self.settings.key_types)
             challenge = client.challenges.read(proof.nonce)
             identity, signature = whose(challenge, proof.identity), decode_signature(proof.signature)
             signed = Signed(identity, proof.algorithm, proof.nonce.encode("ascii"), signature)

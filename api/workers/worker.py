@@ -81,7 +81,7 @@ class Worker:
         home = Path(os.fsdecode(told.home))
         if self._client is None:
             keys_in = keys_folder(home, decode_settings(told.settings))
-            keys = AuthorizedKeys(keys_in / AUTHORIZED_KEYS, loop_ticks())
+            keys = AuthorizedKeys(keys_in / AUTHORIZED_KEYS, loop_ticks(), types=self._key_types)
             self._client = EngineClient(self._counters, keys, self._channel.post)
             self._client.configure(told)
             settings = self._client.settings
@@ -105,6 +105,10 @@ class Worker:
                 self._tls.reload(self._client.settings)
         except Refusal as refused:
             log.warning("worker_reload_refused", why=refused.detail)
+
+    def _key_types(self) -> tuple[str, ...]:
+        assert self._client is not None
+        return self._client.settings.key_types
 
     async def _listen(self) -> None:
         await self._channel.read()

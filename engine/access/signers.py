@@ -9,13 +9,14 @@ from hashlib import shake_256
 from typing import NamedTuple
 
 import trio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 
 from hatchway.engine.access.challenges import ANY, ChallengeFacts
 from hatchway.engine.access.limits import source_of
 from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
-from hatchway.engine.keys.keys import PublicKey, verify
+from hatchway.engine.keys.keys import ED25519_BITS, ED25519_SIGNATURE, PublicKey, verify
 from hatchway.engine.keys.weak_keys import LARGEST, SMALLEST
 
 AT_ONCE = 8
@@ -143,10 +144,19 @@ def _still_granted(entry: KeyGrant, keys: AuthorizedKeys) -> KeyGrant:
 def _cost_a_check(signed: Signed) -> None:
     """Check the signature by a key that nobody has, so that a refusal takes as long for unknown keys as for known."""
     length = len(signed.signature)
+    if signed.algorithm == "EdDSA" and length == ED25519_SIGNATURE:
+        with suppress(SignatureRefused):
+            verify(_ed25519_stand_in(), "EdDSA", signed.message, signed.signature)
     if SMALLEST <= 8 * length <= LARGEST:  # else no key whatever can have made it
         with suppress(SignatureRefused):
             # A number larger than the modulus would be refused before any computing.
             verify(_stand_in(length), signed.algorithm, signed.message, b"\0" + signed.signature[1:])
+
+
+@lru_cache(maxsize=1)
+def _ed25519_stand_in() -> PublicKey:
+    """A key whose private half was never kept."""
+    return PublicKey("", Ed25519PrivateKey.generate().public_key(), ED25519_BITS)
 
 
 @lru_cache(maxsize=(LARGEST - SMALLEST) // 8 + 1)

@@ -6,8 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import trio
-
 from hatchway.engine.base.imports import without
 
 UNUSED = ("rich", "greenlet", "typing_extensions")
@@ -38,6 +36,8 @@ def settle() -> None:
 
     To be called once, from inside trio.
     """
+    import trio  # commands ask this module too, and have no use for it
+
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, NEVER)
     gc.enable()
@@ -45,6 +45,8 @@ def settle() -> None:
 
 
 async def _look_through() -> None:
+    import trio
+
     while True:
         await trio.sleep(PAUSE)
         if gc.get_count()[2]:

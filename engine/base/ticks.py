@@ -27,10 +27,6 @@ class LoopTicks(trio.abc.Instrument):
         """
         self._at_end.append(call)
 
-    def after_io_wait(self, timeout: float) -> None:
-        """A tick begins; trio calls this."""
-        self.number += 1
-
     def before_io_wait(self, timeout: float) -> None:
         """A tick ends; trio calls this."""
         while self._at_end:
@@ -40,6 +36,7 @@ class LoopTicks(trio.abc.Instrument):
                     call()
                 except Exception:
                     LOG.exception("what was left for the end of a tick failed, in an error of ours")
+        self.number += 1  # what comes now is the next tick's
 
 
 _TICKS: trio.lowlevel.RunVar[LoopTicks] = trio.lowlevel.RunVar("hatchway.ticks")

@@ -46,19 +46,21 @@ class KeyAdministration(Protocol):
 def open_key_administration(home: Path, settings: Settings) -> KeyAdministration:
     """The keys where the settings say that they are kept. Raises SettingRefused."""
     folder = keys_folder(home, settings)
-    return _StoreKeys(settings.store) if settings.keys == "store" else _FolderKeys(folder)
+    types = settings.key_types
+    return _StoreKeys(settings.store, types) if settings.keys == "store" else _FolderKeys(folder, types)
 
 
 class _FolderKeys:
     """Keys in the files of a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, types: tuple[str, ...]) -> None:
+        self._types = types
         self._folder, self._keys = folder, AuthorizedKeys(folder / AUTHORIZED_KEYS)
         self.where = str(self._keys.path)
 
     def lines(self) -> tuple[KeyLine, ...]:
         with contextlib.suppress(FileNotFoundError):
-            return parse_file(files.read_private(self._keys.path))
+            return parse_file(files.read_private(self._keys.path), self._types)
         return ()
 
     def edit(self, change: Edit[T]) -> T:
@@ -72,15 +74,15 @@ class _StoreKeys:
     """Keys in the fleet's store. Each call connects anew, and raises EngineUnavailable where the store can't be
     reached."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, types: tuple[str, ...]) -> None:
+        self._url, self._types = url, types
         self.where = "the store's authorized_keys"
 
     def lines(self) -> tuple[KeyLine, ...]:
         async def read(keys: FleetKeys) -> SharedKeys:
             return (await keys.read()).keys
 
-        return parse_file(self._ask(read).authorized)
+        return parse_file(self._ask(read).authorized, self._types)
 
     def edit(self, change: Edit[T]) -> T:
         def edit(held: SharedKeys) -> tuple[SharedKeys, T]:

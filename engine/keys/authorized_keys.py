@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -18,7 +18,7 @@ from hatchway.engine.keys import key_edits
 from hatchway.engine.keys.key_edits import Edit, Registered, T
 from hatchway.engine.keys.key_index import KeyIndex
 from hatchway.engine.keys.key_lines import KeyGrant, parse_file
-from hatchway.engine.keys.keys import PublicKey
+from hatchway.engine.keys.keys import ED25519_BITS, PublicKey
 
 if TYPE_CHECKING:
     from hatchway.engine.keys.key_command import KeyCommand
@@ -59,8 +59,11 @@ class AuthorizedKeys:
         ticks: LoopTicks | None = None,
         clock: BlockingClock = SYSTEM_CLOCK,
         elsewhere: KeyCommand | None = None,
+        types: Callable[[], tuple[str, ...]] = lambda: ("rsa",),
     ) -> None:
-        """`elsewhere` is asked for keys that no line is of; what it granted within a minute counts as a line."""
+        """`elsewhere` is asked for keys that no line is of; what it granted within a minute counts as a line. Keys that
+        are of none of these `types` grant nothing."""
+        self._types = types
         self.path, self.elsewhere = path, elsewhere
         self._name = os.fspath(path)
         self._stamp: tuple[int, ...] | None = None
@@ -75,15 +78,19 @@ class AuthorizedKeys:
         """The line that counts for a key, or None where nothing is granted to it."""
         self._refresh()
         entry = self._index.entries.get(identity)
-        if entry is None:
-            return self._find_elsewhere(identity)
-        return entry if entry.key.sound or entry.key.weakness() is None else None
+        if entry is None or entry.key.bits == ED25519_BITS:
+            entry = self._accepted(entry or self._find_elsewhere(identity))
+        return entry if entry is None or entry.key.sound or entry.key.weakness() is None else None
+
+    def _accepted(self, entry: KeyGrant | None) -> KeyGrant | None:
+        """The line, where its key is of an accepted type."""
+        return entry if entry is not None and entry.key.kind in self._types() else None
 
     def candidate(self, identity: str) -> KeyGrant | None:
         """As `find`, but a key of a weak kind is returned too: it is to be tried before that is asked, which takes
         long."""
         self._refresh()
-        return self._index.entries.get(identity) or self._find_elsewhere(identity)
+        return self._accepted(self._index.entries.get(identity) or self._find_elsewhere(identity))
 
     def _find_elsewhere(self, identity: str) -> KeyGrant | None:
         elsewhere = self.elsewhere
@@ -116,17 +123,18 @@ class AuthorizedKeys:
     def entries(self) -> tuple[KeyGrant, ...]:
         """The lines that grant something, in the file's order, one for each key. Takes 0.5 ms for each line."""
         self._refresh()
-        return tuple(line.entry for line in parse_file(self._data) if line.entry)
+        return tuple(line.entry for line in parse_file(self._data, self._types()) if line.entry)
 
     def faults(self) -> tuple[LineFault, ...]:
         """The lines that grant nothing and are no comment. Takes as long as `entries`."""
         self._refresh()
-        return tuple(LineFault(line.number, line.fault) for line in parse_file(self._data) if line.fault)
+        lines = parse_file(self._data, self._types())
+        return tuple(LineFault(line.number, line.fault) for line in lines if line.fault)
 
     def granted(self) -> list[KeyGrant]:
         """The lines that grant something, one for each key, as they are known: keys of weak kinds too."""
         self._refresh()
-        return list(self._index.entries.values())
+        return [entry for entry in self._index.entries.values() if self._accepted(entry)]
 
     def identities(self) -> list[str]:
         """Of the keys that have a line which grants something, those of weak kinds too."""

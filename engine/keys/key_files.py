@@ -9,6 +9,7 @@ from binascii import a2b_base64, b2a_base64
 from typing import NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -29,6 +30,7 @@ _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----(.*?)-----END \1-----", r
 _HEADERS = re.compile(r"\s*((?:[A-Za-z-]+:[^\n]*\n)+)\s*\n")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SSH_LINE = re.compile(r"ssh-rsa[ \t]+([A-Za-z0-9+/=]+)(?:[ \t]+(.*))?")
+_ED25519_LINE = re.compile(r"ssh-ed25519[ \t]+([A-Za-z0-9+/=]+)(?:[ \t]+(.*))?")
 _SSH_OTHER = re.compile(r"(?:ssh|ecdsa|sk)-[A-Za-z0-9@.-]+[ \t]")
 _SSH_INSIDE = re.compile(r"(?:^|\s)ssh-rsa[ \t]")
 _BLOB_BEGINS = b"\0\0\0\7ssh-rsa"
@@ -75,7 +77,11 @@ class Block(NamedTuple):
         return f"-----BEGIN {label}-----\n{headers}{_wrapped(self.der)}-----END {label}-----\n".encode()
 
 
-def load_public(data: bytes) -> tuple[RSAPublicKey, str]:
+AnyPublicKey = RSAPublicKey | Ed25519PublicKey
+AnyPrivateKey = RSAPrivateKey | Ed25519PrivateKey
+
+
+def load_public(data: bytes) -> tuple[AnyPublicKey, str]:
     """The one public key of a file, and its comment. Raises `KeyRefused`; size and weakness are not looked at."""
     text = _text(data)
     if f"-----BEGIN {_OPENSSH}-----" in text:
@@ -92,17 +98,18 @@ def load_public(data: bytes) -> tuple[RSAPublicKey, str]:
     return load_openssh(lines[0])
 
 
-def load_openssh(line: str) -> tuple[RSAPublicKey, str]:
+def load_openssh(line: str) -> tuple[AnyPublicKey, str]:
     """The key of `ssh-rsa AAAA... comment` and its comment as `one_line` has it. Raises `KeyRefused`."""
-    match = _SSH_LINE.fullmatch(line)
+    match = _SSH_LINE.fullmatch(line) or _ED25519_LINE.fullmatch(line)
     if match is None:
         raise _no_line(line)
     _bytes_of(match[1])
+    bare = f"{line.split(None, 1)[0]} {match[1]}".encode()
     try:
-        key = load_ssh_public_key(f"ssh-rsa {match[1]}".encode())
+        key = load_ssh_public_key(bare)
     except _UNREADABLE as error:
         raise _damaged(error) from None
-    return _canonical(key, f"ssh-rsa {match[1]}".encode(), Encoding.OpenSSH, PublicFormat.OpenSSH), one_line(match[2])
+    return _canonical(key, bare, Encoding.OpenSSH, PublicFormat.OpenSSH), one_line(match[2])
 
 
 def canonical_openssh(line: str) -> tuple[RSAPublicNumbers, bytes, str] | None:
@@ -127,7 +134,7 @@ def canonical_openssh(line: str) -> tuple[RSAPublicNumbers, bytes, str] | None:
     return RSAPublicNumbers(e, n), blob, one_line(match[2])
 
 
-def load_private(data: bytes, passphrase: bytes | None, *, proven: bool = False) -> RSAPrivateKey:
+def load_private(data: bytes, passphrase: bytes | None, *, proven: bool = False) -> AnyPrivateKey:
     """The one private key of a file. Raises `KeyRefused`, and `PassphraseWanted` where it needs a passphrase.
 
     Checking its numbers takes 40 ms. A key that is `proven`, as one of our own making, is not checked.
@@ -150,7 +157,7 @@ def load_private(data: bytes, passphrase: bytes | None, *, proven: bool = False)
         )
     except _UNREADABLE as error:
         raise _unreadable_private(block, error) from None
-    if not isinstance(key, RSAPrivateKey):
+    if not isinstance(key, (RSAPrivateKey, Ed25519PrivateKey)):
         raise KeyRefused("this is not an RSA key", cause="not_rsa")
     _refuse_pss_only(block.der)
     return key
@@ -221,7 +228,7 @@ def _wrapped(der: bytes) -> str:
     return "".join(f"{text[at : at + 64]}\n" for at in range(0, len(text), 64))
 
 
-def _public_of_block(block: Block) -> RSAPublicKey:
+def _public_of_block(block: Block) -> AnyPublicKey:
     if block.label in _PRIVATE_LABELS:
         raise KeyRefused("this is a private key; give the public one, and show this one to nobody", cause="private")
     if block.label not in _PUBLIC_FORMS:
@@ -234,10 +241,10 @@ def _public_of_block(block: Block) -> RSAPublicKey:
     return _canonical(key, block.der, Encoding.DER, _PUBLIC_FORMS[block.label])
 
 
-def _canonical(key: object, given: bytes, encoding: Encoding, form: PublicFormat) -> RSAPublicKey:
+def _canonical(key: object, given: bytes, encoding: Encoding, form: PublicFormat) -> AnyPublicKey:
     """The key, unless `given` is not its one canonical encoding: a key has one spelling and one identity. Raises
     KeyRefused."""
-    if not isinstance(key, RSAPublicKey):
+    if not isinstance(key, (RSAPublicKey, Ed25519PublicKey)):
         raise KeyRefused("this is not an RSA key", cause="not_rsa")
     if key.public_bytes(encoding, form) != given:
         raise KeyRefused("the key is damaged: its encoding is not the canonical one", cause="damaged")

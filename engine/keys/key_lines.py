@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -55,9 +55,25 @@ class KeyLine:
     """Names of options that are not known here."""
 
 
-def parse_file(data: bytes) -> tuple[KeyLine, ...]:
+def parse_file(data: bytes, types: Collection[str] = ("rsa",)) -> tuple[KeyLine, ...]:
     """Every line of the file; nothing in it raises. Of two lines with one key the first counts, whatever it grants."""
-    return tuple(map(judged, known_lines(data)))
+    return tuple(_of_types(judged(line), types) for line in known_lines(data))
+
+
+def _of_types(line: KeyLine, types: Collection[str]) -> KeyLine:
+    """The line, which grants nothing where its key is of none of these types."""
+    if line.entry is None or line.entry.key.kind in types:
+        return line
+    return KeyLine(line.raw, line.number, line.key, None, refused_type(line.entry.key.kind).detail)
+
+
+def refused_type(kind: str) -> KeyRefused:
+    """The refusal of a key of a type that the site does not accept."""
+    return KeyRefused(
+        f"this is not an RSA key but an {kind.capitalize()} one, which counts where the setting key_types names"
+        f" {kind}: hatchway config set key_types rsa,{kind}",
+        cause="not_rsa",
+    )
 
 
 def known_lines(data: bytes) -> tuple[KeyLine, ...]:
@@ -74,8 +90,9 @@ def lines_with(data: bytes, key: PublicKey) -> tuple[KeyLine, ...]:
 
 def judged(line: KeyLine) -> KeyLine:
     """The line, which grants nothing where its key is of a weak kind."""
-    words = line.key.weakness() if line.key is not None and line.entry is not None else None
-    return line if words is None else KeyLine(line.raw, line.number, fault=refused_as_weak(words).detail)
+    if line.key is None or line.entry is None or (words := line.key.weakness()) is None:
+        return line
+    return KeyLine(line.raw, line.number, fault=refused_as_weak(words, line.key.kind).detail)
 
 
 def render(key: PublicKey, permissions: Iterable[str], comment: str, options: KeyOptions | None = None) -> bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import padding
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
@@ -44,7 +45,13 @@ __all__ = [
     "verify",
 ]
 
-Algorithm = Literal["RS256", "PS256"]
+Algorithm = Literal["RS256", "PS256", "EdDSA"]
+KEY_TYPES = ("rsa", "ed25519")
+"""What the setting `key_types` may name."""
+
+ED25519_BITS, ED25519_SIGNATURE = 256, 64
+"""Bits of such a key, and bytes of its signatures (RFC 8032, 5.1)."""
+
 NEW_KEY_BITS = 3072
 
 _SHA256 = SHA256()
@@ -56,11 +63,11 @@ _PADDINGS: dict[str, padding.PKCS1v15 | padding.PSS] = {
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An RSA public key of permitted size and exponent. `identity` is its OpenSSH fingerprint; `comment` is its
-    file's."""
+    """An RSA public key of permitted size and exponent, or an Ed25519 one. `identity` is its OpenSSH fingerprint;
+    `comment` is its file's."""
 
     identity: str
-    key: RSAPublicKey
+    key: RSAPublicKey | Ed25519PublicKey
     bits: int
     comment: str = ""
     sound: bool = field(default=False, init=False, compare=False, repr=False)
@@ -68,18 +75,32 @@ class PublicKey:
     takes 0.5 ms."""
 
     @property
+    def rsa(self) -> RSAPublicKey:
+        """The key of an RSA one."""
+        assert isinstance(self.key, RSAPublicKey)
+        return self.key
+
+    @property
+    def kind(self) -> str:
+        """Which of KEY_TYPES it is."""
+        return "ed25519" if self.bits == ED25519_BITS else "rsa"
+
+    @property
     def signature_length(self) -> int:
-        """Bytes of each signature: as many as hold the modulus (RFC 8017, 8.1 and 8.2)."""
-        return (self.bits + 7) // 8
+        """Bytes of each signature: as many as hold the modulus (RFC 8017, 8.1 and 8.2), or an Ed25519 key's 64."""
+        return ED25519_SIGNATURE if self.bits == ED25519_BITS else (self.bits + 7) // 8
 
     def may_have_made(self, signature: bytes) -> bool:
         """Whether a signature of the right length is a number that the key can make at all (RFC 8017, 5.2.2)."""
-        return int.from_bytes(signature) < self.key.public_numbers().n
+        return self.bits == ED25519_BITS or int.from_bytes(signature) < self.rsa.public_numbers().n
 
     def weakness(self) -> str | None:
         """Which weak kind it is, in words, or None."""
-        numbers = self.key.public_numbers()
-        words = weak_keys.weakness(numbers.n, numbers.e)
+        if isinstance(self.key, Ed25519PublicKey):
+            words = weak_keys.small_order(self.key.public_bytes_raw())
+        else:
+            numbers = self.key.public_numbers()
+            words = weak_keys.weakness(numbers.n, numbers.e)
         object.__setattr__(self, "sound", words is None)
         return words
 
@@ -88,16 +109,22 @@ class PublicKey:
         return self.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     def openssh(self) -> str:
-        """`ssh-rsa AAAA...`, without comment or line end."""
+        """`ssh-rsa AAAA...` or `ssh-ed25519 AAAA...`, without comment or line end."""
         return self.key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateKey:
-    """An RSA private key with its public half."""
+    """A private key with its public half."""
 
-    key: RSAPrivateKey
+    key: RSAPrivateKey | Ed25519PrivateKey
     public: PublicKey
+
+    @property
+    def rsa(self) -> RSAPrivateKey:
+        """The key of an RSA one."""
+        assert isinstance(self.key, RSAPrivateKey)
+        return self.key
 
     @property
     def identity(self) -> str:
@@ -109,7 +136,7 @@ class PrivateKey:
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def identity_of(key: RSAPublicKey) -> str:
+def identity_of(key: RSAPublicKey | Ed25519PublicKey) -> str:
     """OpenSSH's fingerprint: `SHA256:` and 43 characters of base64, as `ssh-keygen -l` prints it."""
     return _fingerprint(base64.b64decode(key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).split(b" ")[1]))
 
@@ -118,20 +145,22 @@ def _fingerprint(blob: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
-def read_public_key(data: bytes) -> PublicKey:
-    """The one key of a file: SPKI PEM, PKCS#1 PEM or an OpenSSH `ssh-rsa` line.
+def read_public_key(data: bytes, types: Collection[str] = ("rsa",)) -> PublicKey:
+    """The one key of a file, of one of these types: SPKI PEM, PKCS#1 PEM or an OpenSSH line.
 
-    Raises `KeyRefused` with the one reason: no key, not RSA, out of bounds, or of a known weak kind.
+    Raises `KeyRefused` with the one reason: no key, of another type, out of bounds, or of a known weak kind.
     """
-    public = _bounded(*key_files.load_public(data))
-    _refuse(public.weakness() or weak_keys.prime_modulus(public.key.public_numbers().n))
+    public = _of_type(_bounded(*key_files.load_public(data)), types)
+    _refuse(public.weakness(), public.kind)
+    if isinstance(public.key, RSAPublicKey):
+        _refuse(weak_keys.prime_modulus(public.key.public_numbers().n))
     return public
 
 
 def parse_openssh(line: str) -> PublicKey:
     """The key of `ssh-rsa AAAA... comment`. Raises `KeyRefused`; a prime modulus alone is not looked for (cost)."""
     public = read_openssh(line)
-    _refuse(public.weakness())
+    _refuse(public.weakness(), public.kind)
     return public
 
 
@@ -145,18 +174,25 @@ def read_openssh(line: str) -> PublicKey:
     return PublicKey(_fingerprint(blob), numbers.public_key(), numbers.n.bit_length(), comment)
 
 
-def refused_as_weak(words: str) -> KeyRefused:
-    """The refusal of a key for the weakness that `words` name."""
-    return KeyRefused(f"the RSA key is refused: {words}", cause="weak")
+def refused_as_weak(words: str, kind: str = "rsa") -> KeyRefused:
+    """The refusal of a key of that kind for the weakness that `words` name."""
+    return KeyRefused(f"the {'Ed25519' if kind == 'ed25519' else 'RSA'} key is refused: {words}", cause="weak")
 
 
-def read_private_key(data: bytes, passphrase: bytes | None = None) -> PrivateKey:
-    """The one key of a file, PKCS#1 or PKCS#8 PEM. Validation takes 40 ms at 2048 bits: read once.
+def read_private_key(data: bytes, passphrase: bytes | None = None, types: Collection[str] = ("rsa",)) -> PrivateKey:
+    """The one key of a file, PKCS#1 or PKCS#8 PEM, of one of these types. Validation takes 40 ms at 2048 bits of RSA:
+    read once.
 
     Raises `KeyRefused` with the one reason; `PassphraseWanted` where it has a passphrase and none is given.
     """
     key = key_files.load_private(data, passphrase)
-    return PrivateKey(key, _bounded(key.public_key()))
+    return PrivateKey(key, _of_type(_bounded(key.public_key()), types))
+
+
+def _of_type(public: PublicKey, types: Collection[str]) -> PublicKey:
+    if public.kind not in types:
+        raise KeyRefused("this is not an RSA key", cause="not_rsa")
+    return public
 
 
 def read_public_half(data: bytes) -> PublicKey:
@@ -166,6 +202,8 @@ def read_public_half(data: bytes) -> PublicKey:
     Raises `KeyRefused`.
     """
     key = key_files.load_private(data, None, proven=True)
+    if not isinstance(key, RSAPrivateKey):
+        raise KeyRefused("this is not an RSA key", cause="not_rsa")
     numbers = key.private_numbers()
     p, q, n, e = numbers.p, numbers.q, numbers.public_numbers.n, numbers.public_numbers.e
     if p * q != n or any(numbers.d * e % (prime - 1) != 1 for prime in (p, q)):
@@ -180,18 +218,25 @@ def generate_key(bits: int = NEW_KEY_BITS) -> PrivateKey:
 
 
 def sign(private: PrivateKey, message: bytes, algorithm: Algorithm = "PS256") -> bytes:
-    """The signature of `message`, as long as the modulus."""
+    """The signature of `message`, as long as the modulus; an Ed25519 key's is EdDSA whatever is asked for."""
+    if isinstance(private.key, Ed25519PrivateKey):
+        return private.key.sign(message)
     return private.key.sign(message, _PADDINGS[algorithm], _SHA256)
 
 
 def verify(public: PublicKey, algorithm: str, message: bytes, signature: bytes) -> None:
     """Raises `SignatureRefused` unless `signature` is of `message` under exactly that algorithm. 25 to 250 us."""
-    if algorithm not in _PADDINGS:
+    if algorithm not in _PADDINGS and algorithm != "EdDSA":
         raise SignatureRefused("unknown_algorithm")
+    if (algorithm == "EdDSA") != (public.bits == ED25519_BITS):
+        raise SignatureRefused("another_algorithm")
     if len(signature) != public.signature_length:
         raise SignatureRefused("signature_length")
     try:
-        public.key.verify(signature, message, _PADDINGS[algorithm], _SHA256)
+        if isinstance(public.key, RSAPublicKey):
+            public.key.verify(signature, message, _PADDINGS[algorithm], _SHA256)
+        else:
+            public.key.verify(signature, message)
     except InvalidSignature:
         raise SignatureRefused("wrong_signature") from None
 
@@ -217,12 +262,14 @@ def read_token_key(data: bytes) -> Ed25519PrivateKey:
     return key
 
 
-def _bounded(key: RSAPublicKey, comment: str = "") -> PublicKey:
+def _bounded(key: RSAPublicKey | Ed25519PublicKey, comment: str = "") -> PublicKey:
+    if isinstance(key, Ed25519PublicKey):
+        return PublicKey(identity_of(key), key, ED25519_BITS, comment)
     numbers = key.public_numbers()
     _refuse(weak_keys.out_of_bounds(numbers.n, numbers.e))
     return PublicKey(identity_of(key), key, key.key_size, comment)
 
 
-def _refuse(words: str | None) -> None:
+def _refuse(words: str | None, kind: str = "rsa") -> None:
     if words:
-        raise refused_as_weak(words)
+        raise refused_as_weak(words, kind)

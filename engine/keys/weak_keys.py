@@ -45,6 +45,21 @@ def weakness(n: int, e: int) -> str | None:
     return None
 
 
+_P = 2**255 - 19
+_ORDER_8 = int.from_bytes(bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little")
+_SMALL_ORDER = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
+"""The y of the points of order 1, 2, 4 and 8 on edwards25519 (RFC 7748, 4.1)."""
+
+
+def small_order(point: bytes) -> str | None:
+    """Words if the 32 bytes of an Ed25519 key are a point of small order, whose signatures anybody can make, or not a
+    point's one spelling (RFC 8032, 5.1.3)."""
+    y = int.from_bytes(point, "little") & (1 << 255) - 1
+    if y >= _P:
+        return "its point is not written in the one way that there is"
+    return "its point is of small order, so that anybody could sign for it" if y in _SMALL_ORDER else None
+
+
 def prime_modulus(n: int) -> str | None:
     """Words if `n` is itself prime, and so gives the private exponent away. 2 ms at 2048 bits, 80 ms at 8192."""
     import gmpy2  # imported here, as only reading a key needs it; Python's own pow takes ten times as long

@@ -232,6 +232,26 @@ def several(one: Callable[[object], str]) -> SettingKind:
     return SettingKind(read, ",".join)
 
 
+def several_of(*names: str) -> SettingKind:
+    """One or more of these names."""
+
+    def one(raw: object) -> str:
+        name = _text(raw).strip()
+        if name not in names:
+            raise ValueError(f"one or more of {', '.join(names)} are wanted")
+        return name
+
+    kind = several(one)
+
+    def read(raw: object) -> tuple[str, ...]:
+        value: tuple[str, ...] = kind.read(raw)
+        if not value:
+            raise ValueError(f"one or more of {', '.join(names)} are wanted")
+        return value
+
+    return SettingKind(read, ",".join)
+
+
 def argv() -> SettingKind:
     """A program by its absolute path, and its arguments; as text separated by commas, and an empty text is none."""
 

@@ -118,8 +118,8 @@ def test_own_words_for_what_an_agent_refuses(tmp_path: Path, monkeypatch: pytest
     """A confirmation refused, a key for certain hosts of SSH, a key that is gone, a locked agent, an empty one, and one
     without an RSA key."""
     (tmp_path / "known_hosts").write_text(f"host {key('host').public.openssh()}\n")
-    ed25519 = tmp_path / "ed25519"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ed25519)], check=True)
+    ecdsa = tmp_path / "ecdsa"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", str(ecdsa)], check=True)
     refusing = {
         "SSH_ASKPASS": str(script(tmp_path / "refuse", "exit 1")),
         "SSH_ASKPASS_REQUIRE": "force",
@@ -129,8 +129,8 @@ def test_own_words_for_what_an_agent_refuses(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv("SSH_AUTH_SOCK", str(agent.socket))
         with pytest.raises(AgentFault, match=r"^the SSH agent holds no key: add one"):
             agent_signers()
-        agent.ssh_add("-q", str(ed25519))
-        with pytest.raises(AgentFault, match="no RSA key that could be used: what it holds is ssh-ed25519"):
+        agent.ssh_add("-q", str(ecdsa))
+        with pytest.raises(AgentFault, match="no key that could be used: what it holds is ecdsa-sha2-nistp256"):
             agent_signers()
         agent.add(key("agent"), "asks", "-c")
         with pytest.raises(AgentFault, match=r"somebody refused to confirm it \(`ssh-add -c`\)"):

@@ -21,8 +21,8 @@ from playwright.sync_api import FilePayload, expect
 
 from hatchway.engine.base.durations import InvalidDuration, lifetime
 from hatchway.engine.base.errors import KeyRefused
-from hatchway.engine.keys.keys import PassphraseWanted, read_private_key, read_public_key
-from tests.support.browser import KEYS, NOTHING, Visitor
+from hatchway.engine.keys.keys import KEY_TYPES, PassphraseWanted, read_private_key, read_public_key
+from tests.support.browser import KEYS, NOTHING, Host, Visitor
 from tests.support.key_data import BASELINE, BROKEN, HARMLESS
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
@@ -51,7 +51,7 @@ READ_ALL = """async (files) => {
 def verdict(data: bytes) -> str:
     """The command's own word on a file."""
     try:
-        return read_private_key(data).identity
+        return read_private_key(data, None, KEY_TYPES).identity
     except PassphraseWanted:
         return "passphrase"
     except KeyRefused as refused:
@@ -257,3 +257,35 @@ def test_what_cryptography_writes_the_page_unlocks(visitor: Visitor, tmp_path: P
     page.fill("#passphrase", passphrase.decode())
     page.click("#key-unlock")
     expect(page.locator("#key-identity")).to_have_text(BASELINE)
+
+
+def test_an_ed25519_key_signs_in_where_engine_and_browser_have_them(visitor: Visitor, host: Host) -> None:
+    """By WebCrypto, under EdDSA. An engine that accepts none says so by its setting's name, and a browser without them
+    is told as that."""
+    page = visitor.open()
+    page.set_input_files("#key-file", KEYS / "ed25519.pem")
+    page.click("#key-submit")
+    expect(page.locator("#key-refusal")).to_contain_text("key_types")
+    host.command("config", "set", "key_types", "rsa,ed25519")
+    host.command("engine", "reload")
+    try:
+        host.command("key", "register", str(KEYS / "ed25519.spki.pub"))
+        page = visitor.sign_in("ed25519.pem", page=visitor.open())
+        expect(page.locator("#facts")).to_contain_text(read_public_key_of("ed25519.spki.pub"))
+        without = """() => {
+          const read = crypto.subtle.importKey.bind(crypto.subtle);
+          crypto.subtle.importKey = (form, bytes, kind, ...more) => kind === "Ed25519"
+            ? Promise.reject(new DOMException("none", "NotSupportedError")) : read(form, bytes, kind, ...more);
+        }"""
+        page.click("#logout")
+        page.evaluate(without)
+        page.set_input_files("#key-file", KEYS / "ed25519.pem")
+        expect(page.locator("#key-error")).to_contain_text("this browser's WebCrypto has none")
+    finally:
+        host.command("config", "unset", "key_types")
+        host.command("engine", "reload")
+
+
+def read_public_key_of(name: str) -> str:
+    """The identity of a key of the corpus."""
+    return read_public_key((KEYS / name).read_bytes(), KEY_TYPES).identity

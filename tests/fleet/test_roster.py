@@ -50,12 +50,15 @@ class Member:
 
     def __init__(self, fleet: Fleet, own: MemoryStore, platform: TestPlatform) -> None:
         self.records: list[Record] = []
+        self.allowed: int | None = None
+        """What the key of whoever starts instances here allows."""
         self.runtime = Runtime(SystemClock(), Records(SystemClock(), self.records.append))
         self.place, known = Membership(fleet, "", None), Settings(registries=("docker.io",))
         self.fleet, self.roster, self.calls = fleet, self.place.roster, self.place.calls
 
         def make(store: Store, elsewhere: RemoteInstances) -> Instances:
-            return Instances(self.runtime, store, platform, lambda: known, Path("/engine"), elsewhere)
+            allowance = lambda identity: self.allowed  # noqa: E731
+            return Instances(self.runtime, store, platform, lambda: known, Path("/engine"), elsewhere, allowance)
 
         self.instances, self.shared = self.place.join_instances(own, self.runtime, make, lambda: False)
 
@@ -191,6 +194,27 @@ async def test_nothing_older_comes_after(hosts: Hosts) -> None:
         assert await a.roster.enter("one", row.version - 1, True, row.told) == ""
         await a.roster.drop("one", generation_of(row.told.facts) + "9")
         assert await a.roster.row("one") == row
+
+
+async def test_a_key_s_instances_are_counted_over_the_fleet(hosts: Hosts) -> None:
+    """Starts at two engines at once, by a key with `instances="4"`: four run, and the others are refused for that; one
+    that has ended makes room on either host."""
+    told: Counter[str] = Counter()
+
+    async def start(member: Member, number: int) -> None:
+        told[await member.start(f"name{number}")] += 1
+
+    async with hosts[0].engine() as a, hosts[1].engine() as b:
+        a.allowed = b.allowed = 4
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(start, (a, b)[number % 2], number)
+        assert told == {"running": 4, "too_many_instances": 46}
+        live = [name for name, state, *_ in await a.listed() if state == "running"]
+        assert len(live) == 4
+        await a.instances.end(live[0], ORIGIN)
+        assert await b.start("another") == "running"
+        assert await a.start("yet-another") == "too_many_instances"
 
 
 async def test_progress_is_told(hosts: Hosts) -> None:

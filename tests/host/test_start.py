@@ -58,6 +58,22 @@ print(gc.isenabled(), gc.get_freeze_count() > 10_000)
 
 
 @pytest.mark.process
+def test_a_command_loads_no_async_libraries(home: Path) -> None:
+    """A ping is over in the time of some twenty bare Pythons: what httpx can do besides is left where it is."""
+    code = """
+import atexit, sys
+watched = {"httpcore", "trio", "anyio", "h2", "rich", "pygments"}
+atexit.register(lambda: print(*sorted(watched.intersection(sys.modules))))
+from hatchway.api.cli import main
+main()
+"""
+    with running_engine(home) as engine:
+        ping = [sys.executable, "-c", code, "engine", "ping"]
+        done = subprocess.run(ping, env=engine.environ, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "httpcore"
+
+
+@pytest.mark.process
 def test_an_idle_engine_is_small(home: Path) -> None:
     """Its start costs at most 60 MB; here some more, for what the tests' own environment adds to it."""
     with running_engine(home) as engine:

@@ -34,7 +34,7 @@ from hatchway.engine.settings.settings import Limits, Settings
 from hatchway.engine.store.memory import MemoryStore
 from hatchway.engine.store.protocol import Change
 from tests.support.fake_platform import ORIGIN, TestPlatform
-from tests.support.fakes import Watch
+from tests.support.fakes import Watchers
 
 
 class Service:
@@ -56,7 +56,8 @@ async def service(
 ) -> AsyncIterator[Service]:
     clock, platform = TrioClock(), platform or TestPlatform()
     store = store or MemoryStore(clock)
-    runtime = Runtime(clock, Records(clock, Watch()))
+    watchers = Watchers()
+    runtime = Runtime(clock, Records(clock, watchers))
     known = Settings(registries=("docker.io",), **settings)
     instances = Instances(runtime, store, platform, lambda: known, Path("/engine"))
     async with trio.open_nursery() as nursery:
@@ -64,6 +65,7 @@ async def service(
         await nursery.start(instances.run)
         yield Service(instances, platform, store, clock)
         nursery.cancel_scope.cancel()
+    watchers.check()
 
 
 async def until_state(here: Service, state: str, name: str = "one") -> None:

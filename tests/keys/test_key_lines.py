@@ -55,7 +55,7 @@ NOTHING = {
     f'permissions="SHELL", {LINE}': "neither a key",
     f'permissions="SHELL {LINE}': "neither a key",
     LINE[:300]: "damaged",
-    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA me": "not an RSA key",
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA me": "of small order",
     "hello": "neither a key",
     LINE.replace("AAAA", "!AAA", 1): "base64",
     LINE.replace("AAAA", "AA\0A", 1): "base64",

@@ -149,7 +149,7 @@ def built(n: int, e: int) -> bytes:
 @pytest.mark.parametrize("exponent", [3, 17, 65535, 2**32 - 1, 2**32 + 15, 2**64 + 13])
 def test_the_exponent_keeps_its_bounds(exponent: int) -> None:
     """Odd, from 65537, below 2^32: a huge one makes verifying slow, a small one forging easy."""
-    n = key().public.key.public_numbers().n
+    n = key().public.rsa.public_numbers().n
     if exponent == 2**32 - 1:
         assert read_public_key(built(n, exponent)).bits == 2048
     else:
@@ -197,7 +197,7 @@ def test_the_own_key_is_read_as_any_private_key(name: str) -> None:
 def test_a_private_key_whose_numbers_do_not_belong_together_is_damaged(number: str, change: int) -> None:
     """One number of the file changed: nobody signs with it, and as the engine's own it is not started on, though that
     needs the public half alone."""
-    whole = getattr(key().key.private_numbers(), number)
+    whole = getattr(key().rsa.private_numbers(), number)
     size = (whole.bit_length() + 7) // 8
     der = key().key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
     broken = der.replace(whole.to_bytes(size, "big"), (whole + change).to_bytes(size, "big"))

@@ -92,7 +92,7 @@ def test_a_key_is_looked_at_once_when_it_is_used(keys: AuthorizedKeys, judged: l
     put(keys, whole([*LINES, LINE.encode()]))
     for _ in range(3):
         assert keys.find(A.identity) is not None
-    assert judged == [A.key.public_numbers().n]
+    assert judged == [A.rsa.public_numbers().n]
     put(keys, whole([*LINES, LINE.encode(), b"# a remark"]))
     assert keys.find(A.identity) is not None
     assert len(judged) == 1

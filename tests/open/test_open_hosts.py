@@ -353,3 +353,29 @@ async def test_a_space_in_the_homes_path(tmp_path: Path) -> None:
         async with opening(tmp_path / "laptop", "lab", config) as one:
             assert await one.inspect(await one.sign_in()) == 200
             assert await one.close() == 0
+
+
+@pytest.mark.mount
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("size=16k,mode=700", "no room is left"),
+        ("ro,mode=700", "Read-only file system; HATCHWAY_HOME"),
+    ],
+    ids=["full", "read-only"],
+)
+async def test_a_file_system_that_takes_nothing(tmp_path: Path, options: str, sentence: str) -> None:
+    """Where the engine's folder would be: said in words, and no half a folder is left."""
+    host = SshHost(tmp_path)
+    host.install_command()
+    place = host.home / "place"
+    place.mkdir()
+    with (host.home / ".profile").open("a") as profile:
+        profile.write(f'export HATCHWAY_HOME="{place}/engine"\n')
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], check=True)
+    try:
+        with ssh_hosts(host) as config:
+            assert sentence in await refused(tmp_path / "laptop", "lab", config)
+            assert list(place.iterdir()) == []
+    finally:
+        subprocess.run(["umount", place], check=True)

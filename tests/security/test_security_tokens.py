@@ -74,7 +74,7 @@ def test_a_bad_try_burns_nobodys_nonce(client: httpx.Client) -> None:
 
 
 def _raw(how: padding.AsymmetricPadding, digest: Any) -> Callable[[bytes], bytes]:
-    return lambda message: key().key.sign(message, how, digest)
+    return lambda message: key().rsa.sign(message, how, digest)
 
 
 def _pss(salt: Any, mgf: Any = None) -> padding.PSS:
@@ -101,12 +101,12 @@ SCHEMES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def _n() -> int:
-    private: RSAPrivateKey = key().key
+    private: RSAPrivateKey = key().rsa
     return private.public_key().public_numbers().n
 
 
 def _good(message: bytes) -> bytes:
-    return key().key.sign(message, padding.PKCS1v15(), SHA256())
+    return key().rsa.sign(message, padding.PKCS1v15(), SHA256())
 
 
 SPELLINGS: dict[str, Callable[[bytes], str]] = {

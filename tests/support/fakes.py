@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import trio
-from trio.testing import MockClock
 
 import hatchway.api.http.quart_mount  # noqa: F401 - loaded here: a thread that does so makes virtual time jump
 from hatchway.api.host.added_addresses import AddedAddresses
+from hatchway.api.testing.held_clock import jump as jump
+from hatchway.api.testing.held_clock import run_in_virtual_time as run_in_virtual_time
+from hatchway.api.testing.watchers import FINAL as FINAL
+from hatchway.api.testing.watchers import Watchers as Watchers
 from hatchway.engine.base import files
 from hatchway.engine.base.clock import Clock, SystemClock, TrioClock
 from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import Algorithm, PrivateKey, generate_key, sign
-from hatchway.engine.runtime.records import Record
 from hatchway.engine.settings.settings import Settings
 from tests.support.checked_journal import check_journal
 
@@ -73,56 +75,6 @@ class Hands:
         return self.now
 
 
-def run_in_virtual_time(main: Callable[..., Awaitable[Any]], **options: Any) -> Any:
-    """`trio.run` under a clock that jumps to the next deadline as soon as everybody waits."""
-    return trio.run(main, **(options | {"clock": MockClock(autojump_threshold=0)}))
-
-
-async def jump(seconds: float) -> None:
-    """Set virtual time forward at once: a week of ticks would take half a minute."""
-    clock = trio.lowlevel.current_clock()
-    assert isinstance(clock, MockClock)
-    clock.jump(seconds)
-    await trio.testing.wait_all_tasks_blocked()
-
-
-class Watch:
-    """A sink that keeps the records and asserts the promises across steps, in every test that uses an engine."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self._final: set[tuple[str, str]] = set()
-        self._approved: set[str] = set()
-
-    def __call__(self, record: Record) -> None:
-        assert not self.records or record.seq > self.records[-1].seq
-        self.records.append(record)
-        if record.kind != "transition":
-            return
-        actor = (record.chart, record.actor)
-        if record.chart == "instance" and record.source == "none":
-            self._final.discard(actor)  # the name of one that ended may be another's
-        assert actor not in self._final, f"{actor} moved after its end: {record}"
-        if record.target in FINAL[record.chart]:
-            self._final.add(actor)
-        if record.chart == "pairing" and record.target == "approved":
-            self._approved.add(f"pairing:{record.actor}")
-        if record.chart == "session" and record.event == "start" and (record.identity or "").startswith("pairing:"):
-            assert record.identity in self._approved, "a session that no operator approved"
-            self._approved.discard(record.identity or "")  # a code works once
-
-    def told(self, chart: str) -> list[tuple[str, str | None]]:
-        """Event and target of each record of a chart, in order."""
-        return [(record.event, record.target) for record in self.records if record.chart == chart]
-
-
-FINAL = {
-    "session": {"ended", "expired"},
-    "pairing": {"approved", "rejected", "expired", "withdrawn", "left"},
-    "instance": {"stopped", "failed"},
-}
-
-
 @asynccontextmanager
 async def virtual_engine(home: Path, clock: TrioClock | None = None, **settings: Any) -> AsyncIterator[Engine]:
     """An engine in trio's time, its store written inline; `engine.watch` holds its records. Key `one` is authorized.
@@ -134,16 +86,17 @@ async def virtual_engine(home: Path, clock: TrioClock | None = None, **settings:
         files.write_private(home / "private-key.pem", key("own").pem())
         AuthorizedKeys(home / "authorized_keys").register(key("own").public, (MASTER,), own=True)
     async with open_engine(home, lambda: Settings(**settings), clock or TrioClock(), inline=True) as engine:
-        engine.records.sinks.append(watch := Watch())
+        engine.records.sinks.append(watch := Watchers())
         engine.watch = watch  # type: ignore[attr-defined]
         engine.keys.register(key().public, FIVE)
         yield engine
+    watch.check()
     check_journal(home)
 
 
-def watch_of(engine: Engine) -> Watch:
+def watch_of(engine: Engine) -> Watchers:
     """The records of a virtual engine."""
-    watch: Watch = engine.watch  # type: ignore[attr-defined]
+    watch: Watchers = engine.watch  # type: ignore[attr-defined]
     return watch
 
 

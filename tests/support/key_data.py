@@ -88,7 +88,7 @@ BROKEN: dict[str, tuple[Callable[..., object], bytes, str]] = {
     ),
     "RSASSA-PSS only": (read_private_key, (OWN / "rsapss.pem").read_bytes(), "RSASSA-PSS"),
     "ssh-rsa as private": (read_private_key, OPENSSH_PUBLIC, "public key; give the private"),
-    "Ed25519 line": (read_public_key, b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA== me\n", "not an RSA"),
+    "Ed25519 line": (read_public_key, b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA== me\n", "is damaged"),
     "certificate line": (read_public_key, b"ssh-rsa-cert-v01@openssh.com AAAA me\n", "certificate"),
     "options": (read_public_key, b'permissions="MASTER" ' + OPENSSH_PUBLIC, "options before the key"),
     "bad base64": (read_public_key, OPENSSH_PUBLIC.replace(b"AAAAB3", b"AAAA=B3"), "base64"),

@@ -310,6 +310,11 @@ async def test_a_day(hatchway_engine: EngineUnderTest) -> None:
     told = Counter(record.event for record in hatchway_engine.records)
     assert told == {"start": 1101, "register": 11, "renew": 6000, "lifetime_elapsed": 100}
     assert len(list(hatchway_engine.engine.runtime.actors("session"))) == 1000
+    home = hatchway_engine.master_key_file.parent
+    checked = await trio.run_process(
+        [*HATCHWAY, "events", "check"], env={**os.environ, "HATCHWAY_HOME": str(home)}, capture_stdout=True
+    )
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_no_real_home_is_opened(tmp_path: Path) -> None:

@@ -99,8 +99,8 @@ def attach(connection: Multiplexed, command: str | None, flags: str, *, upgrade:
         told = json.loads(lines.read())
     except (SshFault, ValueError):
         raise OldCommand(
-            f"{host}: {printable(path)} can't be attached to, since it is another version than this machine's"
-            f" {installed_version()}: run `hatchway open --upgrade {host}`, or update it there",
+            f"{host}: {printable(path)} can't be attached to; it may be older than our {installed_version()}:"
+            f" run `hatchway open --upgrade {host}`, or update it there. It said: {session.words()}",
             path,
         ) from None
     if "error" in told:

@@ -46,7 +46,7 @@ class VerifyFields(msgspec.Struct, forbid_unknown_fields=True):
 
     nonce: str
     signature: Annotated[str, told(description="Base64 or base64url, as long as the key's modulus.")]
-    algorithm: Annotated[str, told(enum=["RS256", "PS256"])] = "RS256"
+    algorithm: Annotated[str, told(enum=["RS256", "PS256", "EdDSA"])] = "RS256"
     lifetime: Annotated[str, told(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
     identity: Annotated[str, told(pattern=f"^{IDENTITY}$")] | None = None
     label: (
@@ -105,10 +105,12 @@ def _identities(query: bytes) -> list[bytes]:
     return [value for name, _, value in (part.partition(b"=") for part in query.split(b"&")) if name == b"identity"]
 
 
-def check_proof(fields: VerifyFields, agent: bytes) -> Proof:
-    """Check what can be checked of the fields without keys and challenges; `agent` is the User-Agent. Raises
-    InvalidRequest."""
-    if fields.algorithm not in ("RS256", "PS256"):
+def check_proof(fields: VerifyFields, agent: bytes, types: tuple[str, ...]) -> Proof:
+    """Check what can be checked of the fields without keys and challenges; `agent` is the User-Agent, `types` are those
+    of the keys that may sign in. Raises InvalidRequest."""
+    if fields.algorithm == "EdDSA" and "ed25519" not in types:
+        raise InvalidRequest({"algorithm": "must be RS256 or PS256: the engine's setting key_types names no ed25519"})
+    if fields.algorithm not in ("RS256", "PS256", "EdDSA"):
         raise InvalidRequest({"algorithm": "must be RS256 or PS256"})
     try:
         seconds, _ = lifetime(fields.lifetime)
@@ -122,7 +124,8 @@ def check_proof(fields: VerifyFields, agent: bytes) -> Proof:
 
 async def verify(invocation: Invocation) -> Response:
     """A session for the key that signed the nonce (section 4.2)."""
-    proof = check_proof(invocation.fields, invocation.request.header(b"user-agent") or b"")
+    agent, types = invocation.request.header(b"user-agent") or b"", invocation.engine.settings.key_types
+    proof = check_proof(invocation.fields, agent, types)
     signed_in = await invocation.engine.key_sign_in.verify(proof, invocation.origin)
     return json_response(told_of(signed_in))
 
