@@ -11,6 +11,7 @@ alone (a persistent set of one). `Explored.check_commuting` holds that against e
 
 from __future__ import annotations
 
+import gc
 import inspect
 import random
 import time
@@ -403,7 +404,9 @@ def _stack(awaiting: Any) -> Iterator[Any]:
     while awaiting is not None:
         frame = _first(awaiting, "cr_frame", "ag_frame", "gi_frame")
         if frame is None:
-            return
+            # What awaits the next item of an asynchronous generator has no frame, but refers to the generator.
+            awaiting = next(filter(inspect.isasyncgen, gc.get_referents(awaiting)), None)
+            continue
         yield frame
         awaiting = _first(awaiting, "cr_await", "ag_await", "gi_yieldfrom")
 
