@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import trio
 
 from tests.support.opening import opening, refused
 from tests.support.ports import free_port
@@ -379,3 +381,28 @@ async def test_a_file_system_that_takes_nothing(tmp_path: Path, options: str, se
             assert list(place.iterdir()) == []
     finally:
         subprocess.run(["umount", place], check=True)
+
+
+STRANGER = """
+import encodings.idna, http.client, os, sys
+if os.geteuid() == 0:  # root stands in for another user of this machine
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+tries = ("GET", "/api/auth/inspect/", None), ("POST", "/api/auth/pair/request/", '{"code": "AAAAAAAA"}')
+for method, path, body in tries:
+    asked = http.client.HTTPConnection(sys.argv[1], timeout=30)
+    asked.request(method, path, body, {"Content-Type": "application/json"})
+    print(asked.getresponse().status)
+"""
+
+
+async def test_another_user_of_the_laptop(tmp_path: Path) -> None:
+    """Whoever else connects to the tunnel's port needs a token, or a code and a `y`."""
+    host = SshHost(tmp_path)
+    host.install_command()
+    with ssh_hosts(host) as config:
+        async with opening(tmp_path / "laptop", "lab", config) as one:
+            address = (await one.sign_in()).removeprefix("http://")
+            asked = [sys.executable, "-c", STRANGER, address]
+            told = await trio.run_process(asked, capture_stdout=True)
+            assert told.stdout.split() == [b"401", b"401"]
+            assert await one.close() == 0

@@ -115,6 +115,7 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     files = {name for name in project_files() if name.startswith(("statecharts/", "engine/", "api/"))}
     assert {name.removeprefix("hatchway/") for name in names if ".dist-info" not in name} == {
         "__init__.py",
+        "charts.py",
         "py.typed",
         *files,
     }
