@@ -11,6 +11,7 @@ alone (a persistent set of one). `Explored.check_commuting` holds that against e
 
 from __future__ import annotations
 
+import gc
 import inspect
 import random
 import time
@@ -35,8 +36,8 @@ CLOCK = "clock"
 LONGEST = 100_000
 """Stretches of one run, past which it is taken to be endless."""
 
-SHRINKING = 300
-"""Runs that may be spent on a shorter order that fails in the same way."""
+SHRINKING, SHRINKING_SECONDS = 300, 5.0
+"""Runs, and seconds, that may be spent on a shorter order that fails in the same way."""
 
 LOOSE = "the state does not tell all that the future depends on"
 
@@ -235,7 +236,7 @@ class _OneRun(Watching):
 
     def run(self) -> None:
         """The whole run. Raises what the world does, Deadlock, Endless."""
-        clock = jumping_clock(self._idle, 0 if self.world.clock_jumps else 5)
+        clock = jumping_clock(self._idle, 0)
         with ordered_by(self):
             trio.run(self._main, clock=clock)
         if self.fault is not None:
@@ -403,7 +404,9 @@ def _stack(awaiting: Any) -> Iterator[Any]:
     while awaiting is not None:
         frame = _first(awaiting, "cr_frame", "ag_frame", "gi_frame")
         if frame is None:
-            return
+            # What awaits the next item of an asynchronous generator has no frame, but refers to the generator.
+            awaiting = next(filter(inspect.isasyncgen, gc.get_referents(awaiting)), None)
+            continue
         yield frame
         awaiting = _first(awaiting, "cr_await", "ag_await", "gi_yieldfrom")
 
@@ -475,7 +478,8 @@ def _explain(make: Make, error: BaseException, order: list[str]) -> None:
 def _shrunk(make: Make, error: BaseException, order: list[str]) -> tuple[list[str], _OneRun | None]:
     kind, tries, best = _kind(error), 0, None
     at, size = 0, max(1, len(order) // 2)
-    while tries < SHRINKING and size:
+    until = time.monotonic() + SHRINKING_SECONDS
+    while tries < SHRINKING and size and time.monotonic() < until:
         shorter = order[:at] + order[at + size :]
         tries += 1
         run = _fails(make, shorter, kind) if at < len(order) else None

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import msgspec
@@ -17,7 +17,8 @@ import trio.testing
 from trio.testing import MockClock
 
 from hatchway.api.http.endpoints import auth
-from hatchway.api.testing.explorer import World, explore, where
+from hatchway.api.http.request import Request
+from hatchway.api.testing.explorer import World, explore
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired
@@ -25,7 +26,7 @@ from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import generate_token_key
 from hatchway.engine.pairings import pairings
-from hatchway.engine.pairings.pairings import Claimant, Pairings
+from hatchway.engine.pairings.pairings import Claim, Claimant, Pairings
 from hatchway.engine.runtime import ActorLocks, Runtime, actors
 from hatchway.engine.runtime.records import Origin, Records
 from hatchway.engine.sessions.sessions import Sessions
@@ -54,12 +55,67 @@ class WaitingStore(MemoryStore):
     blind = False
     """Planted: any version is taken."""
 
+    def __init__(self, clock: TrioClock) -> None:
+        super().__init__(clock)
+        self.holds: set[tuple[str, str]] = set()
+        """Chart and name of each actor that is stored."""
+
     async def commit(self, change: Change) -> None:
         await trio.lowlevel.checkpoint()
         if self.blind:
             held = await self.load(change.chart, change.actor)
             change = msgspec.structs.replace(change, expected=held.version if held else 0)
         await super().commit(change)
+        (self.holds.discard if change.stored is None else self.holds.add)((change.chart, change.actor))
+
+
+class SeenLocks(ActorLocks):
+    """Tells who waits for an actor, in which order."""
+
+    seen: ClassVar[list[SeenLocks]] = []
+    """All of a world, which is made anew for each run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: dict[str, list[str]] = {}
+        self.seen.append(self)
+
+    def acquire_free(self, name: str) -> bool:
+        free = super().acquire_free(name)
+        if free:
+            self._come(name)
+        return free
+
+    async def acquire(self, name: str) -> None:
+        if self.acquire_free(name):
+            return
+        self._come(name)
+        try:
+            await super().acquire(name)
+        except BaseException:
+            self._go(name)
+            raise
+
+    def _come(self, name: str) -> None:
+        self.taken.setdefault(name, []).append(str(trio.lowlevel.current_task().name))
+
+    def _go(self, name: str) -> None:
+        self.taken[name].remove(str(trio.lowlevel.current_task().name))
+
+    def release(self, name: str) -> None:
+        self._go(name)
+        super().release(name)
+
+
+class SeenPairings(Pairings):
+    """Tells the claims that were taken."""
+
+    claims: list[Claim]
+
+    async def claim(self, text: str, claimant: Claimant, origin: Origin) -> Claim:
+        claim = await super().claim(text, claimant, origin)
+        self.claims.append(claim)
+        return claim
 
 
 class CodeWorld(World):
@@ -76,7 +132,6 @@ class CodeWorld(World):
         self.told: list[str] = []
         self.lines: dict[str, list[Any]] = {"A": [], "B": []}
         self.refused: set[str] = set()
-        self.held: list[auth._Held] = []
         self.scope = trio.CancelScope()
         self.said_yes = self.a_is_done = False
 
@@ -88,30 +143,28 @@ class CodeWorld(World):
         keys = AuthorizedKeys(Path("/nonexistent/authorized_keys"))
         tokens = Tokens(self.clock, "urn:engine", token_key())
         self.sessions = Sessions(self.runtime, self.stores[0], keys, tokens, lambda: settings)
-        self.pairings = Pairings(self.runtime, self.stores[1], lambda: settings, self.sessions.start, self.sessions.end)
+        self.pairings = SeenPairings(
+            self.runtime, self.stores[1], lambda: settings, self.sessions.start, self.sessions.end
+        )
+        self.pairings.claims = []
 
     def state(self) -> Hashable:
         """All that the future depends on."""
-        runtime = self.runtime
-        lots = [
-            tuple(task.name for task in lot._parked) if lot else None
-            for table in runtime._tables.values()
-            for lot in table.locks._waiting.values()
-        ]
+        locks = [sorted(one.taken.items()) for one in SeenLocks.seen]
         actors = [
             (actor.id, actor.state, actor.version, actor.deadline, actor.timer > 0)
             for chart in ("session", "pairing")
-            for actor in runtime.actors(chart)
+            for actor in self.runtime.actors(chart)
         ]
-        stored = [sorted((chart, *held) for chart, held in store._actors.items()) for store in self.stores]
-        live = [(name, code.claim and code.claim.origin) for name, code in self.pairings._out()]
-        held = [(stream._over, stream._claim.answered, where(stream._lines)) for stream in self.held]
+        stored = [sorted(store.holds) for store in self.stores]
+        claims = [(claim.origin.address, claim.answered, claim.given_up) for claim in self.pairings.claims]
         lines = [(address, *map(_kind_of, lines)) for address, lines in self.lines.items()]
         told = [self.told, lines, sorted(self.refused), self.said_yes, self.scope.cancel_called]
-        timers = [self._looks() if self.sees_looks else None]
-        return str((trio.current_time(), lots, actors, stored, live, held, told, timers))
+        looks = self._looks() if self.sees_looks else None
+        return str((trio.current_time(), locks, actors, stored, len(self.pairings), claims, told, looks))
 
     def _looks(self) -> Hashable:
+        """When the timers look next: told by nothing but the timers themselves, since nobody else is to see it."""
         timers = self.runtime.timers
         armed = [(due, actor.id, actor.timer == number) for due, number, actor in sorted(timers._heaps["elapsed"])]
         return str((timers._asleep_until["elapsed"], timers._wake.is_set(), armed))
@@ -133,21 +186,23 @@ class CodeWorld(World):
         if any(True for _ in self.runtime.actors("pairing")) or name in ("leave", "timers"):
             return False
         if name == "approve":
-            return all(stream._claim.answered for stream in self.held)  # else its session is being made
-        stream = next((held for held in self.held if f"claim_{held._claim.origin.address}".lower() == name), None)
-        if not name.startswith("claim") or stream is None:
+            return all(claim.answered for claim in self.pairings.claims)  # else its session is being made
+        claims = (claim for claim in self.pairings.claims if f"claim_{claim.origin.address}".lower() == name)
+        claim = next(claims, None)
+        if not name.startswith("claim") or claim is None:
             return True  # it finds nothing, or is refused
-        return stream._claim.answered and (name == "claim_b" or self.scope.cancel_called)
+        return claim.answered and (name == "claim_b" or self.scope.cancel_called)
 
     def _due(self) -> bool:
-        now = {"elapsed": self.clock.elapsed(), "wall": self.clock.wall()}
+        now = {"session": self.clock.wall(), "pairing": self.clock.elapsed()}
         return any(
-            deadline <= now[clock] and actor.timer == number
-            for clock, heap in self.runtime.timers._heaps.items()
-            for deadline, number, actor in heap
+            actor.timer and actor.deadline is not None and actor.deadline <= now[chart]
+            for chart in now
+            for actor in self.runtime.actors(chart)
         )
 
     async def main(self) -> None:
+        SeenLocks.seen.clear()
         self._build()
         with drawn(1):
             await self._run()
@@ -174,21 +229,26 @@ class CodeWorld(World):
         await self._claim("B")
 
     async def _claim(self, address: str) -> None:
+        request = Request("POST", "/api/auth/pair/request/", b"", (), b"", (address, 40000), ("127.0.0.1", 7420))
+        invocation: Any = SimpleNamespace(
+            engine=self,
+            request=request,
+            forwarded=None,
+            origin=Origin(None, address),
+            fields=auth.PairFields(self.code),
+        )
         try:
-            claim = await self.pairings.claim(self.code, Claimant(address, None, b""), Origin(None, address))
+            stream: Any = (await auth.pair(invocation)).stream
         except PairingCodeRefused:
             self.refused.add(address)
             return
-        visit: Any = SimpleNamespace(engine=SimpleNamespace(**vars(self), stopping=trio.Event()))
-        held = auth._Held(visit, claim)
-        self.held.append(held)
         try:
-            async for line in held:
+            async for line in stream:
                 await trio.lowlevel.checkpoint()  # it is sent
                 if line.strip():
                     self.lines[address].append(msgspec.json.decode(line))
         finally:
-            await held.aclose()
+            await stream.aclose()
 
     async def leave(self) -> None:
         """A's console hangs up: the server cancels whatever it has reached."""
@@ -228,7 +288,7 @@ class CodeWorld(World):
         assert len(tokens) <= len(sessions)
         assert self.said_yes or not sessions, "a session that nobody approved"
         assert not len(self.pairings), "the code never came to an end"
-        assert not self.stores[1]._actors["pairing"], "the code's end was not stored"
+        assert not self.stores[1].holds, "the code's end was not stored"
         assert self.told[-1] in ("approved", "rejected", "expired", "withdrawn", "left"), self.told
         assert [event for event in self.told if event != "claimed"] == self.told[-1:], "the terminal was told twice"
         assert len(live) == len(tokens), "a session that no console holds, or the reverse"
@@ -243,9 +303,10 @@ class CodeWorld(World):
 def same_every_time() -> Iterator[None]:
     """Names and codes that are the same in each run; charts that are built once."""
     with (
+        patch.object(actors, "ActorLocks", SeenLocks),
         patch.object(actors, "Interpreter", lambda chart: INTERPRETERS[chart.name]),
         patch.object(auth, "HEARTBEAT", float("inf")),  # neither says anything that isn't said without it
-        patch.object(pairings, "LEAVING", float("inf")),  # time flies here while a store takes it slowly
+        patch.object(pairings, "LEAVING", 1e9),  # time flies here while a store takes it slowly
     ):
         yield
 
