@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,16 @@ class SimulatedStore(MemoryStore):
             await self.killed.wait()
         if self.killed.is_set():
             raise Killed
+
+
+@contextmanager
+def cut_short() -> Iterator[None]:
+    """What is in here may end because its engine is killed."""
+    try:
+        yield
+    except (Killed, BaseExceptionGroup) as error:
+        if isinstance(error, BaseExceptionGroup) and error.split((Killed, trio.Cancelled))[1] is not None:
+            raise
 
 
 class Heard(Reply):
@@ -140,11 +151,8 @@ class World:
         return reply
 
     async def _talk(self, reply: Heard, browser: Browser, *request: Any, **more: Any) -> None:
-        try:
+        with cut_short():
             await browser.talk(reply, *request, **more)
-        except (Killed, BaseExceptionGroup) as error:
-            if isinstance(error, BaseExceptionGroup) and error.split((Killed, trio.Cancelled))[1] is not None:
-                raise
         await trio.lowlevel.checkpoint()  # a process that was killed meanwhile has sent nothing more
         reply.whole = True
 
@@ -192,21 +200,23 @@ class World:
 
     async def _live(self, seconds: float, killed: bool, medium: SimulatedStore, codes: SimulatedStore) -> None:
         opening = partial(open_engine, self.home, Settings, self.clock, inline=True, store=medium, codes=codes)
-        async with opening() as engine, trio.open_nursery() as nursery:
-            engine.records.sinks.append(self.ledger.watch())
-            self.life = life = Life(engine, (medium, codes), nursery)
-            self.disturb("the engine starts")
-            self.ledger.taken_up(engine)
-            self.alive.set()
-            if seconds == float("inf"):
-                self.last_life.set()
-            await trio.sleep(seconds)
-            self.life, self.alive = None, trio.Event()
-            self.disturb("kill" if killed else "stop")
-            if not killed:
-                engine.stopping.set()
-                await trio.sleep(5)
-            life.kill()
+        # A task of the engine's own may be in the middle of a change when the engine is killed.
+        with cut_short():
+            async with opening() as engine, trio.open_nursery() as nursery:
+                engine.records.sinks.append(self.ledger.watch())
+                self.life = life = Life(engine, (medium, codes), nursery)
+                self.disturb("the engine starts")
+                self.ledger.taken_up(engine)
+                self.alive.set()
+                if seconds == float("inf"):
+                    self.last_life.set()
+                await trio.sleep(seconds)
+                self.life, self.alive = None, trio.Event()
+                self.disturb("kill" if killed else "stop")
+                if not killed:
+                    engine.stopping.set()
+                    await trio.sleep(5)
+                life.kill()
 
     def _faults(self) -> Iterator[Callable[[], Awaitable[None]]]:
         for _ in range(self.dice.choice((0, 0, 1, 2))):
