@@ -46,7 +46,7 @@ class VerifyFields(msgspec.Struct, forbid_unknown_fields=True):
 
     nonce: str
     signature: Annotated[str, told(description="Base64 or base64url, as long as the key's modulus.")]
-    algorithm: Annotated[str, told(enum=["RS256", "PS256", "EdDSA"])] = "RS256"
+    algorithm: Annotated[str, told(enum=["RS256", "PS256"], description="EdDSA too where key_types says.")] = "RS256"
     lifetime: Annotated[str, told(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
     identity: Annotated[str, told(pattern=f"^{IDENTITY}$")] | None = None
     label: Annotated[str, told(pattern="^[!-~][ -~]{0,63}$", description="For people.")] | None = None
