@@ -241,7 +241,8 @@ async def test_a_container_that_calls_itself_a_watcher(place: Place) -> None:
 
 async def test_arguments_name_nobody(place: Place) -> None:
     """Nobody waits for a process that looks like a start of the runtime's, or ends one that looks like a minder."""
-    request = place.request(command=["true"])
+    gate = Gate(place)  # a start is adopted while its instance runs
+    request = place.request(command=["sh", "-c", gate.wait], volume=[gate.volume])
     title = f"Apptainer instance: {pwd.getpwuid(os.geteuid()).pw_name} [{request.identity}]"
     false = [
         subprocess.Popen([title, LONG], executable="/bin/sleep", start_new_session=True),
@@ -251,6 +252,7 @@ async def test_arguments_name_nobody(place: Place) -> None:
         started = await place.platform.start(request)
         with trio.fail_after(60):
             adopted = await place.runtime().adopt(request)
+            gate.open()
             assert await place.platform.wait_ended(request, adopted) == 0
         await place.platform.undo(request.identity)
         assert started.since == adopted.since
