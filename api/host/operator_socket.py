@@ -152,6 +152,8 @@ class OperatorSocket:
             self._engine.records.notice("engine", self._engine.identity, "address_held", address, OPERATOR)
             await lines.write({"ok": True, "address": address})
             while (further := await lines.read()) is not None:
+                if "answer" in further:
+                    continue  # it crossed the last event of the code that was asked about
                 try:
                     await self._answer(lines, further)
                 except* Refusal as refusals:
@@ -217,6 +219,9 @@ class OperatorSocket:
             if answer.get("op") == "beat":
                 terminal("beat")  # in its turn: nobody else may write while an event is being written
                 continue
+            if "op" in answer:  # the next request: the command has the code's end, or waits for it no longer
+                lines.put_back(answer)
+                break
             with suppress(PairingExpired):  # the terminal has been told already how the code ended
                 await self._engine.pairings.answer(issued.id, answer.get("answer") == "y", OPERATOR)
         scope.cancel()
@@ -287,6 +292,10 @@ class Lines:
         if not isinstance(value, dict):
             raise InvalidRequest({"line": "must be one JSON object"})
         return value
+
+    def put_back(self, value: dict[str, Any]) -> None:
+        """Have `read` return this object next."""
+        self._rest = msgspec.json.encode(value) + b"\n" + self._rest
 
     async def _fill(self) -> None:
         while b"\n" not in self._rest and not self._over:

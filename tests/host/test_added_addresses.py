@@ -144,6 +144,53 @@ async def test_whoever_falls_silent_holds_nothing(engine: Engine) -> None:
     assert engine.status()["codes"] == 0
 
 
+@pytest.mark.parametrize("crossed", [None, {"answer": "y"}, {"op": "beat"}])
+async def test_a_request_right_after_a_code_has_ended_is_answered(
+    engine: Engine, crossed: dict[str, object] | None
+) -> None:
+    """However quick the command is: its request is no answer to a question that is over, and a late answer no request.
+    The tunnel would count as silent otherwise, and its engine would not be stopped."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    passes_on = theirs.send_stream.send_all_hook
+    assert passes_on is not None
+
+    async def until_the_command_has_gone_on() -> None:
+        await passes_on()
+        await trio.testing.wait_all_tasks_blocked()
+
+    theirs.send_stream.send_all_hook = until_the_command_has_gone_on
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(operator_socket(engine, Told()).talk, theirs)
+        talk = Conversation(ours)
+        await talk.ask(op="hold_address", address=NEAR)
+        assert (await talk.ask(op="pair", lifetime=3600))["event"] == "issued"
+        await trio.sleep(SILENCE - 1)
+        assert await talk.ask(op="beat") == {"event": "beat"}
+        assert (await talk.lines.read() or {})["event"] == "expired"
+        if crossed is not None:
+            await talk.lines.write(crossed)
+        await talk.lines.write({"op": "status"})
+        with trio.fail_after(SILENCE / 2):
+            status = await talk.lines.read() or {}
+            if "event" in status:
+                status = await talk.lines.read() or {}
+        assert status["codes"] == 0
+        await ours.aclose()
+
+
+async def test_a_request_while_a_code_is_out_withdraws_it(engine: Engine) -> None:
+    """The command asks nobody any more: it wants its engine stopped."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(operator_socket(engine, Told()).talk, theirs)
+        talk = Conversation(ours)
+        await talk.ask(op="hold_address", address=NEAR)
+        assert (await talk.ask(op="pair", lifetime=3600))["event"] == "issued"
+        with trio.fail_after(SILENCE / 2):
+            assert (await talk.ask(op="status"))["codes"] == 0
+        await ours.aclose()
+
+
 def test_a_tunnels_address_counts_where_a_tunnel_may_have_led() -> None:
     """On a connection to loopback or the Unix socket, for Host and Origin, and by that very name alone."""
     ours = Addresses((("127.0.0.1", 7420), ("192.0.2.7", 7420)), (), (), (NEAR, "gate.example:443"))

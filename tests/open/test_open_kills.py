@@ -140,22 +140,34 @@ async def test_a_connection_that_is_lost_before_the_answer(tmp_path: Path, loss:
         await nothing_left(host, one, [])
 
 
-@pytest.mark.parametrize("stopped", ["the command", "its ssh", "sshd's child"])
-async def test_a_laptop_that_sleeps(tmp_path: Path, stopped: str) -> None:
-    """Stopped for long, the engine drops its address; awake, it dials again on the same port with the same session."""
-    which: dict[str, Callable[[SshHost, Opening], list[int]]] = {
-        "the command": lambda host, one: [one.pid],
-        "its ssh": _ssh,
-        "sshd's child": _sshd,
-    }
-    async with running(tmp_path) as (host, config), opening(tmp_path / "laptop", "lab", config) as one:
+SLEEPERS: dict[str, Callable[[SshHost, Opening], list[int]]] = {
+    "command": lambda host, one: [one.pid],
+    "ssh": _ssh,
+    "sshd": _sshd,
+}
+
+
+async def test_a_laptop_that_sleeps(tmp_path: Path) -> None:
+    """Stopped for long, the engine drops its address; awake, it dials again on the same port with the same session.
+
+    The command, its ssh or sshd's child is stopped, each of a host of its own: they wait at the same time.
+    """
+    async with trio.open_nursery() as nursery:
+        for stopped in SLEEPERS:
+            (tmp_path / stopped).mkdir()
+            nursery.start_soon(_sleeps, tmp_path / stopped, stopped)
+
+
+async def _sleeps(folder: Path, stopped: str) -> None:
+    async with running(folder) as (host, config), opening(folder / "laptop", "lab", config) as one:
         url = await one.sign_in()
-        pids = which[stopped](host, one)
+        pids = SLEEPERS[stopped](host, one)
+        assert pids
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         with trio.fail_after(NOTHING_WITHIN):
-            if stopped == "the command":
-                while json.loads(host.engine("engine", "address", "list", "--json")):
+            if stopped == "command":
+                while json.loads(await trio.to_thread.run_sync(host.engine, "engine", "address", "list", "--json")):
                     await trio.sleep(0.5)
             else:
                 await one.screen.wait_for("the connection was lost")
@@ -223,14 +235,17 @@ async def test_a_no_and_a_code_that_nobody_claims(tmp_path: Path) -> None:
 
 
 async def test_a_browser_that_can_not_be_opened(tmp_path: Path) -> None:
-    """Said at once, with what does it otherwise: a link and a QR code."""
+    """Said at once, with what does it otherwise: a link and a QR code. Ended while the code is out, it stops the engine
+    that was started for it."""
     host = SshHost(tmp_path)
     host.install_command()
     with ssh_hosts(host) as config:
         async with opening(tmp_path / "laptop", "lab", config, BROWSER="/bin/false %s") as one:
             assert await one.screen.wait_end() == 1
             assert "hatchway open --no-browser lab" in one.screen.text
+        assert not (host.home / ".hatchway/operator.sock").exists()
         async with opening(tmp_path / "laptop", "lab", config, "--no-browser", LANG="C.UTF-8") as one:
             await one.screen.wait_for("/#pair=")
             await one.screen.wait_for("\u2580")
             assert await one.close() == 1
+        assert not (host.home / ".hatchway/operator.sock").exists()

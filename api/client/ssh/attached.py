@@ -68,7 +68,7 @@ class Attached:
             self.line.send(op=op, **fields)
             while True:
                 for message in self.line.read():
-                    if message.get("event") != "beat":  # of a sign of life that was sent before
+                    if "event" not in message:  # of a sign of life that was sent before, or of a code
                         return message
         except (EngineUnavailable, OSError):
             raise self.lost() from None
