@@ -64,7 +64,7 @@ def _text(raw: object) -> str:
 
 def text() -> SettingKind:
     """One line that is not empty."""
-    return SettingKind(_text)
+    return SettingKind(_text, paths=lambda value: (value,) if value.startswith(("/", "~")) else ())
 
 
 def names() -> SettingKind:
