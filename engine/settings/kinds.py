@@ -263,7 +263,7 @@ def argv() -> SettingKind:
             raise ValueError("the program's absolute path is wanted first, as /usr/bin/sss_ssh_authorizedkeys")
         return tuple(map(str, items))
 
-    return SettingKind(read, ",".join)
+    return SettingKind(read, ",".join, paths=lambda value: value[:1])
 
 
 def folders() -> SettingKind:

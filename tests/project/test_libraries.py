@@ -31,7 +31,7 @@ from hatchway.engine.base.clock import SystemClock
 from tests.support.fakes import ROOT
 
 PRODUCT = ("statecharts", "engine", "api")
-OURS = {"hatchway", "tests", "examples"}
+OURS = {"hatchway", "tests"}
 
 PROMISED = {
     "anyio": ("anyio", "anyio.to_thread"),
