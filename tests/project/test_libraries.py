@@ -46,6 +46,7 @@ PROMISED = {
     "gmpy2": ("gmpy2",),
     "h11": ("h11",),
     "h2": ("h2.errors", "h2.events", "h2.exceptions", "h2.settings"),
+    "httpcore": ("httpcore",),
     "httpx": ("httpx",),
     "hypercorn": ("hypercorn.config",),
     "idna": ("idna",),
