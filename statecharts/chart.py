@@ -130,7 +130,7 @@ def _ways(chart: Chart) -> Iterator[str]:
     for state in chart.states:
         if state not in forward:
             yield f"'{state}' is never reached"
-        if state not in backward:
+        if state not in backward and state != NONE:  # what `none` leads to is named itself
             yield f"'{state}' is a trap: no final state is reached from it"
 
 

@@ -64,7 +64,7 @@ def _text(raw: object) -> str:
 
 def text() -> SettingKind:
     """One line that is not empty."""
-    return SettingKind(_text)
+    return SettingKind(_text, paths=lambda value: (value,) if value.startswith(("/", "~")) else ())
 
 
 def names() -> SettingKind:
@@ -263,7 +263,7 @@ def argv() -> SettingKind:
             raise ValueError("the program's absolute path is wanted first, as /usr/bin/sss_ssh_authorizedkeys")
         return tuple(map(str, items))
 
-    return SettingKind(read, ",".join)
+    return SettingKind(read, ",".join, paths=lambda value: value[:1])
 
 
 def folders() -> SettingKind:

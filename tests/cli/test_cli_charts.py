@@ -13,7 +13,7 @@ from tests.readme import CHAPTERS
 from tests.support.command import run
 from tests.support.fakes import ROOT
 
-LEASE = f"{ROOT}/examples/lease.py:CHART"
+LEASE = f"{ROOT}/tests/examples/lease.py:CHART"
 
 BEGIN = """
 from hatchway.charts import NONE, Chart, Delay, Transition, always
@@ -30,7 +30,7 @@ def test_anybodys_chart_is_drawn(form: str) -> None:
 def test_a_chart_is_checked() -> None:
     """What is said of the example stands in the handbook; programs get the same as JSON."""
     told = run("chart", "check", LEASE).output
-    assert f"$ hatchway chart check examples/lease.py:CHART\n{told}```" in CHAPTERS["charts"].read_text()
+    assert f"$ hatchway chart check lease.py:CHART\n{told}```" in CHAPTERS["charts"].read_text()
     facts = json.loads(run("chart", "check", LEASE, "--json").output)
     assert facts["states"]["expired"] == ["request", "grant", "warning_elapsed", "lease_elapsed"]
     assert facts["delays"]["warned"] == {"event": "lease_elapsed", "leads_to": "expired", "seconds": 300.0}

@@ -118,8 +118,7 @@ async def test_a_key_that_is_not_registered(home: Path, away: Path) -> None:
 async def test_a_wrong_clock_is_named(home: Path, away: Path, ahead: float, words: str | None) -> None:
     """Section 5, rule 2: past 30 s a 401 says by how much this machine's clock is wrong."""
     key_file(away.parent / "two.pem", key("two").pem())
-    async with live_engine(home) as at:
-        at.clock.wall_ahead = ahead
+    async with live_engine(home, wall_ahead=ahead) as at:
         done = await command(away, "login", "--url", at.url, "--key", str(away.parent / "two.pem"), code=1)
         said = done.stderr.decode()
         assert ("this machine's clock is" in said) == (words is not None)

@@ -140,13 +140,17 @@ def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 OTHERS = {
     "__init__.py:_tell_version",
+    "charts.py:check",  # of a file that one has run oneself
     "charts.py:show",
     "completion.py:completion",
-    "events.py:_tell_person",
-    "events.py:tell",  # a line of styled pieces, each printable
+    "events.py:people_printer",  # a day, and a line of styled pieces, each printable
+    "events.py:tell",
+    "events_ship.py:_print_unit",  # its target is shown without what acts
     "instances.py:log",  # on a terminal through _harmless; else the bytes as they are
+    "lifecycle.py:_detach",  # the address and the folder of this host's own engine
     "man.py:man",
     "pairing.py:_count_down",
+    "pairing.py:confirm",
     "pairing.py:say",  # the operator's own screen, whose texts are ASCII
     "sign_in.py:_tell",
     "unit.py:unit",

@@ -41,6 +41,9 @@ NAMED: dict[str, Callable[[Path], dict[str, Any]]] = {
     "vendor_key": lambda path: {"vendor_key": str(path)},
     "slurm.folder": lambda path: {"slurm": SlurmSettings(folder=path)},
     "key": lambda path: {"key": path},
+    "ssh": lambda path: {"ssh": str(path)},
+    "remote_command": lambda path: {"remote_command": str(path)},
+    "authorized_keys_command": lambda path: {"authorized_keys_command": (str(path), "--uid", "7")},
     "store": lambda path: {"store": f"unix://{path}?db=0"},
 }
 """Every setting that names a path of ours, with that path as its value."""

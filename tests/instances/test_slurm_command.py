@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ async def test_the_handbooks_lines(
     for words in settings:
         await command(place.home, *words)
     known = load_settings(place.home, {}, {})
-    more = {"platform": known.platform, "slurm": known.slurm, "image_folders": (str(place.images),)}
+    more: dict[str, Any] = {"platform": known.platform, "slurm": known.slurm, "image_folders": (str(place.images),)}
     async with live_engine(place.home, **more) as live:
         told = (await command(place.home, *start)).stdout.decode().rstrip("\n")
         job = at_cluster.jobs()["job"]

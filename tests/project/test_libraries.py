@@ -31,7 +31,7 @@ from hatchway.engine.base.clock import SystemClock
 from tests.support.fakes import ROOT
 
 PRODUCT = ("statecharts", "engine", "api")
-OURS = {"hatchway", "tests", "examples"}
+OURS = {"hatchway", "tests"}
 
 PROMISED = {
     "anyio": ("anyio", "anyio.to_thread"),
@@ -46,6 +46,7 @@ PROMISED = {
     "gmpy2": ("gmpy2",),
     "h11": ("h11",),
     "h2": ("h2.errors", "h2.events", "h2.exceptions", "h2.settings"),
+    "httpcore": ("httpcore",),
     "httpx": ("httpx",),
     "hypercorn": ("hypercorn.config",),
     "idna": ("idna",),

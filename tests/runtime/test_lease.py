@@ -13,7 +13,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from examples.lease import CHART, Leases
 from hatchway.charts import (
     EventRefused,
     MemoryStore,
@@ -25,6 +24,7 @@ from hatchway.charts import (
     redis_store,
     sqlite_store,
 )
+from tests.examples.lease import CHART, Leases
 from tests.readme import CHAPTERS
 from tests.support.fakes import ROOT
 
@@ -56,7 +56,7 @@ def blocks(name: str) -> str:
 
 def test_the_handbook_shows_the_example() -> None:
     """Word for word, and what `chart check` says of it."""
-    assert blocks("lease") == (ROOT / "examples" / "lease.py").read_text()
+    assert blocks("lease") == (ROOT / "tests" / "examples" / "lease.py").read_text()
 
 
 async def test_the_three_lines(autojump_clock: MockClock) -> None:
@@ -99,7 +99,7 @@ async def test_extended_and_released(autojump_clock: MockClock) -> None:
         with pytest.raises(EventRefused, match="no_actor"):
             await leases.send("extend", "laser", "ada")
         await leases.request("laser", "bob", 60)
-        await trio.sleep(900)
+        await trio.sleep(901)
     assert here.told[-1] == ("bob", "laser", "refused")
     assert ("instrument", "laser", "off") in here.told
 

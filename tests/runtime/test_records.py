@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.engine import Engine
 from hatchway.engine.journal.files import SealedRecord
 from hatchway.engine.journal.logs import set_up_logs
+from hatchway.engine.keys.key_edits import edit
 from hatchway.engine.runtime.records import Saw
 from hatchway.engine.settings.settings import LogSettings
 from hatchway.statecharts.catalogue import CHARTS
@@ -75,7 +77,10 @@ class Run:
         short = await self.sign_in(lifetime="1m")
         await jump(61)
         await self.browser.get("/api/auth/inspect/", token=short)
-        await self.sign_in()
+        await self.sign_in(lifetime="24h")
+        sooner = {"expiry-time": time.strftime("%Y%m%d%H%M%SZ", time.gmtime(self.engine.clock.wall() + 36_000))}
+        self.engine.keys.edit(lambda data: edit(data, key().identity, options=sooner))
+        await trio.sleep(2.5)
         await self.engine.sessions.end_all_of({key().identity}, OPERATOR)
 
     async def failures(self) -> None:
@@ -215,6 +220,7 @@ def test_no_field_of_a_record_is_free_text() -> None:
         "count",
         "saw",
         "traceparent",
+        "label",
         "schema",
         "prev",
         "lost",

@@ -45,8 +45,11 @@ class Live(NamedTuple):
 
 
 @asynccontextmanager
-async def live_engine(home: Path, **more: Any) -> AsyncIterator[Live]:
-    """An engine with HTTP and operator socket. The test key `one` is authorized, `engine` is the engine's own."""
+async def live_engine(home: Path, *, wall_ahead: float = 0.0, **more: Any) -> AsyncIterator[Live]:
+    """An engine with HTTP and operator socket. The test key `one` is authorized, `engine` is the engine's own.
+
+    `wall_ahead` is how wrong its clock is from the start: one that is set later is in the Date header a second later.
+    """
     make_private_dir(home)
     if not (home / "private-key.pem").exists():
         write_private(home / "private-key.pem", key("engine").pem())  # one for all tests: making one takes a while
@@ -54,6 +57,7 @@ async def live_engine(home: Path, **more: Any) -> AsyncIterator[Live]:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     url, clock = f"http://127.0.0.1:{port}", MovedClock()
+    clock.wall_ahead = wall_ahead
     settings = Settings(port=port, addresses=(f"127.0.0.1:{port}",), **more)
     async with open_engine(home, lambda: settings, clock) as engine, trio.open_nursery() as nursery:
         engine.keys.register(key().public, FIVE, "one")

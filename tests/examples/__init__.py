@@ -1,0 +1,1 @@
+"""What the handbook shows whole: programs that its tests run."""
