@@ -126,7 +126,7 @@ async function back() {
     at = page.records.length;
   }
   at -= 1;
-  tell(page.records[at].time);
+  tell((page.records[at - 1] ?? page.records[at]).time);
 }
 
 /** The page after that number. */

@@ -60,7 +60,9 @@ def test_a_challenge_for_one_key_is_answered_by_that_key(keys: AuthorizedKeys, a
     """No other is tried, however good its signature."""
     assert signer(keys, key("two").identity, key("two")) == key("two").identity
     assert signer(keys, key("two").identity, key("one")) == "wrong_signature"
-    assert asked == [key("two").identity] * 2
+    assert asked[:2] == [key("two").identity] * 2
+    # The stranger's signature may be a number past the named key's modulus: then a stand-in has the check's cost.
+    assert asked[2:] in ([], ["-256"])
 
 
 def test_a_challenge_for_any_key_is_answered_by_any(keys: AuthorizedKeys, asked: list[str]) -> None:

@@ -277,11 +277,16 @@ def test_the_first_look_of_any_turn_is_a_look(keys: AuthorizedKeys, number: int)
 def test_what_changes_nothing_writes_nothing(keys: AuthorizedKeys) -> None:
     """The same again leaves the file itself in its place: whoever watches it sees no change."""
     keys.register(A, ("SHELL",), "a")
-    before = keys.path.stat()
+
+    def seen() -> tuple[int, int, int]:
+        status = keys.path.stat()
+        return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+    before = seen()
     assert keys.register(A, ("SHELL",), "a").outcome == "unchanged"
     with pytest.raises(KeyRefused):
         keys.unregister("nobody")
-    assert keys.path.stat() == before
+    assert seen() == before
 
 
 def test_an_edit_clears_up_after_one_that_was_killed(keys: AuthorizedKeys) -> None:
