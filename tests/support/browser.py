@@ -38,7 +38,7 @@ FLAGS = (
     "--disable-sync",
     "--host-resolver-rules=MAP engine.lan 127.0.0.1",
 )
-PATIENCE = 20_000
+PATIENCE = 45_000
 """Milliseconds a step in the browser may take on a busy machine."""
 
 
