@@ -20,7 +20,7 @@ def busy(words: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from hatchway.engine.base.words import printable
+    from hatchway.engine.base.text import printable
 
     columns = TextColumn("{task.description}", markup=False), BarColumn(24), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

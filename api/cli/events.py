@@ -111,7 +111,7 @@ def people_printer() -> Callable[[bytes], None]:
 
 
 def _line(record: dict[str, Any], when: str) -> str:
-    from hatchway.engine.base.words import printable
+    from hatchway.engine.base.text import printable
 
     colour = {"transition": "cyan", "refusal": "yellow", "notice": "blue"}.get(record["kind"])
     what = click.style(printable(f"{record['chart']:<9}{record['event']:<17}"), fg=colour)

@@ -8,7 +8,7 @@ import click
 
 from hatchway.api.client.wire import CertificateRefused, ClientFault, KeyMissing, Refused, Unreachable
 from hatchway.engine.base.errors import Refusal
-from hatchway.engine.base.words import printable
+from hatchway.engine.base.text import printable
 
 RECIPE = (
     "401 Unauthorized; take a fresh token:",

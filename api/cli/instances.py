@@ -226,6 +226,6 @@ def log(name: str, follow: bool, stream: str) -> None:
 
 
 def _harmless(text: str) -> str:
-    from hatchway.engine.base.words import printable
+    from hatchway.engine.base.text import printable
 
     return "".join(letter if letter in "\n\t" else printable(letter) for letter in text.replace("\r\n", "\n"))

@@ -125,8 +125,8 @@ def _open(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choices
 
 def _reach(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choices) -> None:
     """Connect, attach and forward, and show each as a step."""
+    from hatchway.engine.base.text import counted
     from hatchway.engine.base.version import installed_version
-    from hatchway.engine.base.words import counted
 
     host = tunnel.wanted.host.target
     connection = tunnel.connect()

@@ -20,7 +20,7 @@ from hatchway.api.cli.groups import json_option
 from hatchway.api.cli.sign_in import lifetime_option
 from hatchway.api.cli.terminals import operator_terminal
 from hatchway.api.client.operator import OperatorLine, operator_line
-from hatchway.engine.base.words import counted
+from hatchway.engine.base.text import counted
 
 NO_PORT = "the engine has no port; from your own machine: hatchway open USER@HOST"
 

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import click
 
-from hatchway.engine.base.words import printable
+from hatchway.engine.base.text import printable
 
 
 def say(*lines: str, err: bool = False, fg: str | None = None, color: bool | None = None) -> None:

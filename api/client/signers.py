@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from hatchway.api.client.agent import RSA_SHA2_256, Agent, AgentFault, AgentKey
-from hatchway.engine.base.words import counted
+from hatchway.engine.base.text import counted
 
 if TYPE_CHECKING:
     from hatchway.engine.keys.keys import PrivateKey

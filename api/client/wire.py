@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hatchway.engine.base.issuer import TEST_ISSUER
-from hatchway.engine.base.words import printable
+from hatchway.engine.base.text import printable
 
 NONCE_PREFIX = "hatchway-auth-v1."
 NONCE_PARTS, NONCE_LENGTH = 6, 1024

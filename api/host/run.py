@@ -26,8 +26,8 @@ from hatchway.api.server.tls import Tls, keep_in_time, wanted
 from hatchway.api.server.unix_sockets import bind_private
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.memory import settle
+from hatchway.engine.base.text import printable
 from hatchway.engine.base.version import installed_version
-from hatchway.engine.base.words import printable
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.journal.logs import set_up_logs, use_log_settings
 from hatchway.engine.settings.settings import Settings

@@ -11,7 +11,7 @@ import msgspec
 from hatchway.api.http.problems import UnsupportedMediaType
 from hatchway.api.http.request import Request
 from hatchway.engine.base.errors import InvalidRequest, NotJson
-from hatchway.engine.base.words import counted
+from hatchway.engine.base.text import counted
 
 S = TypeVar("S", bound=msgspec.Struct)
 

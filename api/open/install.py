@@ -21,8 +21,8 @@ from hatchway.api.client.ssh.attached import SessionLines
 from hatchway.api.client.ssh.connection import Multiplexed
 from hatchway.api.client.ssh.faults import SshFault
 from hatchway.api.client.ssh.remote import FIND, script
+from hatchway.engine.base.text import printable
 from hatchway.engine.base.version import installed_version
-from hatchway.engine.base.words import printable
 
 PIP_WAIT = 600.0
 """Seconds that pip has here for the wheels, and there for their installation."""

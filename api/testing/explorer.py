@@ -15,6 +15,7 @@ import gc
 import inspect
 import random
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from hashlib import blake2b
@@ -192,7 +193,7 @@ class Explored:
         return to
 
 
-class _OneRun(Watching):
+class _OneRun(Watching, ABC):
     """Stands in for trio's dice in one run, and tells which task goes on."""
 
     def __init__(self, world: World) -> None:
@@ -274,8 +275,9 @@ class _OneRun(Watching):
             jump(trio.lowlevel.current_clock())
         return option
 
+    @abstractmethod
     def _choose(self, tasks: list[Any]) -> Any:
-        raise NotImplementedError
+        """The task that goes on, or None where the clock jumps."""
 
     def _plain(self, options: list[Any]) -> Any:
         """The task that ran last, where it can go on; else the first by name."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from hatchway.engine.base.errors import InstanceExists, InstanceNotFound, TooManyInstances
-from hatchway.engine.base.words import counted
+from hatchway.engine.base.text import counted
 from hatchway.engine.instances import tails
 from hatchway.engine.instances.confinement import confine
 from hatchway.engine.instances.protocol import Platform, Stream

@@ -109,6 +109,8 @@ class Check:
                 with file:
                     self._file(path, file)
         found = self._found()
+        if found.torn > 1 and not found.records:  # a kill cuts one line
+            raise BadLine(path, 1, None, "no line of it is a record: this is no journal")
         fault = self._missing(path, found, whole=whole)
         if fault is not None:
             raise fault

@@ -253,7 +253,13 @@ def _from(paths: list[Path], seq: int) -> list[Path]:
 
 
 def _offset_after(path: Path, seq: int) -> int:
-    """Where in the file the first record after `seq` may begin: looked for by halves, since numbers only grow."""
+    """Where in the file the first record after `seq` may begin."""
+    return offset_where(path, lambda line: line.seq > seq)
+
+
+def offset_where(path: Path, is_past: Callable[[RecordLine], bool]) -> int:
+    """Where in the file the first record that `is_past` holds for may begin: looked for by halves, so that it must hold
+    for every one that follows, too."""
     with path.open("rb") as file:
         low, high = 0, path.stat().st_size
         while high - low > PIECE:
@@ -261,7 +267,7 @@ def _offset_after(path: Path, seq: int) -> int:
             file.seek(middle)
             file.readline()
             line = parse(file.readline().rstrip(b"\n"))
-            if line is None or line.seq > seq:
+            if line is None or is_past(line):
                 high = middle
             else:
                 low = middle

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from hatchway.engine.journal.files import PIECE, RecordLine, first_of, parse, segments
+from hatchway.engine.journal.files import RecordLine, first_of, offset_where, parse, segments
 
 SCANNED = 64 * 1024 * 1024
 """Bytes that are looked through for one page: one that is not full then is handed out, and says where to go on."""
@@ -145,19 +145,5 @@ def _first_time(path: Path) -> float:
 
 
 def offset_of(path: Path, moment: float) -> int:
-    """Where in a file the first record at or after `moment` may begin: looked for by halves."""
-    with path.open("rb") as file:
-        low, high = 0, path.stat().st_size
-        while high - low > PIECE:
-            middle = (low + high) // 2
-            file.seek(middle)
-            file.readline()
-            line = file.readline()
-            if parse(line.rstrip(b"\n")) is None or _time(line) >= moment:
-                high = middle
-            else:
-                low = middle
-        file.seek(low)
-        if low:
-            file.readline()
-        return file.tell()
+    """Where in a file the first record at or after `moment` may begin."""
+    return offset_where(path, lambda line: _time(line.data) >= moment)

@@ -13,7 +13,7 @@ from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import EngineUnavailable, KeyRefused, Refusal
 from hatchway.engine.base.permissions import MASTER
-from hatchway.engine.base.words import counted
+from hatchway.engine.base.text import counted
 from hatchway.engine.keys import key_edits, keys
 from hatchway.engine.keys.key_edits import Edit
 from hatchway.engine.keys.key_lines import known_lines

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from math import ceil
 
 from hatchway.engine.base.errors import TooManyRequests
-from hatchway.engine.base.words import counted
+from hatchway.engine.base.text import counted
 from hatchway.engine.runtime import Actor, Runtime
 from hatchway.engine.settings.settings import Settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hatchway.engine.base.words import counted
+from hatchway.engine.base.text import counted
 
 
 @pytest.mark.parametrize(

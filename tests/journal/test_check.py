@@ -177,6 +177,14 @@ def test_a_kill_may_cost_one_record(made: Generated) -> None:
     assert check(made).unknown == {"session": 2}
 
 
+def test_what_is_no_journal(tmp_path: Path) -> None:
+    """A file of other lines is not one of which nothing bad can be said."""
+    foreign = tmp_path / "passwd"
+    foreign.write_text("root:x:0:0\nada:x:1:1\n")
+    with pytest.raises(BadLine, match="this is no journal"):
+        Check([]).run(open_all([foreign]))
+
+
 def test_torn_and_lost_lines_are_told(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that a kill cut, and records that a full disk did not take: the journal says so itself, and goes on."""
     sign_in(made)

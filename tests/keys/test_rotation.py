@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from hatchway.engine.base import files
 from hatchway.engine.base.errors import EngineUnavailable, FileRefused, KeyRefused
 from hatchway.engine.base.permissions import FIVE, MASTER
-from hatchway.engine.base.words import counted
+from hatchway.engine.base.text import counted
 from hatchway.engine.keys import keys as key_room
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.key_edits import Edit

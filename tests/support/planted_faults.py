@@ -158,7 +158,7 @@ FAULTS = (
     ),
     PlantedFault(
         "What an engine or a file says",
-        "engine/base/words.py",
+        "engine/base/text.py",
         'return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)',
         "return text",
         "test_foreign_words::test_a_line_is_one_line",

@@ -12,8 +12,8 @@ from hatchway.api.client.ssh.connection import Multiplexed, SshSession, SshTarge
 from hatchway.api.client.ssh.faults import SshFault
 from hatchway.api.client.ssh.remote import attach_script
 from hatchway.engine.base.errors import EngineUnavailable
+from hatchway.engine.base.text import printable
 from hatchway.engine.base.version import installed_version
-from hatchway.engine.base.words import printable
 
 ATTACH_WAIT = 100.0
 """Seconds from the script to the engine's word: a login shell, and a first start that makes a key."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hatchway.api.client.ssh.faults import SshFault, fault_of
 from hatchway.api.client.ssh.guard import END, Guard
-from hatchway.engine.base.words import printable
+from hatchway.engine.base.text import printable
 
 QUICK = 15.0
 """Seconds for a call of ssh that uses an existing connection: a check, a forward, an end."""

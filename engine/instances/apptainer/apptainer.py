@@ -22,7 +22,7 @@ from hatchway.engine.instances.apptainer.host import Host, check_limits, this_ho
 from hatchway.engine.instances.processes import Child, Noted
 from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance, Report, StartFailed, Stream
 from hatchway.engine.instances.request import InstanceRequest
-from hatchway.engine.instances.words import progress_of, refusal_of
+from hatchway.engine.instances.runtime_messages import progress_of, refusal_of
 from hatchway.engine.settings.settings import Limits
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hatchway.engine.base.errors import ResourcesUnavailable
-from hatchway.engine.base.words import counted
+from hatchway.engine.base.text import counted
 from hatchway.engine.instances.request import InstanceRequest
 
 

@@ -22,10 +22,10 @@ from hatchway.engine.instances.apptainer.calls import PATH, Calls
 from hatchway.engine.instances.apptainer.commands import exit_code
 from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance, Lost, Report, StartFailed, Stream
 from hatchway.engine.instances.request import InstanceRequest
+from hatchway.engine.instances.runtime_messages import progress_of, refusal_of
 from hatchway.engine.instances.slurm import node
 from hatchway.engine.instances.slurm.job import SlurmJob
 from hatchway.engine.instances.slurm.jobs import Jobs, Unsure
-from hatchway.engine.instances.words import progress_of, refusal_of
 from hatchway.engine.settings.settings import Limits
 
 log = structlog.get_logger(__name__)
