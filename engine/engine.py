@@ -89,7 +89,7 @@ class Engine:
         )
         self.own_key = self._load_own_key()
         self.keys.check()  # raises FileRefused where others may read or write it: no engine starts on that
-        self.tokens = Tokens(clock, identity, *load_token_keys(self.keys_in))
+        self.tokens = Tokens(identity, *load_token_keys(self.keys_in))
         self.journal = FileJournal(home / "log", clock, identity, self.tokens.sign, self._kept)
         if membership is not None and self.journal.heads is not None:
             membership.join_journal(self.journal.heads, self.journal.folder)

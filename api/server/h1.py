@@ -158,6 +158,12 @@ class H1:
             await self._write(self._encode(h11.InformationalResponse(status_code=100, headers=[])))
         return None
 
+    async def room(self, stream: Stream) -> None:
+        """Nothing: one request is answered after the other."""
+
+    def made(self, stream: Stream) -> None:
+        """Nothing."""
+
     async def send_head(self, stream: Stream, status: int, headers: Headers) -> None:
         """The head waits for the first of the body (ASGI HTTP, "Response Start"), so that both are one write."""
         close = [] if stream.body_done and not self.context.stopping else [(b"connection", b"close")]

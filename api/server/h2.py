@@ -14,6 +14,7 @@ from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.events import Body, EndBody, Response, StreamClosed
 from hypercorn.protocol.h2 import H2Protocol
 
+from hatchway.api.server.apps import ClientGone
 from hatchway.api.server.h2_parts import H2Config, H2Context, H2Stream, Unsent
 from hatchway.api.server.places import CONNECTION_BYTES, WAITING_COST
 from hatchway.api.server.streams import Headers, Owner, Stream
@@ -42,6 +43,11 @@ ENCODER_TABLE = 4096
 
 PIECE = 16 * 1024
 """Bytes of a response that are copied at once for sending."""
+
+MOST_UNTAKEN = 128 * 1024
+"""Bytes of responses that a client may have untaken, and in the making (each counts as WAITING_COST until it begins),
+before its further requests wait. A client that opens no window would else have 32 made at once, for a few hundred bytes
+of its own."""
 
 VISIBLE = frozenset(range(0x21, 0x7F))
 
@@ -89,7 +95,9 @@ class H2(H2Protocol):
         self.owner = owner
         self._over = False
         self._allowance, self._allowed_at = float(IDLE_FRAMES), trio.current_time()
-        self._coming = self._unfinished = 0
+        self._coming = self._unfinished = self._untaken = 0
+        self._making: set[Stream] = set()
+        self._waiting = trio.lowlevel.ParkingLot()
         self.connection.local_settings = h2.settings.Settings(
             client=False,
             initial_values={
@@ -205,8 +213,27 @@ class H2(H2Protocol):
         with suppress(h2.exceptions.ProtocolError):
             self.connection.reset_stream(stream_id, code)
 
+    async def room(self, stream: Stream) -> None:
+        """Wait until the client has taken enough for another request to begin. Raises ClientGone."""
+        while self._untaken > MOST_UNTAKEN and not stream.closed:
+            await self._waiting.park()
+        if stream.closed:
+            raise ClientGone("nobody waits for this response")
+        self._making.add(stream)
+        self._untaken += WAITING_COST
+
+    def made(self, stream: Stream) -> None:
+        """The response begins, or nobody waits for it any more: other requests may begin."""
+        self._free(WAITING_COST if stream in self._making else 0)
+        self._making.discard(stream)
+
+    def _free(self, size: int) -> None:
+        self._untaken -= size
+        self._waiting.unpark_all()
+
     async def send_head(self, stream: Stream, status: int, headers: Headers) -> None:
         """Begin a response."""
+        self.made(stream)
         if stream.number in self.streams:
             await self.stream_send(Response(stream.number, headers, status))
 
@@ -216,6 +243,7 @@ class H2(H2Protocol):
             return
         cost = WAITING_COST + len(data)
         self.owner.hold(cost)
+        self._untaken += cost
         self.owner.context.write.enter(stream)
         try:
             await self._send_pieces(stream.number, memoryview(data))
@@ -224,6 +252,7 @@ class H2(H2Protocol):
         finally:
             self.owner.context.write.leave(stream)
             self.owner.hold(-cost)
+            self._free(cost)
 
     async def _send_pieces(self, stream_id: int, data: memoryview) -> None:
         for begin in range(0, len(data), PIECE):

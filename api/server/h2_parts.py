@@ -152,3 +152,4 @@ class H2Stream(Stream):
             await self.receive_end()
         elif isinstance(event, StreamClosed):
             await self.leave()
+            self._writer.made(self)

@@ -57,6 +57,12 @@ class Owner(Expiring, Protocol):
 class ResponseWriter(Protocol):
     """The HTTP/1.1 or HTTP/2 connection that a stream is of."""
 
+    async def room(self, stream: Stream) -> None:
+        """Wait while the client has too many responses to take before this request may begin. Raises ClientGone."""
+
+    def made(self, stream: Stream) -> None:
+        """The response begins, or nobody waits for it any more."""
+
     async def send_head(self, stream: Stream, status: int, headers: Headers) -> None:
         """Begin the response."""
 
@@ -127,7 +133,11 @@ class Stream:
             "server": self.owner.server,
             "extensions": {LEFT: self._inbox.when_left},
         }
-        self.owner.spawn(run_app, self.owner.turn, self.owner.app, scope, self._inbox.receive, self.app_send)
+        self.owner.spawn(run_app, self._turn, self.owner.app, scope, self._inbox.receive, self.app_send)
+
+    async def _turn(self) -> None:
+        await self.owner.turn()
+        await self._writer.room(self)
 
     async def receive_body(self, data: bytes) -> None:
         """Hand a part of the body to the app; wait while the app reads nothing."""

@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from hatchway.engine.access.challenges import decode, encode, encoded
-from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import TokenRefused
 
 TYPE = "hatchway-session+jwt"
@@ -48,8 +47,8 @@ class Tokens:
     `engine` is the `iss` and `aud` of all of them.
     """
 
-    def __init__(self, clock: Clock, engine: str, key: Ed25519PrivateKey, old: Ed25519PublicKey | None = None) -> None:
-        self._clock, self._engine = clock, engine
+    def __init__(self, engine: str, key: Ed25519PrivateKey, old: Ed25519PublicKey | None = None) -> None:
+        self._engine = engine
         self._verified: dict[str, Payload] = {}
         self.use(key, old)
 
@@ -66,14 +65,15 @@ class Tokens:
         """The `kid` of each key that verifies, the signing one first."""
         return tuple(self._keys)
 
-    def issue(self, subject: str, session: str, permissions: tuple[str, ...], expires_at: int) -> str:
-        """A signed token for a session (RFC 7515, 7.1; 8037, 3.1); `expires_at` in epoch seconds.
+    def issue(
+        self, subject: str, session: str, permissions: tuple[str, ...], issued_at: int, expires_at: int
+    ) -> str:
+        """A signed token for a session (RFC 7515, 7.1; 8037, 3.1); times in epoch seconds.
 
         Written out here: PyJWT's encoding costs more than the signature.
         """
-        now = int(self._clock.wall())
         name = encode(secrets.token_bytes(12))
-        said = Payload(self._engine, self._engine, subject, session, name, now, expires_at, permissions)
+        said = Payload(self._engine, self._engine, subject, session, name, issued_at, expires_at, permissions)
         text = self._header + b"." + encoded(_to_json(said))
         return (text + b"." + encoded(self._key.sign(text))).decode()
 

@@ -125,7 +125,8 @@ class Sessions:
         grant = self._grant_of(facts)
         held = self._effective(facts) or ()
         expires_at = int(actor.deadline or 0)
-        token = self._tokens.issue(facts.identity, actor.id, held, expires_at)
+        # Issued when its lifetime began, though a slow disk came between: clients reckon the lifetime from the two.
+        token = self._tokens.issue(facts.identity, actor.id, held, int(facts.renewed_at), expires_at)
         options = None if grant is None else grant.options
         ends_soon = None if options is None else options.ends_soon(self._clock.wall())
         return IssuedSession(token, held, expires_at, ends_soon)

@@ -42,7 +42,7 @@ def rfc(name: str) -> Any:
 @pytest.mark.parametrize("name", ["json_web_signature", "json_web_key", "json_web_crypto"])
 def test_no_jws_of_the_world_is_a_session_token(name: str) -> None:
     """D14: Wycheproof's, valid or not, are all refused by our one refusal; none raises anything else."""
-    reader = Tokens(SystemClock(), "engine", Ed25519PrivateKey.generate())
+    reader = Tokens("engine", Ed25519PrivateKey.generate())
     cases = [case.get("jws") or case.get("jwe") for _, case in wycheproof(name)]
     for text in cases:
         with pytest.raises(TokenRefused):
@@ -107,7 +107,7 @@ def test_rfc_8037_a4() -> None:
     text = f"{encode(header)}.{encode(example['payload'].encode())}"
     assert f"{text}.{encode(private.sign(text.encode()))}" == example["jws"]
     assert key_id(private.public_key()) == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
-    reader = Tokens(SystemClock(), "engine", private)
+    reader = Tokens("engine", private)
     assert reader.jwks()["keys"][0]["x"] == example["jwk"]["x"]
     with pytest.raises(TokenRefused):
         reader.read(example["jws"])  # signed by the very key, and still of another kind
@@ -117,7 +117,7 @@ def test_rfc_7515_a1_and_7519_6_1() -> None:
     """An HS256 token that verifies by the RFC's key, and one without a signature: no session tokens."""
     example = rfc("rfc7515_A1_HS256")
     jwt.decode(example["jws"], decode(example["k"]), algorithms=["HS256"], options={"verify_exp": False})
-    reader = Tokens(SystemClock(), "engine", Ed25519PrivateKey.generate())
+    reader = Tokens("engine", Ed25519PrivateKey.generate())
     for text in (example["jws"], rfc("rfc7519_6_1_none")["jwt"]):
         with pytest.raises(TokenRefused):
             reader.read(text)

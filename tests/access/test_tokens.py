@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hatchway.engine.access import tokens
 from hatchway.engine.access.challenges import decode, encode
 from hatchway.engine.access.tokens import LONGEST_TOKEN, TYPE, Tokens, key_id
-from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import TokenRefused
 from tests.support.hostile_requests import token_attacks
 
@@ -32,8 +31,8 @@ class Made(NamedTuple):
 
 @pytest.fixture
 def made() -> Made:
-    reader = Tokens(SystemClock(), ENGINE, KEY)
-    return Made(reader, reader.issue("SHA256:abc", "session-1", GRANTED, 2_000_000_000))
+    reader = Tokens(ENGINE, KEY)
+    return Made(reader, reader.issue("SHA256:abc", "session-1", GRANTED, 1_700_000_000, 2_000_000_000))
 
 
 def refused(reader: Tokens, token: str) -> bool:
@@ -64,8 +63,8 @@ def test_a_token_says_what_it_was_made_with(made: Made) -> None:
     assert header == {"alg": "EdDSA", "typ": TYPE, "kid": key_id(KEY.public_key())}
     payload = made.reader.read(made.token)
     assert (payload.iss, payload.aud, payload.sub, payload.sid) == (ENGINE, ENGINE, "SHA256:abc", "session-1")
-    assert (payload.exp, payload.permissions) == (2_000_000_000, GRANTED)
-    others = {made.reader.read(made.reader.issue("a", "s", (), 1)).jti for _ in range(100)}
+    assert (payload.iat, payload.exp, payload.permissions) == (1_700_000_000, 2_000_000_000, GRANTED)
+    others = {made.reader.read(made.reader.issue("a", "s", (), 0, 1)).jti for _ in range(100)}
     assert len(others) == 100
 
 
@@ -210,7 +209,7 @@ def test_a_long_token_is_not_read(made: Made) -> None:
 def test_what_is_kept_is_bounded(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only verified tokens are kept, by their exact text, and not more than so many."""
     monkeypatch.setattr(tokens, "CACHED", 8)
-    issued = [made.reader.issue("a", str(number), (), 1) for number in range(50)]
+    issued = [made.reader.issue("a", str(number), (), 0, 1) for number in range(50)]
     assert [made.reader.read(token).sid for token in issued] == [str(number) for number in range(50)]
     for token in issued:
         assert refused(made.reader, token + "=")
@@ -220,8 +219,8 @@ def test_what_is_kept_is_bounded(made: Made, monkeypatch: pytest.MonkeyPatch) ->
 @given(st.binary(max_size=120) | st.text(st.characters(codec="ascii")).map(str.encode), st.integers(0, 2))
 def test_no_part_breaks_the_reader(part: bytes, which: int) -> None:
     """Any bytes in the place of any part are refused by the one refusal."""
-    reader = Tokens(SystemClock(), ENGINE, KEY)
-    parts = reader.issue("a", "s", (), 1).split(".")
+    reader = Tokens(ENGINE, KEY)
+    parts = reader.issue("a", "s", (), 0, 1).split(".")
     for spelled in (encode(part), part.decode("latin-1")):
         bent = ".".join([*parts[:which], spelled, *parts[which + 1 :]])
         assert spelled == parts[which] or refused(reader, bent)
@@ -230,7 +229,7 @@ def test_no_part_breaks_the_reader(part: bytes, which: int) -> None:
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=8))
 def test_no_claim_breaks_the_reader(value: Any) -> None:
     """Signed by ourselves, each claim set to anything JSON can say: a payload of the right types, or the refusal."""
-    reader = Tokens(SystemClock(), ENGINE, KEY)
+    reader = Tokens(ENGINE, KEY)
     for claim in ("iss", "aud", "sub", "sid", "jti", "iat", "exp", "permissions", "nbf", secrets.choice(["x", "typ"])):
         try:
             payload = reader.read(forged(claims(**{claim: value})))

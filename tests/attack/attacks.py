@@ -202,7 +202,7 @@ async def main() -> None:
     """`attacks PORT HOST TOKEN NAME...`: until killed."""
     port, host, token, *names = sys.argv[1:]
     target = Target(int(port), host, token)
-    os.nice(19)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     async with trio.open_nursery() as nursery:
         for name in names:
             attack, clients = ATTACKS[name]

@@ -13,7 +13,7 @@ const browser = await puppeteer.launch({
   extraPrefsFirefox: JSON.parse(preferences),
 });
 
-const PATIENCE = 20_000; // ms a step may take on a busy machine
+const PATIENCE = 45_000; // ms: a step that takes longer fails, as with Chromium (tests/support/browser.py)
 const pages = [];
 const faults = [];
 

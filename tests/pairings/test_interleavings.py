@@ -141,7 +141,7 @@ class CodeWorld(World):
         self.runtime = Runtime(self.clock, Records(self.clock, self.watch))
         settings = Settings()
         keys = AuthorizedKeys(Path("/nonexistent/authorized_keys"))
-        tokens = Tokens(self.clock, "urn:engine", token_key())
+        tokens = Tokens("urn:engine", token_key())
         self.sessions = Sessions(self.runtime, self.stores[0], keys, tokens, lambda: settings)
         self.pairings = SeenPairings(
             self.runtime, self.stores[1], lambda: settings, self.sessions.start, self.sessions.end

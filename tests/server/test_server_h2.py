@@ -12,6 +12,7 @@ import h2.connection
 import h2.errors
 import h2.events
 import h2.exceptions
+import h2.settings
 import pytest
 import trio
 from trio.testing import MockClock
@@ -360,6 +361,28 @@ async def test_no_more_is_answered_than_a_client_takes(served: Served, autojump_
     await streams.send()
     assert (await streams.answer(first))[0] == 200
     assert await streams.answer(await streams.request(b"/hello")) == (200, b"hello")
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["waits", "resets"])
+async def test_few_answers_are_made_that_nobody_takes(served: Served, autojump_clock: MockClock, leaves: bool) -> None:
+    """With no window for any, a third of 32 requests begin. The others wait until the client takes something, or
+    leaves."""
+    streams = await connect(served)
+    streams.wire.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    asked = [await streams.request(b"/hello") for _ in range(32)]
+    await trio.sleep(1)
+    begun = served.told.words.count("hello")
+    assert begun <= 12
+    if leaves:
+        for stream in asked:
+            streams.wire.reset_stream(stream)
+        await streams.send()
+        await trio.sleep(1)
+        assert served.told.words.count("hello") == begun
+        asked = []
+    streams.wire.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 65_535})
+    asked += [await streams.request(b"/hello") for _ in range(32 - len(asked))]
+    assert [await streams.answer(stream) for stream in asked] == [(200, b"hello")] * 32
 
 
 @pytest.mark.parametrize("served", ["bare"], indirect=True)

@@ -78,20 +78,39 @@ async def test_how_many_sessions_a_key_takes_along(engine: Engine) -> None:
     assert await engine.sessions.end_all_of({key().identity}) == 0
 
 
-async def test_one_end_counts_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two who end the same sessions at the same time, each tells what it ended itself."""
-    for _ in range(2):
-        await started(engine, key().identity)
-    ended, commit = [], engine.store.commit
+@pytest.fixture
+def slow_disk(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write takes a second."""
+    commit = engine.store.commit
 
     async def slow(change: Change) -> None:
         await trio.sleep(1)
         await commit(change)
 
+    monkeypatch.setattr(engine.store, "commit", slow)
+
+
+@pytest.mark.usefixtures("slow_disk")
+async def test_a_token_tells_its_whole_lifetime(engine: Engine) -> None:
+    """From `iat` to `exp` it is what was granted, also where the disk took a second: clients reckon with it."""
+    token = (await started(engine, key().identity)).token
+    for _ in range(2):
+        said = engine.tokens.read(token)
+        assert said.exp - said.iat == 3600
+        await jump(60)
+        token = (await engine.sessions.renew(engine.sessions.authenticate(token), NOBODY)).token
+
+
+@pytest.mark.usefixtures("slow_disk")
+async def test_one_end_counts_once(engine: Engine) -> None:
+    """Of two who end the same sessions at the same time, each tells what it ended itself."""
+    for _ in range(2):
+        await started(engine, key().identity)
+    ended = []
+
     async def end() -> None:
         ended.append(await engine.sessions.end_all_of({key().identity}))
 
-    monkeypatch.setattr(engine.store, "commit", slow)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end)
         nursery.start_soon(end)

@@ -32,7 +32,7 @@ class Firefox:
         return answer["value"]
 
     def ask(self, action: str, *arguments: Any) -> Any:
-        """One action of the driver's; one that fails, or takes 20 s, fails the test."""
+        """One action of the driver's; one that fails, or takes 45 s, fails the test."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([action, *arguments]) + "\n")
         self._process.stdin.flush()

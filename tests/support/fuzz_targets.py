@@ -34,7 +34,7 @@ from hatchway.engine.settings.sources import load_settings, read_environment
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 CHALLENGES = Challenges(SystemClock(), b"k" * 32)
-TOKENS = Tokens(SystemClock(), "engine", KEY)
+TOKENS = Tokens("engine", KEY)
 ADDRESSES = Addresses((("127.0.0.1", 7420),), ("gate.example:8443",))
 
 
@@ -229,8 +229,8 @@ def seeds() -> list[bytes]:
     good: dict[Callable[[bytes], None], list[bytes]] = {
         nonce: [issued.encode()],
         signature: [b"QUJD", b"QUI=", b"-_8="],
-        token: [TOKENS.issue("SHA256:abc", "s", ("SHELL",), 1).encode()],
-        authorization: [b"Bearer " + TOKENS.issue("a", "s", (), 1).encode(), b"bearer x"],
+        token: [TOKENS.issue("SHA256:abc", "s", ("SHELL",), 0, 1).encode()],
+        authorization: [b"Bearer " + TOKENS.issue("a", "s", (), 0, 1).encode(), b"bearer x"],
         public_key: keys,
         private_key: keys,
         authorized_keys: [lines, b'permissions="SHELL,AGENT" ' + lines, b'from="a",command="b" ssh-rsa AAAA x\n#\n\n'],

@@ -48,7 +48,7 @@ class Generated:
     def __init__(self, folder: Path, *, begin: float = 1_790_000_000.0, seed: int = 1) -> None:
         os.umask(0o077)
         self.folder, self.clock, self.dice = folder, SetClock(begin), random.Random(seed)
-        self.tokens = Tokens(self.clock, ISSUER, Ed25519PrivateKey.generate())
+        self.tokens = Tokens(ISSUER, Ed25519PrivateKey.generate())
         self.keys_path = folder.parent / "head-keys.json"
         folder.parent.mkdir(parents=True, exist_ok=True)
         remember_keys(self.keys_path, self.tokens.jwks())
