@@ -31,6 +31,10 @@ them."""
 HANDSHAKE_COST = 48 * 1024
 """Bytes that OpenSSL keeps for a handshake that waits for its client."""
 
+MUCH = 4096
+"""Bytes that a client sends at once, past which reading them waits for its turn, as a request does: forty bodies that
+arrive together would else hold up others for 10 ms."""
+
 HALF_CLOSE_GRACE = 0.1
 """Seconds in which a client that has closed its side (`nc -N`) may get a response; then it counts as gone."""
 
@@ -144,6 +148,8 @@ class Connection:
             rest = data
             if data and self.context.fast_path is not None and self.protocol.fresh and not self.context.stopping:
                 rest = await self._answer_plain(data, self.context.fast_path)
+            if len(rest) > MUCH:
+                await self.turn()
             if rest or not data:
                 await self.protocol.receive(rest)
             if not data:

@@ -91,8 +91,14 @@ class Writer:
         self._owner.hold(len(data))
         try:
             with trio.CancelScope(shield=True):
-                async with self._lock:
+                if self._lock.locked():
+                    await self._lock.acquire()
+                else:
+                    self._lock.acquire_nowait()  # `acquire` waits for a tick of the event loop where it need not
+                try:
                     await (self._encrypted or self._socket).send_all(data)
+                finally:
+                    self._lock.release()
         finally:
             self._owner.hold(-len(data))
 

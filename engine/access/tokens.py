@@ -65,9 +65,7 @@ class Tokens:
         """The `kid` of each key that verifies, the signing one first."""
         return tuple(self._keys)
 
-    def issue(
-        self, subject: str, session: str, permissions: tuple[str, ...], issued_at: int, expires_at: int
-    ) -> str:
+    def issue(self, subject: str, session: str, permissions: tuple[str, ...], issued_at: int, expires_at: int) -> str:
         """A signed token for a session (RFC 7515, 7.1; 8037, 3.1); times in epoch seconds.
 
         Written out here: PyJWT's encoding costs more than the signature.

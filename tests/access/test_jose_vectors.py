@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from hatchway.engine.access.challenges import decode, encode
 from hatchway.engine.access.tokens import Tokens, key_id
-from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import KeyRefused, SignatureRefused, TokenRefused
 from hatchway.engine.keys.keys import PublicKey, identity_of, read_public_key, verify
 from tests.support.fakes import vectors
