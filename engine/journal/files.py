@@ -27,8 +27,9 @@ CURRENT = "events.jsonl"
 PIECE = 65_536
 """Bytes read at once."""
 
-SCHEMA = 2
-"""Version of a line's form. Lines of version 1 have no hash and do not say what was decided on."""
+SCHEMA = 3
+"""Version of a line's form. Lines of version 1 have no hash and do not say what was decided on; those of version 2 tell
+elapsed time as the host's clock has it, and this one by the delay that it decides on."""
 
 HASH_BYTES, HASH_CHARS = 15, 20
 """120 bits of SHA-256, in base64: to find another line with a given hash takes 2^120 tries."""

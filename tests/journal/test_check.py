@@ -60,11 +60,17 @@ def out(made: Generated, name: str = "s1", left: float = 3000) -> None:
 
 
 def claim(made: Generated, *, after: float, target: str = "claimed", window: float = 30.0) -> None:
-    now = made.clock.elapsed()
-    issued = Saw(now=now)
-    made.records.transition("pairing", "p1", "issue", "none", "issued", ("print_code",), BOB, None, issued)
-    saw, effects = Saw(now=now + after, deadline=now + window), ("confirm_claim", "ask_operator")
+    made.records.transition("pairing", "p1", "issue", "none", "issued", ("print_code",), BOB)
+    saw, effects = Saw(at=after, of=window), ("confirm_claim", "ask_operator")
     made.records.transition("pairing", "p1", "claim", "issued", target, effects, BOB, None, saw)
+
+
+def claim_in_form_2(made: Generated, *, after: float, window: float = 30.0) -> None:
+    """As engines before form 3 told it: by the host's elapsed time."""
+    now = made.clock.elapsed()
+    told, effects = made.records.transition, ("confirm_claim", "ask_operator")
+    told("pairing", "p2", "issue", "none", "issued", ("print_code",), BOB, None, Saw(now=now))
+    told("pairing", "p2", "claim", "issued", "claimed", effects, BOB, None, Saw(now=now + after, deadline=now + window))
 
 
 def elapse(made: Generated, *, after: float) -> None:
@@ -88,7 +94,7 @@ def each(made: Generated, *does: Callable[[Generated], object]) -> None:
 
 WRONG: dict[str, tuple[Callable[[Generated], object], str]] = {
     "a proof that is none": (lambda made: sign_in(made, saw=Saw(proof="hearsay")), "must be refused"),
-    "a proof that is not told": (lambda made: sign_in(made, saw=Saw(now=1.0)), "lacks 'proof'"),
+    "a proof that is not told": (lambda made: sign_in(made, saw=Saw(at=1.0, of=30)), "lacks 'proof'"),
     "a second logout": (lambda made: each(made, sign_in, out, out), "has no beginning"),
     "a session of nobody": (lambda made: out(made, "s2"), "has no beginning"),
     "a second start": (lambda made: each(made, sign_in, sign_in), "was in 'active'"),
@@ -98,6 +104,8 @@ WRONG: dict[str, tuple[Callable[[Generated], object], str]] = {
     "a late claim": (lambda made: claim(made, after=30.0), "must be refused in 'issued' \\(within_claim_window\\)"),
     "another target": (lambda made: claim(made, after=1.0, target="approved"), "leads from 'issued' to 'claimed'"),
     "a longer window": (lambda made: claim(made, after=40.0, window=60.0), "and not 30 s"),
+    "a late claim in form 2": (lambda made: claim_in_form_2(made, after=30.0), "must be refused in 'issued'"),
+    "a longer window in form 2": (lambda made: claim_in_form_2(made, after=40.0, window=60.0), "and not 30 s"),
     "a refusal of what is there": (lambda made: refuse(made, "renew", "no_row", "active"), "wrongly"),
     "a refusal of a live one": (lambda made: refuse(made, "renew", "no_actor", None), "was not found"),
     "a refusal in another state": (lambda made: refuse(made, "renew", "no_row", "ended"), "not in 'ended'"),
@@ -145,11 +153,12 @@ def test_what_is_right_is_no_fault(made: Generated) -> None:
     made.records.refusal("session", "s9", "renew", "no_actor", BOB)
     made.records.refusal("session", "s0", "start", "no_row", BOB, "active", SIGNED_IN)
     claim(made, after=29.999)
+    claim_in_form_2(made, after=29.999)
     elapse(made, after=0.5)
     out(made, "s0")
     made.stop()
     found = check(made)
-    assert (found.steps["session"], found.steps["pairing"], found.refusals) == (4, 2, 3)
+    assert (found.steps["session"], found.steps["pairing"], found.refusals) == (4, 4, 3)
     assert found.sealed == found.last
 
 
@@ -306,7 +315,7 @@ def test_an_older_form_is_readable(made: Generated) -> None:
     path.write_bytes(old.replace(b'"active"', b'"ended"') + b"\n")
     with pytest.raises(BadLine, match="leads from"):
         Check().run([(path, path.open("rb"))])
-    path.write_bytes(old[:-1] + b',"schema":3,"prev":"","hash":"AAAAAAAAAAAAAAAAAAAA"}\n')
+    path.write_bytes(old[:-1] + b',"schema":4,"prev":"","hash":"AAAAAAAAAAAAAAAAAAAA"}\n')
     with pytest.raises(BadLine, match="later version"):
         Check().run([(path, path.open("rb"))])
 

@@ -62,7 +62,7 @@ async def test_a_record_is_one_line(folder: Path) -> None:
             "address": "192.0.2.1",
             "request_id": "ab-2",
             "cause": "wrong_signature",
-            "schema": 2,
+            "schema": 3,
             "prev": "",
             "hash": hash_of(path.read_bytes().rstrip(b"\n")),
         }
