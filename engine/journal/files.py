@@ -91,13 +91,23 @@ def segments(folder: Path) -> list[Path]:
     Only names that `segment_name` makes, of regular files: what else lies here is its owner's, and isn't touched.
     """
     current = folder / CURRENT
-    full = sorted(path for path in folder.glob("events-*.jsonl") if _is_full(path))
-    return [*full, *([current] if current.exists() else [])]
+    try:
+        with os.scandir(folder) as entries:
+            full = sorted(entry.name for entry in entries if _is_full(entry))
+    except FileNotFoundError:
+        return []
+    return [*map(folder.joinpath, full), *([current] if current.exists() else [])]
 
 
-def _is_full(path: Path) -> bool:
-    named = _FULL.fullmatch(path.name)
-    return named is not None and segment_name(int(named[1])) == path.name and path.is_file() and not path.is_symlink()
+def _is_full(entry: os.DirEntry[str]) -> bool:
+    named = _FULL.fullmatch(entry.name)
+    return named is not None and segment_name(int(named[1])) == entry.name and entry.is_file(follow_symlinks=False)
+
+
+def named_by(path: Path) -> int | None:
+    """The number that a full file is named by, which is its first record's; None for any other file."""
+    found = _FULL.fullmatch(path.name)
+    return int(found[1]) if found else None
 
 
 def parse(data: bytes) -> RecordLine | None:
@@ -248,7 +258,7 @@ def read_after(folder: Path, seq: int) -> Iterator[list[RecordLine]]:
 
 def _from(paths: list[Path], seq: int) -> list[Path]:
     """The files from the one on that may hold the record after `seq`."""
-    while len(paths) > 1 and (named := _FULL.fullmatch(paths[1].name)) and int(named[1]) <= seq + 1:
+    while len(paths) > 1 and (named := named_by(paths[1])) is not None and named <= seq + 1:
         paths = paths[1:]
     return paths
 

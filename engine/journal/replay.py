@@ -66,12 +66,12 @@ class ChartReplay:
         self._wall = {state for state, delay in chart.delays.items() if delay.clock == "wall"}
 
     def doubt(self) -> None:
-        """The engine was started without having been stopped."""
+        """The engine was killed: each live actor may have taken one step that has no record."""
         self.doubted.update({actor: known.state for actor, known in self.standing.items()})
         self.standing.clear()
 
     def forget_times(self) -> None:
-        """The engine was started: what counts elapsed time counts anew."""
+        """The engine was started: delays that count elapsed time were armed anew, at a time that no record tells."""
         if any(delay.clock == "elapsed" for delay in self.chart.delays.values()):
             self.standing = {actor: Standing(known.state, None) for actor, known in self.standing.items()}
 
@@ -211,7 +211,7 @@ class Replay:
         self._tables = ""
 
     def miss(self) -> None:
-        """Records are lacking here, which have made room."""
+        """Records are lacking at this point, since they made room: an actor may have begun in one of them."""
         self.complete = False
 
     def take(self, record: Record) -> None:

@@ -194,6 +194,19 @@ def test_what_is_no_journal(tmp_path: Path) -> None:
         Check([]).run(open_all([foreign]))
 
 
+def test_what_follows_the_last_record_is_no_engines(made: Generated) -> None:
+    """A line that somebody has appended is none that a kill has cut; one that was cut is told, and no fault."""
+    made.stop()
+    path = made.folder / CURRENT
+    whole = path.read_bytes()
+    for cut in (b"{", b'{"tim', b'{"time":1790000000.5,"seq":3,"ki', b"\0\0\0"):
+        path.write_bytes(whole + cut)
+        assert check(made).records == 2
+    path.write_bytes(whole + b"the end\n")
+    with pytest.raises(BadLine, match="no engine writes such a line"):
+        check(made)
+
+
 def test_torn_and_lost_lines_are_told(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that a kill cut, and records that a full disk did not take: the journal says so itself, and goes on."""
     sign_in(made)
@@ -236,6 +249,39 @@ def test_what_came_before_is_unknown(made: Generated, monkeypatch: pytest.Monkey
     segments(made.folder)[0].unlink()
     with pytest.raises(BadLine, match="files are missing"):
         check(made)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_records_keep_to_their_files(made: Generated, monkeypatch: pytest.MonkeyPatch, back: bool) -> None:
+    """One that is moved to the neighbouring file is missed where it was, though the lines are all there, in order."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)
+    made.work(100)
+    made.stop()
+    check(made)
+    one, two = (path.read_bytes().splitlines(keepends=True) for path in segments(made.folder)[2:4])
+    moved = ([*one, two[0]], two[1:]) if back else (one[:-1], [one[-1], *two])
+    for path, lines in zip(segments(made.folder)[2:4], moved, strict=True):
+        path.write_bytes(b"".join(lines))
+    with pytest.raises(BadLine, match="moved between files"):
+        check(made)
+
+
+def test_a_torn_first_line_names_no_file(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is killed as it begins a file, and started twice: the file is named by its first whole record."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)
+    made.work(20)
+    made.journal._rotate(made.clock.now)
+    os.close(made.journal._fd)
+    (made.folder / CURRENT).write_bytes(b'{"time":1.0,"seq":99,"kind":"tran')
+    for _ in range(2):
+        made.journal = FileJournal(made.folder, made.clock, ISSUER, made.tokens.sign)
+        made.records = Records(made.clock, made.journal, last_seq=made.journal.last_seq)
+        made.start()
+        made.work(3)
+        made.journal.seal("asked")
+    made.work(20)
+    made.stop()
+    assert check(made).torn == 1
 
 
 def test_a_removed_file_is_missed_for_good(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
