@@ -190,7 +190,7 @@ class Engine:
         shared = self.settings.slurm.folder
         if shared is None:
             return self.home / "slurm"
-        return shared / self.fleet.lease.home.rpartition(":")[2] if self.fleet else shared
+        return shared / self.fleet.lease.engine_id.rpartition(":")[2] if self.fleet else shared
 
     def _load_own_key(self) -> PublicKey:
         if self._membership is None or self._membership.keys is None:

@@ -76,7 +76,7 @@ class Fleet:
 
         `mirrors` are functions that read something else anew, by the chart under which the store tells its changes.
         """
-        own = inbox(self.lease.run)
+        own = inbox(self.lease.run_id)
         reader = ChangeReader(self.link, self.store, self._clock, runtime, own, self._take, mirrors)
         self._reader = reader
         async with trio.open_nursery() as nursery:
@@ -129,7 +129,7 @@ class Fleet:
     async def others(self) -> list[str]:
         """The live engines of the fleet but this one."""
         runs = await self.link.call(lambda client: client.hkeys(f"{PREFIX}engines"))
-        others = [run.decode() for run in runs if run.decode() != self.lease.run]
+        others = [run.decode() for run in runs if run.decode() != self.lease.run_id]
         return [run for run in others if await self._is_alive(run)]
 
     async def _is_alive(self, run: str) -> bool:
@@ -287,15 +287,15 @@ class Fleet:
 
 
 @asynccontextmanager
-async def open_fleet(url: str, clock: Clock, name: str, home: str) -> AsyncIterator[Fleet]:
-    """A place in the fleet behind `url`, until left, for the engine `home` on the host `name`.
+async def open_fleet(url: str, clock: Clock, name: str, engine_id: str) -> AsyncIterator[Fleet]:
+    """A place in the fleet behind `url`, until left, for the engine `engine_id` on the host `name`.
 
     Raises EngineUnavailable where its store can't be used.
     """
     address = read_address(url)
     link = RedisLink(address)
     async with trio.open_nursery() as nursery:
-        fleet = Fleet(link, clock, Lease(link, clock, name, home), nursery)
+        fleet = Fleet(link, clock, Lease(link, clock, name, engine_id), nursery)
         nursery.start_soon(link.run)
         connected = await _connect(fleet)
         if connected:

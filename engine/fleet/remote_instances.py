@@ -67,11 +67,11 @@ class RemoteInstances:
         self._reading = 0
 
     async def all(self) -> list[Seen]:
-        return [_seen(row) for row in await self._roster.rows() if row.home != self._roster.home]
+        return [_seen(row) for row in await self._roster.rows() if row.engine_id != self._roster.engine_id]
 
     async def find(self, name: str) -> Seen | None:
         row = await self._roster.row(name)
-        return None if row is None or row.home == self._roster.home else _seen(row)
+        return None if row is None or row.engine_id == self._roster.engine_id else _seen(row)
 
     async def stop(self, seen: Seen, origin: Origin) -> Seen:
         told = await self._call(seen, "stop", StopRequest(seen.identity, origin), InstanceReport, STOPPED_WITHIN)
@@ -112,7 +112,7 @@ class RemoteInstances:
 
     async def _call(self, seen: Seen, method: str, request: msgspec.Struct, reply: type[T], within: float) -> T:
         try:
-            body = await self._calls.call(seen.run, method, _encode(request), within)
+            body = await self._calls.call(seen.run_id, method, _encode(request), within)
         except NoReply:
             words = f"the engine on {seen.host}, which runs the instance, does not answer; try again once it does"
             raise HostUnavailable(words, retry_after=RETRY_AFTER) from None
@@ -151,4 +151,4 @@ class InstanceServer:
 
 def _seen(row: Row) -> Seen:
     told = row.told
-    return Seen(row.name, told.state, told.progress, told.facts, row.host, row.answers, row.run)
+    return Seen(row.name, told.state, told.progress, told.facts, row.host, row.answers, row.run_id)

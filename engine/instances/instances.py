@@ -48,8 +48,8 @@ def too_many_of_key(most: int) -> TooManyInstances:
 class Seen(NamedTuple):
     """An instance of this engine or of another of the fleet, as clients are shown it.
 
-    `answers` says whether its engine does; if not, all else is what that engine told last. `run` names that engine's
-    run, and is empty for this engine's own instances.
+    `answers` says whether its engine does; if not, all else is what that engine told last. `run_id` names that
+    engine's run, and is empty for this engine's own instances.
     """
 
     identity: str
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
     facts: InstanceFacts
     host: str
     answers: bool = True
-    run: str = ""
+    run_id: str = ""
 
 
 class FleetInstances(Protocol):
@@ -260,7 +260,7 @@ class Instances:
     async def end(self, name: str, origin: Origin) -> Seen:
         """Stop the instance, wherever it runs, and wait until it has ended. Raises as `stop`, and HostUnavailable."""
         found = await self.find(name)
-        if self._fleet is None or not found.run:
+        if self._fleet is None or not found.run_id:
             return self.seen(await self.stop(name, origin))
         if found.state in instance.CHART.final:
             raise InstanceNotFound("no engine of this fleet has such an instance that is live")
@@ -273,7 +273,7 @@ class Instances:
         Raises InstanceNotFound, HostUnavailable, StoreUnavailable, TooManyRequests; while it is read, the middle two.
         """
         found = await self.find(name)
-        if self._fleet is not None and found.run:
+        if self._fleet is not None and found.run_id:
             return await self._fleet.read(found, stream, goes_on)
         actor = self.show(name)
         path, begin = self.log(actor, stream)

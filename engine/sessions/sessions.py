@@ -9,12 +9,12 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Literal
 
-from hatchway.engine.access.challenges import encode
 from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import Shared
 from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
+from hatchway.engine.base.base64url import encode
 from hatchway.engine.base.errors import NotFound, Refusal, TokenRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.key_command import AGAIN, REMEMBERED

@@ -245,7 +245,7 @@ async def test_away_and_forgotten(hosts: Hosts, redis: RedisServer) -> None:
     name is another's by then, both go on, and each host shows its own."""
     async with hosts[0].engine() as a:
         assert (await a.start("one"), await a.start("two")) == ("running", "running")
-        home = a.roster.home
+        home = a.roster.engine_id
     async with hosts[1].engine() as b:
         await b.until_listed(("one", "running", "ash", False), ("two", "running", "ash", False))
         with pytest.raises(HostUnavailable, match="the engine on ash"):
@@ -378,7 +378,7 @@ async def test_a_reply_to_a_caller_that_seems_gone(
 
         async def stop_and_lapse(body: bytes, caller: Caller) -> bytes:
             answer = await stop(body, caller)
-            speak(redis.port, "DEL", f"hatchway:engine:{b.fleet.lease.run}")
+            speak(redis.port, "DEL", f"hatchway:engine:{b.fleet.lease.run_id}")
             return answer
 
         with patch.dict(a.calls.methods, {"stop": stop_and_lapse}):

@@ -14,7 +14,7 @@ import trio
 from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.problems import problem
 from hatchway.api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
-from hatchway.api.http.schema.shapes import told
+from hatchway.api.http.schema.shapes import described
 from hatchway.engine.access.challenges import LIFETIME
 from hatchway.engine.access.devices import device_of
 from hatchway.engine.access.principal import IssuedSession
@@ -45,17 +45,19 @@ class VerifyFields(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     nonce: str
-    signature: Annotated[str, told(description="Base64 or base64url, as long as the key's modulus.")]
-    algorithm: Annotated[str, told(enum=["RS256", "PS256"], description="EdDSA too where key_types says.")] = "RS256"
-    lifetime: Annotated[str, told(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
-    identity: Annotated[str, told(pattern=f"^{IDENTITY}$")] | None = None
-    label: Annotated[str, told(pattern="^[!-~][ -~]{0,63}$", description="For people.")] | None = None
+    signature: Annotated[str, described(description="Base64 or base64url, as long as the key's modulus.")]
+    algorithm: Annotated[str, described(enum=["RS256", "PS256"], description="EdDSA too where key_types says.")] = (
+        "RS256"
+    )
+    lifetime: Annotated[str, described(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
+    identity: Annotated[str, described(pattern=f"^{IDENTITY}$")] | None = None
+    label: Annotated[str, described(pattern="^[!-~][ -~]{0,63}$", description="For people.")] | None = None
 
 
 class PairFields(msgspec.Struct, forbid_unknown_fields=True):
     """The pairing code as typed (section 4.4)."""
 
-    code: Annotated[str, told(description="Case, spaces and hyphens don't matter.")]
+    code: Annotated[str, described(description="Case, spaces and hyphens don't matter.")]
 
 
 def told_of(answer: IssuedSession) -> dict[str, Any]:
