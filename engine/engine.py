@@ -20,8 +20,9 @@ from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, Refusal
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.fleet.key_watch import KeyWatch
+from hatchway.engine.instances.all_instances import AllInstances
 from hatchway.engine.instances.apptainer.apptainer import Apptainer
-from hatchway.engine.instances.instances import Instances, is_live
+from hatchway.engine.instances.instances import Instances, TakenBy, is_live, nobody_else
 from hatchway.engine.instances.protocol import Platform
 from hatchway.engine.journal.heads import KEYS as HEAD_KEYS
 from hatchway.engine.journal.heads import remember_keys
@@ -50,7 +51,6 @@ from hatchway.engine.store.sqlite import SQLiteStore
 if TYPE_CHECKING:
     from hatchway.engine.fleet.codes import RemoteCodes
     from hatchway.engine.fleet.membership import Membership
-    from hatchway.engine.fleet.remote_instances import RemoteInstances
     from hatchway.engine.fleet.shared_instances import SharedInstances
 
 log = structlog.get_logger(__name__)
@@ -113,7 +113,8 @@ class Engine:
         self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
-        self.instances, self._shared_instances = self._instances(store, platform or self._platform())
+        self.all_instances, self._shared_instances = self._instances(store, platform or self._platform())
+        self.instances = self.all_instances.own
         self.certificate: str | None = None
         """SHA-256 fingerprint of the certificate that the server shows; None without TLS."""
         self.stopping = trio.Event()
@@ -154,14 +155,14 @@ class Engine:
             return make(None)
         return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
 
-    def _instances(self, own: Store, platform: Platform) -> tuple[Instances, SharedInstances | None]:
-        def make(store: Store, others: RemoteInstances | None) -> Instances:
+    def _instances(self, own: Store, platform: Platform) -> tuple[AllInstances, SharedInstances | None]:
+        def make(store: Store, taken_by: TakenBy = nobody_else) -> Instances:
             return Instances(
-                self.runtime, store, platform, lambda: self.settings, self.home, others, self._instances_allowed
+                self.runtime, store, platform, lambda: self.settings, self.home, taken_by, self._instances_allowed
             )
 
         if self._membership is None:
-            return make(own, None), None
+            return AllInstances(make(own), self.clock), None
         return self._membership.join_instances(own, self.runtime, make, lambda: self.stopping.is_set())
 
     def _key_types(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from hatchway.engine.store.redis_link import RedisLink
 
 log = structlog.get_logger(__name__)
 
-CHARTS = ("session",)
+SHARED_CHARTS = ("session",)
 """Charts whose actors every engine of the fleet has in memory."""
 
 IDENTIFIED = 0.2
@@ -96,7 +96,7 @@ class ChangeReader:
         await self._check_identity(ask, self._clock.elapsed())
         last = await ask(b"XREVRANGE", CHANGES.encode(), b"+", b"-", b"COUNT", b"1")
         number = int(await ask(b"GET", COUNTER.encode()) or 0) if not last else int(_fields(last[0][1])[b"n"])
-        for chart in CHARTS:
+        for chart in SHARED_CHARTS:
             held = {actor.id: actor.version for actor in self._runtime.actors(chart)}
             stored = {name: value.version for name, value in await self._store.live(chart)}
             moved = {name: stored.get(name, 0) for name in held | stored if held.get(name) != stored.get(name)}
@@ -115,13 +115,14 @@ class ChangeReader:
         await self._check_identity(ask, sent)
         changes = read.get(CHANGES.encode(), ())
         moved: dict[str, dict[str, int]] = {}
+        # A change has a number `n` in the store, and says to which version `v` the actor `a` of the chart `c` has moved.
         for _, entry in changes:
             fields, number = _fields(entry), number + 1
             if int(fields[b"n"]) != number:
                 raise StoreUnavailable("messages are missing", cause="gap")
             moved.setdefault(fields[b"c"].decode(), {})[fields[b"a"].decode()] = int(fields[b"v"])
         for chart, versions in moved.items():
-            if chart in CHARTS:
+            if chart in SHARED_CHARTS:
                 await self._runtime.absorb(chart, versions)
             elif chart in self._mirrors:
                 await self._mirrors[chart]()

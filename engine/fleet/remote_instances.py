@@ -12,10 +12,12 @@ from hatchway.engine.base.errors import HostUnavailable, InstanceNotFound, TooMa
 from hatchway.engine.fleet.remote_calls import RETRY_AFTER, Caller, NoReply, RemoteCalls
 from hatchway.engine.fleet.roster import InstanceReport, Roster, Row, generation_of, without_values
 from hatchway.engine.instances import output
-from hatchway.engine.instances.instances import Instances, Seen, is_live
+from hatchway.engine.instances.all_instances import Seen
+from hatchway.engine.instances.instances import Instances, is_live
 from hatchway.engine.instances.protocol import Stream
 from hatchway.engine.instances.tails import LogFile
 from hatchway.engine.runtime.records import Origin
+from hatchway.statecharts import instance
 
 HELD = 2.0
 """Seconds that an engine holds a call for more of a log while there is none."""
@@ -72,6 +74,12 @@ class RemoteInstances:
     async def find(self, name: str) -> Seen | None:
         row = await self._roster.row(name)
         return None if row is None or row.engine_id == self._roster.engine_id else _seen(row)
+
+    async def taken_by(self, name: str) -> str | None:
+        """The host of another engine where an instance of that name is live, None where there is none. Raises
+        StoreUnavailable."""
+        seen = await self.find(name)
+        return None if seen is None or seen.state in instance.CHART.final else seen.host
 
     async def stop(self, seen: Seen, origin: Origin) -> Seen:
         told = await self._call(seen, "stop", StopRequest(seen.identity, origin), InstanceReport, STOPPED_WITHIN)
