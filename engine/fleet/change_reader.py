@@ -115,7 +115,7 @@ class ChangeReader:
         await self._check_identity(ask, sent)
         changes = read.get(CHANGES.encode(), ())
         moved: dict[str, dict[str, int]] = {}
-        # A change has a number `n` in the store, and says to which version `v` the actor `a` of the chart `c` has moved.
+        # A change has a number `n`, and says to which version `v` the actor `a` of the chart `c` was moved.
         for _, entry in changes:
             fields, number = _fields(entry), number + 1
             if int(fields[b"n"]) != number:
