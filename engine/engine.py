@@ -40,6 +40,7 @@ from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records, Saw
 from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.key_uses import KeyUses
+from hatchway.engine.sessions.orphans import Orphans
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.redis_address import is_redis
 from hatchway.engine.settings.settings import Settings, keys_folder
@@ -54,9 +55,6 @@ if TYPE_CHECKING:
     from hatchway.engine.fleet.shared_instances import SharedInstances
 
 log = structlog.get_logger(__name__)
-
-CONFIRMED = 5.0
-"""Seconds between two looks for keys of live sessions that a program of the site is to be asked for again."""
 
 
 class Engine:
@@ -110,6 +108,7 @@ class Engine:
         self.key_watch.on_token_keys.append(self._remember_keys)
         self._remember_keys()
         self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
+        self.orphans = Orphans(self.sessions, self.runtime, self.keys)
         self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
@@ -214,7 +213,7 @@ class Engine:
             await self.fleet.check_token_key(self.tokens.key_ids())
         await self.runtime.restore("session")
         self.metrics.count(self.runtime)
-        self.orphans_ended = await self.sessions.end_orphans()
+        self.orphans_ended = await self.orphans.end_all()
 
     async def run(self, *, watch: bool = True, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fire the delays and mind the instances, for ever; with `watch` also look for hand edits of authorized_keys,
@@ -229,7 +228,7 @@ class Engine:
             if watch:
                 nursery.start_soon(self.key_watch.run, self._follow_keys)
                 nursery.start_soon(self.key_uses.run, self.stopping)
-                nursery.start_soon(self._confirm_keys)
+                nursery.start_soon(self.orphans.run, lambda: bool(self.settings.authorized_keys_command))
                 nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
             if self._shared_instances is not None:
@@ -239,18 +238,8 @@ class Engine:
 
     async def _follow_keys(self) -> None:
         """The keys' file was changed."""
-        await self.sessions.end_orphans()
+        await self.orphans.end_all()
         await self.key_uses.follow()
-
-    async def _confirm_keys(self) -> None:
-        """Keep asking for the keys of sessions that are authorized elsewhere, while the settings name a program."""
-        while True:
-            await trio.sleep(CONFIRMED)
-            if self.settings.authorized_keys_command:
-                try:
-                    await self.sessions.confirm_keys()
-                except Refusal as refused:
-                    log.warning("keys_not_confirmed", why=refused.detail)
 
     async def _end_pairings(self) -> None:
         await self.stopping.wait()

@@ -144,7 +144,7 @@ async def test_sessions_are_asked_for_again_and_end_when_the_key_is_gone(
     monkeypatch.setattr(key_command, "REMEMBERED", 4.0)
     monkeypatch.setattr(sessions, "REMEMBERED", 4.0)
     monkeypatch.setattr(sessions, "AGAIN", 1.0)
-    monkeypatch.setattr("hatchway.engine.engine.CONFIRMED", 0.5)
+    monkeypatch.setattr("hatchway.engine.sessions.orphans.CONFIRMED", 0.5)
     async with live_engine(home, authorized_keys_command=answering(tmp_path)) as at:
         browser = browser_of(at)
         token = (await sign_in(browser, key("far"), identity=key("far").identity))["token"]
