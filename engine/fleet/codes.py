@@ -139,7 +139,7 @@ class ClaimServer:
         )  # the script CLAIM puts the pairing, which the caller does not know, ahead
         request = msgspec.msgpack.decode(encoded, type=ClaimRequest)
         claim = Claim(pairing.decode(), request.origin, str(request.shown.get("agent") or ""))
-        await self._pairings.take(claim, request.shown)
+        await self._pairings.claim_here(claim, request.shown)
         caller.report(claim.match.encode())
         with caller.presence:
             await claim.wait_answered()

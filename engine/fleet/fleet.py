@@ -92,17 +92,17 @@ class Fleet:
         Their tokens would be refused here, and ours there.
         """
         agreed = (await self.store.agree(TOKEN_KEY_ID, own[0].encode())).decode()
-        await self._refuse_other_signers(agreed, own)
+        await self._refuse_other_token_keys(agreed, own)
         if agreed != own[0]:
             await self.tell_token_key(own[0])
 
-    async def check_signers(self, own: tuple[str, ...]) -> None:
+    async def check_token_key_ahead(self, own: tuple[str, ...]) -> None:
         """As `check_token_key`, before the key that this engine will sign with is settled."""
         agreed = await self.link.call(lambda client: client.get(TOKEN_KEY_ID))
         if agreed is not None:
-            await self._refuse_other_signers(agreed.decode(), own)
+            await self._refuse_other_token_keys(agreed.decode(), own)
 
-    async def _refuse_other_signers(self, agreed: str, own: tuple[str, ...]) -> None:
+    async def _refuse_other_token_keys(self, agreed: str, own: tuple[str, ...]) -> None:
         if agreed not in own and await self.others():
             raise EngineUnavailable(
                 "the other engines of this fleet sign tokens with another key than this one's token-key.pem: give all"

@@ -86,5 +86,5 @@ async def open_membership(home: Path, settings: Settings, clock: Clock, own: Sto
         identity, keys = await fleet.store.identity(), None
         if settings.keys == "store":
             keys = KeyMirror(FleetKeys(fleet.store), keys_folder(home, settings))
-            await keys.join(identity, make_own_key(home), home, fleet.check_signers)
+            await keys.join(identity, make_own_key(home), home, fleet.check_token_key_ahead)
         yield Membership(fleet, identity, keys)

@@ -171,7 +171,7 @@ class Pairings:
             raise await self._refusal(code, address, origin)
         await self._wrong.give_back(address)
         claim = Claim(name, origin, escaped_agent(claimant.agent))
-        await self.take(claim, shown)
+        await self.claim_here(claim, shown)
         return claim
 
     async def _claim_remote(self, fleet: FleetCodes, code: str, shown: Shown, address: str, origin: Origin) -> Claim:
@@ -185,7 +185,7 @@ class Pairings:
         await self._wrong.give_back(address)
         return claim
 
-    async def take(self, claim: Claim, shown: Shown) -> None:
+    async def claim_here(self, claim: Claim, shown: Shown) -> None:
         """Claim a code that was printed at this engine, for a console of whatever engine. Raises PairingCodeRefused."""
         changes = {"match": f"{secrets.randbelow(100):02d}"}
         try:

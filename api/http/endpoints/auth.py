@@ -60,10 +60,10 @@ class PairFields(msgspec.Struct, forbid_unknown_fields=True):
     code: Annotated[str, described(description="Case, spaces and hyphens don't matter.")]
 
 
-def told_of(answer: IssuedSession) -> dict[str, Any]:
-    """As a response has it: when the key expires is left out where that is not near."""
-    told = answer._asdict()
-    if answer.key_expires_at is None:
+def told_of(issued: IssuedSession) -> dict[str, Any]:
+    """A session that was issued, as a response has it: when its key expires is left out where that is not near."""
+    told = issued._asdict()
+    if issued.key_expires_at is None:
         del told["key_expires_at"]
     return told
 
@@ -185,7 +185,7 @@ async def _claim(invocation: Invocation, streamed: bool) -> Response:
     except trio.Cancelled:
         await _leave(invocation, claim)
         raise
-    return Response(200, b"", _STREAM_HEADERS, _Held(invocation, claim))
+    return Response(200, b"", _STREAM_HEADERS, _ClaimLines(invocation, claim))
 
 
 def _claimant(invocation: Invocation) -> Claimant:
@@ -208,7 +208,7 @@ _STREAM_HEADERS = (
 )
 
 
-class _Held:
+class _ClaimLines:
     """The lines of a claim's response. Where it is closed before the outcome was sent, begun or not, it ends the
     claim."""
 
@@ -216,7 +216,7 @@ class _Held:
         self._invocation, self._claim, self._over = invocation, claim, False
         self._lines = self._write()
 
-    def __aiter__(self) -> _Held:
+    def __aiter__(self) -> _ClaimLines:
         return self
 
     async def __anext__(self) -> bytes:
