@@ -19,7 +19,7 @@ from hatchway.engine.base.errors import NotFound, TokenRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.key_command import AGAIN, REMEMBERED
 from hatchway.engine.keys.key_options import KeyOptions
-from hatchway.engine.runtime import Actor, Data, Runtime
+from hatchway.engine.runtime import UNKNOWN, Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
 from hatchway.engine.sessions.session_limit import SessionLimit, is_live
 from hatchway.engine.settings.settings import Settings
@@ -31,9 +31,6 @@ KEPT = 600.0
 """Seconds that a worker may answer inspections of a session by itself. The engine sees no use of it meanwhile."""
 
 NO_DEVICE = Device()
-
-UNKNOWN = -1
-"""A version that no actor has, so that `Runtime.absorb` reads the stored one whatever this engine knows."""
 
 
 def used_at(actor: Actor) -> float:
