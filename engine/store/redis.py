@@ -43,7 +43,6 @@ class RedisStore:
         self.unheard: set[tuple[str, str, int]] = set()
         """Chart, actor and version (0 for gone) of each change sent from here that its reader has not heard of yet."""
         self._decode: dict[str, Callable[[bytes], tuple[str, float | None, msgspec.Struct]]] = {}
-        self._encode = msgspec.msgpack.Encoder().encode
 
     def define(self, facts: Mapping[str, type[msgspec.Struct]]) -> None:
         for chart, kind in facts.items():
@@ -89,8 +88,7 @@ class RedisStore:
         stored, once, tag = change.stored, change.once, secrets.token_hex(8)
         value = b""
         if stored is not None:
-            packed = self._encode((stored.state, stored.deadline, stored.facts))
-            value = b"%d:%s:%s" % (stored.version, tag.encode(), packed)
+            value = pack(stored, tag)
         used = PREFIX + "used:" + (once.key.hex() if once else "")
         keys = (_actors(change.chart), CHANGES, COUNTER, f"{PREFIX}done:{tag}", used, IDENTITY)
         version = stored.version if stored else 0
@@ -139,6 +137,14 @@ class RedisStore:
 
     def size(self) -> int:
         return 0  # the Redis server has tools of its own for that
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def pack(stored: Stored, tag: str) -> bytes:
+    """An actor as the store has it. `tag` names the commit that made it so."""
+    return b"%d:%s:%s" % (stored.version, tag.encode(), _encode((stored.state, stored.deadline, stored.facts)))
 
 
 def _milliseconds(once: Once | None) -> tuple[int | str, str]:
