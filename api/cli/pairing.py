@@ -86,7 +86,7 @@ def operator_screen() -> Iterator[tuple[int, TextIO]]:
 
             raise Failed(
                 "there is no terminal to approve a code at",
-                ("run it where somebody can answer: ssh -t HOST hatchway engine pair, docker exec -it, or a terminal",),
+                ("run it at a terminal, where somebody can answer: by SSH with `ssh -t`, in a container with `-it`",),
             )
         with os.fdopen(os.dup(answers), "w") as screen:
             yield answers, screen
