@@ -135,7 +135,7 @@ class ChangeReader:
                 await self._compare(chart)
             self._heard = heard
             log.info("sessions_compared")
-        self._store.unheard -= unheard
+        self._store.unheard.difference_update(unheard)
         for follow in self._mirrors.values():
             await follow()
         return self._heard
