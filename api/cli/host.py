@@ -16,13 +16,14 @@ import msgspec
 
 from hatchway.api.client.flows import StoredToken
 from hatchway.api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
-from hatchway.api.client.signers import AGENT, FileSigner, Signer, agent_signers, read_key
+from hatchway.api.client.signers import FileSigner, Signer, agent_signers, read_key
 from hatchway.api.client.wire import ClientFault, is_of_a_test
 from hatchway.engine.base.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
 from hatchway.engine.base.files import make_private_dir, read_private, write_private
 from hatchway.engine.base.imports import without
 from hatchway.engine.base.issuer import TEST_ISSUER
 from hatchway.engine.settings.home import expanded
+from hatchway.engine.settings.kinds import AGENT
 from hatchway.engine.settings.settings import Settings, home_folder
 from hatchway.engine.settings.sources import load_settings
 
@@ -81,7 +82,7 @@ class Here:
         self.home = home_folder()
         self._agent = agent
         self.settings: Settings = load_settings(
-            self.home, os.environ, {"url": url or _url_of_all(), "key": _absolute(key)}
+            self.home, os.environ, {"url": url or _url_of_all(), "key": _given_key(key)}
         )
         self.stored = load_stored(self.home)
         self._own = OwnEngine(self.home)
@@ -329,5 +330,5 @@ def given_path(path: str) -> str:
         raise SettingRefused(f"{path}: {fault}") from None
 
 
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else given_path(path)
+def _given_key(key: str | None) -> str | None:
+    return key if key is None or key.startswith(AGENT) else given_path(key)

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from hatchway.api.client.agent import RSA_SHA2_256, Agent, AgentFault, AgentKey
 from hatchway.engine.base.text import counted
+from hatchway.engine.settings.kinds import AGENT
 
 if TYPE_CHECKING:
     from hatchway.engine.keys.keys import PrivateKey
-
-AGENT = "agent:"
-"""How the name of an agent's keys begins, where a file's path may be too: all its keys, or the one that is named."""
 
 KINDS = ("ssh-rsa", "ssh-ed25519")
 """Kinds of keys that sign in, in the order in which they are tried: few engines accept the second."""

@@ -74,6 +74,8 @@ async def test_the_order_in_which_login_takes_its_key(home: Path, tmp_path: Path
                 ("setting", (), {"HATCHWAY_KEY": str(tmp_path / "setting.pem")}),
                 ("agent", ("--agent",), {"HATCHWAY_KEY": str(tmp_path / "setting.pem")}),
                 ("agent", (), {}),
+                ("agent", (), {"HATCHWAY_KEY": "agent:"}),
+                ("agent", ("--key", "agent:agent"), {"HATCHWAY_KEY": str(tmp_path / "setting.pem")}),
             )
             for name, flags, setting in ways:
                 shutil.rmtree(away, ignore_errors=True)
@@ -83,6 +85,30 @@ async def test_the_order_in_which_login_takes_its_key(home: Path, tmp_path: Path
             assert b"not both" in both.stderr
             shutil.rmtree(away)
             assert b"--key FILE" in (await command(away, "login", "--url", at.url, code=1)).stderr
+
+
+async def test_an_agent_s_key_as_the_setting(home: Path, tmp_path: Path) -> None:
+    """`agent:NAME` in the setting is that key of the agent, whatever the command does, and comes before what else the
+    agent holds; a name that the agent has not is told."""
+    away = tmp_path / "away"
+    with ssh_agent() as agent:
+        for name in ("first", "second"):
+            agent.add(key(name), name)
+        async with live_engine(home) as at:
+            for name in ("first", "second"):
+                at.engine.keys.register(key(name).public, FIVE, name)
+            await command(away, "config", "set", "url", at.url)
+            for setting in ("agent:second", f"agent:{key('second').identity}", f"agent:{key('second').identity[:20]}"):
+                await command(away, "config", "set", "key", setting)
+                assert (await told(away, "config", "get", "key"))["value"] == setting
+                (away / "connection-token").unlink(missing_ok=True)
+                assert (await told(away, "engine", "ping", **agent.environ))["identity"] == key("second").identity
+            await command(away, "config", "set", "key", "agent:third")
+            (away / "connection-token").unlink()
+            refused = await command(away, "engine", "ping", code=1, environ=agent.environ)
+            assert b"no key of the fingerprint or comment 'third'" in refused.stderr
+            refused = await command(away, "engine", "ping", code=1)
+            assert b"there is no SSH agent" in refused.stderr
 
 
 async def test_the_python_client_and_gpg_agent(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
