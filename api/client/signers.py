@@ -108,6 +108,9 @@ def only_key(name: str = "", agent: Agent | None = None) -> AgentKey:
     found = named(listed, name) if name else [key for key in listed if key.kind == "ssh-rsa"]
     if len(found) == 1:
         return found[0]
+    if not found:
+        kinds = ", ".join(sorted({key.kind for key in listed}))
+        raise AgentFault(f"the SSH agent holds no RSA key; name another by fingerprint or comment (it has {kinds})")
     raise AgentFault(
         f"the SSH agent holds {counted(len(found), 'RSA key')}, and one is wanted: name it by fingerprint or comment"
         " (`ssh-add -l`)"
