@@ -303,7 +303,7 @@ class OpenTerminal(OperatorTerminal):
 
         link = f"{self._tunnel.url}/#pair={event['code']}"
         if self._opens:
-            note(f"opened the console with code {event['code']}")
+            note(f"opening the console with code {event['code']}")
             self._browser = _browse(link)
         else:
             note(f"Console       {link}")

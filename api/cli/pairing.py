@@ -22,7 +22,7 @@ from hatchway.api.cli.terminals import operator_terminal
 from hatchway.api.client.operator import OperatorLine, operator_line
 from hatchway.engine.base.text import counted
 
-AT_THE_HOST = "run it where somebody can answer: ssh -t HOST hatchway engine pair, docker exec -it, or a terminal"
+AT_THE_HOST = "run it at a terminal, where somebody can answer: by SSH with `ssh -t`, in a container with `-it`"
 """What to do where `engine pair` has no terminal."""
 
 NO_PORT = "the engine has no port; from your own machine: hatchway open USER@HOST"

@@ -240,7 +240,7 @@ async def test_a_host_is_opened(tmp_path: Path, case: Case) -> None:
     """To a signed-in console by the command and `y`; after Ctrl-C nothing is left on either side but the engine."""
     with prepared(tmp_path, case) as (host, config):
         async with opening(tmp_path / "laptop", "lab", config, *case.flags, **host.environ_of_client) as one:
-            await one.screen.wait_for("opened the console")
+            await one.screen.wait_for("opening the console")
             if "https://" in case.shows:
                 await one.link()
             else:
