@@ -108,7 +108,7 @@ SET_FROM_OUTSIDE = {
         "api/server/places.py occupant.share",
         "api/server/places.py occupant.share.held",
         "api/workers/engine_client.py waiting.told",
-        "api/workers/request_counts.py row.seconds",
+        "api/workers/backend.py row.seconds",
         "engine/fleet/codes.py claim.match",
         "engine/fleet/remote_instances.py ask.position",
         "engine/instances/tails.py tail.end",

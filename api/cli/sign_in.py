@@ -98,7 +98,7 @@ def login(
 def logout() -> None:
     """End the session of the stored token, and forget the token."""
     from hatchway.api.cli.host import Here
-    from hatchway.api.cli.printing import say
+    from hatchway.api.cli.printing import note, say
 
     here = Here()
     if here.stored is None:
@@ -107,6 +107,8 @@ def logout() -> None:
     with here.client(url=here.stored.url) as client:
         client.logout()
     say(f"signed out of {here.stored.url}")
+    if here.stored.url == here.local_url and here.own_key.exists():
+        note("on this host the next command signs in with the engine's own key")
 
 
 @click.command(
@@ -242,9 +244,11 @@ def ping(as_json: bool) -> None:
 
     here = Here()
     with here.client() as client:
+        held = client.flows.stored
         began = time.monotonic()
         inspection = client.inspect()
         took = time.monotonic() - began
+        included = "" if client.flows.stored is held else ", a sign-in or renewal included"
     facts = {
         "url": here.url,
         "identity": inspection.identity,
@@ -260,7 +264,7 @@ def ping(as_json: bool) -> None:
         return
     print_facts(
         {
-            "engine": f"{here.url} answered in {facts['milliseconds']} ms",
+            "engine": f"{here.url} answered in {facts['milliseconds']} ms{included}",
             "identity": inspection.identity,
             "permissions": ", ".join(inspection.permissions),
             "expires": f"in {span(inspection.expires_at - time.time())}, renewed while used",

@@ -165,6 +165,13 @@ def test_an_older_schema_is_brought_to_this_one(tmp_path: Path) -> None:
         )
 
 
+def test_the_first_release_does_not_start_on_a_folder_of_this_one(tmp_path: Path) -> None:
+    """0.1.0 knows the schemas to 2. It would write a journal that no longer checks, and forget what sessions hold."""
+    path = tmp_path / "engine.db"
+    with closing(open_database(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone()[0] > 2
+
+
 def test_a_newer_schema_is_refused_in_words(tmp_path: Path) -> None:
     """An older Hatchway does not touch what it can't understand."""
     path = tmp_path / "engine.db"

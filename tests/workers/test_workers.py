@@ -306,7 +306,7 @@ def test_a_certificate_is_taken_up_by_every_worker(home: Path) -> None:
     try:
         engine.start()
         unchecked = ssl._create_unverified_context()
-        with httpx.Client(base_url=engine.url, verify=unchecked, http2=True) as kept:
+        with httpx.Client(base_url=engine.url, verify=unchecked, http2=True, timeout=60) as kept:
             token = sign_in(kept)["token"]
             for _ in range(3):
                 answer = kept.get("/api/auth/inspect/", headers=bearer(token))
