@@ -13,6 +13,7 @@ import httpx
 from hatchway.api.client import wire
 from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
 from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
+from hatchway.engine.base.errors import Refusal
 
 T = TypeVar("T")
 Pieces = AbstractAsyncContextManager[AsyncGenerator[bytes, None]]
@@ -113,7 +114,12 @@ class AsyncClient(ClientBase):
                 await anyio.sleep(driven.step.seconds)
                 driven.go_on(None)
             elif isinstance(driven.step, Work):
-                driven.go_on(await anyio.to_thread.run_sync(driven.step.do, abandon_on_cancel=True))
+                try:
+                    done = await anyio.to_thread.run_sync(driven.step.do, abandon_on_cancel=True)
+                except (wire.ClientFault, Refusal) as fault:
+                    driven.fail(fault)
+                else:
+                    driven.go_on(done)
             else:
                 driven.go_on(await self._send(driven.step))
         return driven.result

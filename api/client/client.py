@@ -21,6 +21,7 @@ import httpx
 from hatchway.api.client import wire
 from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
 from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
+from hatchway.engine.base.errors import Refusal
 
 T = TypeVar("T")
 
@@ -121,7 +122,12 @@ class Client(ClientBase):
                 time.sleep(driven.step.seconds)
                 driven.go_on(None)
             elif isinstance(driven.step, Work):
-                driven.go_on(driven.step.do())
+                try:
+                    done = driven.step.do()
+                except (wire.ClientFault, Refusal) as fault:
+                    driven.fail(fault)
+                else:
+                    driven.go_on(done)
             else:
                 driven.go_on(self._send(driven.step))
         return driven.result

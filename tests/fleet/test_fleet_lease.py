@@ -68,7 +68,7 @@ async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: St
     clock = SystemClock()
     async with open_fleet(server.url, clock, "ash", "home") as fleet, trio.open_nursery() as nursery:
         runtime = Runtime(clock, Records(clock, lambda record: None))
-        with patch.object(change_reader, "CHARTS", ()):
+        with patch.object(change_reader, "SHARED_CHARTS", ()):
             nursery.start_soon(fleet.run, runtime, {"keys": follow})
             told = ""
             with trio.fail_after(20):

@@ -51,7 +51,7 @@ class Side:
 async def sides(redis: RedisServer) -> AsyncIterator[tuple[Side, Side]]:
     clock = SystemClock()
     place = partial(open_fleet, redis.url, clock)
-    with patch.object(change_reader, "CHARTS", ()):
+    with patch.object(change_reader, "SHARED_CHARTS", ()):
         async with place("ash", "ash") as ash, place("elm", "elm") as elm, trio.open_nursery() as nursery:
             made = Side(ash), Side(elm)
             for fleet in (ash, elm):

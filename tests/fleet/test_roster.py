@@ -110,7 +110,7 @@ def hosts(redis: RedisServer) -> tuple[Host, Host]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Comparisons come round within a test's time; these engines have no sessions."""
-    monkeypatch.setattr(change_reader, "CHARTS", ())
+    monkeypatch.setattr(change_reader, "SHARED_CHARTS", ())
     monkeypatch.setattr(shared_instances, "LOOK", 0.1)
     monkeypatch.setattr(shared_instances, "COMPARED", 0.5)
 
