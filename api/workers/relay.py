@@ -12,11 +12,16 @@ from hatchway.api.http.asgi import REQUEST, Receive, Scope, Send, send_response
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import LEFT
 from hatchway.api.server.unix_sockets import socket_address
-from hatchway.api.workers.messages import BROKEN, Frames, Part, RelayedRequest, frame
+from hatchway.api.workers.channel import RECEIVED, Frames, frame
+from hatchway.api.workers.messages import BROKEN, Part, RelayedRequest
 from hatchway.engine.base.errors import StoreUnavailable
 
 NAME = "doors.sock"
-"""Name of the Unix socket, in the engine's folder, on which its app listens for workers."""
+"""Name of the Unix socket, in the engine's folder, on which its app listens for workers.
+
+Worker processes were called doors once. What others may rely on keeps that name: this file, the `doors` of an engine's
+status, the event `door_ended` on record.
+"""
 
 PASSING = 2.0
 """Seconds in which a worker surely ends after its engine."""
@@ -53,7 +58,7 @@ async def _talk(stream: trio.SocketStream, relayed: RelayedRequest, send: Send) 
     frames = Frames()
     try:
         await stream.send_all(frame(relayed))
-        while data := await stream.receive_some(65536):
+        while data := await stream.receive_some(RECEIVED):
             for message in frames.feed(data):
                 part = _decode(message)
                 if part.status != BROKEN:

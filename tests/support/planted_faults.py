@@ -93,7 +93,7 @@ FAULTS = (
     ),
     PlantedFault(
         "The same at every worker process",
-        "api/workers/response_cache.py",
+        "api/workers/backend.py",
         "and client.counters.holds(kept.mark, client.clock.elapsed())",
         "and client.counters",
         "test_response_cache::test_a_step_a_reload_and_a_key_end_what_is_kept",
@@ -123,7 +123,7 @@ FAULTS = (
     ),
     PlantedFault(
         "Nothing a stranger sends reaches the operator's terminal",
-        "engine/pairings/codes.py",
+        "engine/pairings/claims.py",
         "if 0x20 <= byte <= 0x7E and",
         "if 0x20 <= byte <= 0x7F and",
         "test_pairings::test_agents_are_harmless",
