@@ -10,6 +10,7 @@ import sys
 import time
 from base64 import urlsafe_b64decode
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ import pytest
 import trio
 
 from hatchway.api.testing.engine_under_test import EngineUnderTest
+from hatchway.api.testing.people import Answer
 from hatchway.api.testing.process import ControlRefused, EngineProcess
+from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.issuer import TEST_ISSUER
+from hatchway.engine.pairings.pairings import Claimant
+from hatchway.engine.runtime.records import Origin
 from tests.support.processes import HATCHWAY
 
 INSPECT = "/api/auth/inspect/"
@@ -297,19 +302,55 @@ def test_no_web_page_is_heard(hatchway_engine: EngineProcess) -> None:
     assert hatchway_engine.now == before
 
 
+CONSOLE = Claimant("127.0.0.1", None, b"console")
+
+ANSWERS: tuple[tuple[Answer | None, bool], ...] = (("approve", True), ("reject", True), ("late", True), (None, False))
+"""What the operator says to a console, and whether one claims the code at all."""
+
+
+A_DAY = {
+    "engine notice start": 1,
+    "key notice register": 11,
+    "session transition start": 1100 + 36,
+    "session transition renew": 6000,
+    "session transition lifetime_elapsed": 100 + 35,
+    "pairing transition issue": 144,
+    "pairing transition claim": 108,
+    "pairing transition approve": 36,
+    "pairing transition reject": 36,
+    "pairing transition decision_elapsed": 36,
+    "pairing refusal approve": 36,
+    "pairing transition claim_elapsed": 36,
+}
+
+
+async def _pair_all_day(engine: EngineUnderTest) -> None:
+    """A code every ten minutes, 144 in all."""
+    for answer, claimed in ANSWERS * 36:
+        code = await engine.pair(answer=answer)
+        if claimed:
+            claim = await engine.engine.pairings.claim(code, CONSOLE, Origin(None, CONSOLE.address))
+            with suppress(Refusal):
+                await claim.wait_answer()
+        await trio.sleep_until(600 * (trio.current_time() // 600 + 1))
+
+
 async def test_a_day(hatchway_engine: EngineUnderTest) -> None:
-    """24 hours in one advance: a thousand sessions that renew, a hundred that end, and the records of a day."""
+    """24 hours in one advance: a thousand sessions that renew, a hundred that end, 144 pairings of four fates, and the
+    records of a day."""
     for number in range(11):
         name = f"key-{number}"
         await hatchway_engine.key(name=name)
         for _ in range(100):
             await hatchway_engine.sign_in("8h", name, renews=number > 0)
     before = time.process_time()
-    await hatchway_engine.advance(86_400)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_pair_all_day, hatchway_engine)
+        await hatchway_engine.advance(86_400)
     assert time.process_time() - before < 3
-    told = Counter(record.event for record in hatchway_engine.records)
-    assert told == {"start": 1101, "register": 11, "renew": 6000, "lifetime_elapsed": 100}
-    assert len(list(hatchway_engine.engine.runtime.actors("session"))) == 1000
+    told = Counter(f"{record.chart} {record.kind} {record.event}" for record in hatchway_engine.records)
+    assert told == A_DAY
+    assert len(list(hatchway_engine.engine.runtime.actors("session"))) == 1001
     home = hatchway_engine.master_key_file.parent
     checked = await trio.run_process(
         [*HATCHWAY, "events", "check"], env={**os.environ, "HATCHWAY_HOME": str(home)}, capture_stdout=True
