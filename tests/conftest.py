@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import struct
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
         shutil.which("lighttpd", path=SYSTEM_PATH) is not None and Path("/usr/lib/lighttpd/mod_openssl.so").exists()
     ),
     "man": lambda: shutil.which("man") is not None,
+    "modules": lambda: Path("/usr/share/modules/init/sh").exists(),
     "nginx": lambda: shutil.which("nginx", path=SYSTEM_PATH) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
     "redis": lambda: shutil.which(os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server") is not None,
@@ -69,8 +71,10 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "sshd": lambda: (
         shutil.which("sshd", path=SYSTEM_PATH) is not None and all(map(shutil.which, ("ssh", "zsh", "fish", "tcsh")))
     ),
+    "sshfs": lambda: shutil.which("sshfs") is not None,
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "tools": lambda: all(map(shutil.which, ("git", "curl", "openssl", "jq"))),
+    "uv": lambda: shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{SYSTEM_PATH}") is not None,
     "vectors": lambda: vectors().is_dir(),
     "wrk": lambda: shutil.which("wrk") is not None,
 }
@@ -88,6 +92,7 @@ def _root_may(*capabilities: int) -> bool:
 
 
 ALLOWED: dict[str, Callable[[], bool]] = {
+    "fuse": lambda: _root_may(SYS_ADMIN) and os.access("/dev/fuse", os.R_OK | os.W_OK),
     "mount": lambda: _root_may(SYS_ADMIN),
     "network": lambda: _root_may(SYS_ADMIN, NET_ADMIN),
 }
@@ -116,10 +121,10 @@ ONE_USERS_INSTANCES = (
 
 
 LONG = (
-    "simulation",
     *ONE_USERS_INSTANCES,
-    *("fuzz", "fleet_instances", "slurm", "crash", "fleet", "pairing_processes", "fleet_contract", "fleet_endpoints"),
-    *("fleet_kills", "openapi", "dist", "ten_minutes", "workers", "console_live", "load", "interleavings"),
+    *("simulation", "sshd_options", "openapi", "slurm", "fuzz", "fleet_instances", "crash", "interleavings"),
+    *("console_firefox", "open_kills", "fleet_kills", "key_expiry", "fleet_contract", "fleet", "pairing_processes"),
+    *("fleet_endpoints", "dist", "ten_minutes", "workers", "console_live", "load", "faults"),
 )
 """Files that take long, longest first. Begun last, one of them would be all that is left to wait for."""
 

@@ -13,6 +13,7 @@ COMMANDS = {
     "reload": "hatchway.api.cli.lifecycle:reload",
     "ping": "hatchway.api.cli.sign_in:ping",
     "pair": "hatchway.api.cli.pairing:pair",
+    "backup": "hatchway.api.cli.backup:backup",
     "address": "hatchway.api.cli.addresses:address",
     "attach": "hatchway.api.cli.attach:attach",
     "unit": "hatchway.api.cli.unit:unit",

@@ -141,7 +141,7 @@ def _shown(name: str, value: Any) -> object:
         return span(value)
     if name.endswith("_bytes"):
         return size(value)
-    return ", ".join(map(str, value)) if isinstance(value, list) else value
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
 
 
 @click.command(epilog="\b\nExample:\n  hatchway config set max_instances 8 && hatchway engine reload")

@@ -1,9 +1,10 @@
-"""Points in time and whiles as people type them: `30m`, `2h`, `7d` before now, or a date and time."""
+"""Points in time and whiles as people type them: `30m`, `2h`, `7d` before now, a time of day, or a date and time."""
 
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
+from datetime import time as clock
 
 import click
 
@@ -19,19 +20,30 @@ def while_of(text: str, option: str) -> int:
 
 
 def moment_of(text: str, name: str) -> float:
-    """Epoch seconds: of a while before now, or of a date and time (ISO 8601), local where it has no zone. Raises
-    click.BadParameter."""
+    """Epoch seconds: of a while before now, or of a date and time (ISO 8601), local where it has no zone; of a time
+    of day alone, its last one. Raises click.BadParameter."""
     seconds = _while(text)
     if seconds is not None:
         return time.time() - seconds
     try:
+        if ":" in text[:3]:
+            return _last(clock.fromisoformat(text))
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"'{text}' is no point in time: write 30m, 2h or 7d for a while ago, or such as 2026-11-28T21:30 or"
+            f"'{text}' is no point in time: write 30m, 2h or 7d for a while ago, or such as 21:30, 2026-11-28T21:30 or"
             " 2026-11-28T20:30Z",
             param_hint=name,
         ) from None
+
+
+def _last(at: clock) -> float:
+    """The last moment that had this time of day: today's, or yesterday's where today's is still to come."""
+    now = datetime.now(at.tzinfo)
+    today = datetime.combine(now.date(), at)
+    if today.timestamp() > now.timestamp():
+        today -= timedelta(days=1)
+    return today.timestamp()
 
 
 def _while(text: str) -> int | None:

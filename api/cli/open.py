@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from hatchway.api.client.operator import OperatorLine
     from hatchway.api.client.ssh.attached import NoCommand
     from hatchway.api.client.ssh.connection import SshConnection
+    from hatchway.api.open.pulse import Pulse
     from hatchway.api.open.tunnel import Tunnel
 
 BROWSER = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.stdin.read()))"
 """A program that reads the link from its input: it holds the pairing code, which must not be in a command line."""
 
-BEAT = 5.0
-"""Seconds between two beats to the engine while the operator is asked."""
+AT_THIS_MACHINE = (
+    "run it in a terminal of this machine, since it asks you there before a browser is signed in;"
+    " programs sign in by a key: hatchway login --url ssh://{host} --key FILE"
+)
+"""What to do where `open` has no terminal."""
 
 
 class Choices(NamedTuple):
@@ -89,7 +93,7 @@ def open_command(
     settings = Here.settings_alone()
     wanted = Wanted(SshTarget(host, ssh_options, settings.ssh), settings.remote_command)
     steps = Steps(as_json)
-    with operator_screen() as (answers, screen), _ended_like_by_ctrl_c():
+    with operator_screen(AT_THIS_MACHINE.format(host=host)) as (answers, screen), _ended_like_by_ctrl_c():
         near = NearEnd(local_port)
         tunnel = Tunnel(wanted, near)
         try:
@@ -260,21 +264,23 @@ class OpenTerminal(OperatorTerminal):
         super().__init__(answers, screen, qr=not browser, as_json=as_json)
         self._tunnel, self._opens = tunnel, browser
         self._browser: subprocess.Popen[bytes] | None = None
-        self._said = time.monotonic()
+        self._pulse: Pulse | None = None
 
     def follow_over_ssh(self) -> bool:
         """As `follow`. Raises SshFault where the connection is lost meanwhile."""
+        from hatchway.api.open.pulse import Pulse
         from hatchway.engine.base.errors import EngineUnavailable
 
+        self._pulse = Pulse(self._tunnel.attached.line)
         try:
             return self.follow(self._tunnel.attached.line)
         except (EngineUnavailable, OSError):
             raise self._tunnel.attached.lost() from None
 
     def _tick(self, line: OperatorLine) -> None:
-        if time.monotonic() - self._said >= BEAT:
-            line.send(op="beat")
-            self._said = time.monotonic()
+        if self._pulse is not None and not self._pulse.beat():
+            self.say("")
+            raise self._tunnel.attached.lost()
         if self._browser is not None and (code := self._browser.poll()) is not None:
             self._browser = None
             if code:
@@ -287,12 +293,17 @@ class OpenTerminal(OperatorTerminal):
                     (f"open the link in one yourself: hatchway open --no-browser {host}",),
                 )
 
+    def _show(self, event: dict[str, Any], line: OperatorLine) -> None:
+        if self._pulse is not None:
+            self._pulse.heard()
+        super()._show(event, line)
+
     def _show_code(self, event: dict[str, Any]) -> None:
         from hatchway.api.cli.printing import note
 
         link = f"{self._tunnel.url}/#pair={event['code']}"
         if self._opens:
-            note(f"opened the console with code {event['code']}")
+            note(f"opening the console with code {event['code']}")
             self._browser = _browse(link)
         else:
             note(f"Console       {link}")

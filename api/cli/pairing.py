@@ -22,6 +22,9 @@ from hatchway.api.cli.terminals import operator_terminal
 from hatchway.api.client.operator import OperatorLine, operator_line
 from hatchway.engine.base.text import counted
 
+AT_THE_HOST = "run it at a terminal, where somebody can answer: by SSH with `ssh -t`, in a container with `-it`"
+"""What to do where `engine pair` has no terminal."""
+
 NO_PORT = "the engine has no port; from your own machine: hatchway open USER@HOST"
 
 
@@ -75,19 +78,16 @@ def pair(permissions: tuple[str, ...] | None, lifetime: str | None, qr: bool, as
 
 
 @contextmanager
-def operator_screen() -> Iterator[tuple[int, TextIO]]:
+def operator_screen(advice: str = AT_THE_HOST) -> Iterator[tuple[int, TextIO]]:
     """The descriptor that answers are read from, and the stream to ask on: the terminal, wherever input and output go.
 
-    Raises Failed where there is no terminal, before a code is issued that nobody could approve.
+    Raises Failed with `advice` where there is no terminal, before a code is issued that nobody could approve.
     """
     with operator_terminal() as answers:
         if answers is None:
             from hatchway.api.cli.failures import Failed
 
-            raise Failed(
-                "there is no terminal to approve a code at",
-                ("run it where somebody can answer: ssh -t HOST hatchway engine pair, docker exec -it, or a terminal",),
-            )
+            raise Failed("there is no terminal to approve a code at", (advice,))
         with os.fdopen(os.dup(answers), "w") as screen:
             yield answers, screen
 

@@ -55,7 +55,9 @@ Examples:
   hatchway login --url https://engine.example --agent   by a key that the SSH agent holds"""
 )
 @click.option("--url", help="The engine's address. Default: the setting url, else this host's engine.")
-@click.option("--key", type=click.Path(dir_okay=False), help="Private key, PKCS#1 or PKCS#8 PEM.")
+@click.option(
+    "--key", type=click.Path(dir_okay=False), help="Private key, PKCS#1 or PKCS#8 PEM; agent: is the SSH agent's."
+)
 @click.option(
     "--agent",
     is_flag=False,
@@ -79,7 +81,8 @@ def login(
     """Sign in with a private key, and store the token.
 
     The key is that of --key, or of the setting key (on an engine's own host the engine's, where it is not set), or an
-    RSA key of the SSH agent at SSH_AUTH_SOCK. An agent signs by itself: no private key is read.
+    RSA key of the SSH agent at SSH_AUTH_SOCK. An agent signs by itself: no private key is read. --key and the setting
+    take agent: and agent:NAME too.
     """
     from hatchway.api.cli.host import Here
 
@@ -95,7 +98,7 @@ def login(
 def logout() -> None:
     """End the session of the stored token, and forget the token."""
     from hatchway.api.cli.host import Here
-    from hatchway.api.cli.printing import say
+    from hatchway.api.cli.printing import note, say
 
     here = Here()
     if here.stored is None:
@@ -104,6 +107,8 @@ def logout() -> None:
     with here.client(url=here.stored.url) as client:
         client.logout()
     say(f"signed out of {here.stored.url}")
+    if here.stored.url == here.local_url and here.own_key.exists():
+        note("on this host the next command signs in with the engine's own key")
 
 
 @click.command(
@@ -239,9 +244,11 @@ def ping(as_json: bool) -> None:
 
     here = Here()
     with here.client() as client:
+        held = client.flows.stored
         began = time.monotonic()
         inspection = client.inspect()
         took = time.monotonic() - began
+        included = "" if client.flows.stored is held else ", a sign-in or renewal included"
     facts = {
         "url": here.url,
         "identity": inspection.identity,
@@ -257,7 +264,7 @@ def ping(as_json: bool) -> None:
         return
     print_facts(
         {
-            "engine": f"{here.url} answered in {facts['milliseconds']} ms",
+            "engine": f"{here.url} answered in {facts['milliseconds']} ms{included}",
             "identity": inspection.identity,
             "permissions": ", ".join(inspection.permissions),
             "expires": f"in {span(inspection.expires_at - time.time())}, renewed while used",

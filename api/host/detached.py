@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -57,9 +58,16 @@ def start_detached(home: Path, flags: tuple[str, ...], runs: Callable[[Path], bo
 
 
 def _remove(home: Path) -> None:
-    """A folder that was made for an engine which never ran holds nothing that anybody knows of."""
-    with suppress(LockHeld, OSError), locked(home / "engine.lock", wait=False):
-        shutil.rmtree(home)
+    """A folder that was made for an engine which never ran holds nothing that anybody knows of.
+
+    It is moved out of the way under its lock, and removed once the lock's file is closed: NFS and FUSE keep a file that
+    is open, under another name, and so its folder.
+    """
+    moved = home.with_name(f"{home.name}.{secrets.token_hex(4)}")
+    with suppress(LockHeld, OSError):
+        with locked(home / "engine.lock", wait=False):
+            home.rename(moved)
+        shutil.rmtree(moved)
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -114,7 +122,9 @@ def lingers(environ: Mapping[str, str]) -> bool:
 
 def _may_be_kept(name: str, text: str) -> bool:
     """Whether a variable is one that the engine or what it runs may need."""
-    known = name in ("PATH", "HOME", "LANG", "XDG_RUNTIME_DIR", "TMPDIR") or name.startswith(("HATCHWAY_", "LC_"))
+    known = name in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "TMPDIR") or name.startswith(
+        ("HATCHWAY_", "LC_")
+    )
     return known and "\n" not in text
 
 
@@ -133,7 +143,8 @@ def _last_words(log: Path, begins: int) -> str:
     except OSError as error:
         return f"{log}: {error.strerror}"
     if lines:
-        return " / ".join(lines[-TOLD_LINES:])
+        sentences = [line for line in lines if not line.startswith("{")]  # the others are records of the log, as JSON
+        return " / ".join((sentences or lines)[-TOLD_LINES:])
     if shutil.disk_usage(log.parent).free < LEAST_ROOM:
         return f"no room is left for {log}: make some on its file system, or name another folder by HATCHWAY_HOME"
     return f"{log} says nothing"

@@ -23,7 +23,7 @@ from hatchway.api.http.asgi import AsgiApp
 from hatchway.api.server.listeners import BACKLOG, bound_ports
 from hatchway.api.server.server import ServerLimits, limits_of, open_sockets, serve
 from hatchway.api.server.tls import Tls, keep_in_time, wanted
-from hatchway.api.server.unix_sockets import bind_private
+from hatchway.api.server.unix_sockets import bind_private, can_be_forwarded_to
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.memory import settle
 from hatchway.engine.base.text import printable
@@ -63,6 +63,8 @@ class EngineServer:
         self.addresses = AddedAddresses(engine.clock, self._take_addresses)
         self.listening: tuple[tuple[str, int], ...] = ()
         self.socket = engine.home / SOCKET if engine.settings.listen != "tcp" else None
+        self.socket_way: str | None = None
+        """Another path to the Unix socket, where ssh could not forward to its own."""
 
     def _pool(self, count: int) -> WorkerPool:
         from hatchway.api.workers.pool import WorkerPool  # most engines have no workers, and load none of it
@@ -83,11 +85,17 @@ class EngineServer:
         if self.socket is not None:
             self.socket.unlink(missing_ok=True)
             opened.append(bind_private(self.socket, BACKLOG))
+        folder = None
+        if self.socket is not None and not can_be_forwarded_to(self.socket):
+            folder = os.open(self.socket.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.socket_way = f"/proc/{os.getpid()}/fd/{folder}/{self.socket.name}"
         if self.warning is not None:
             log.warning("localhost_is_not_ours", why=self.warning)
         try:
             yield opened
         finally:
+            if folder is not None:
+                os.close(folder)
             if self.socket is not None:
                 self.socket.unlink(missing_ok=True)
 
@@ -147,6 +155,7 @@ class EngineServer:
             "url": self.url,
             "listening": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.listening],
             "socket": self.socket and str(self.socket),
+            "socket_way": self.socket_way,
             "addresses": list(self.engine.settings.addresses),
             "pid": os.getpid(),
             "uptime": self.engine.clock.wall() - self.engine.started_at,

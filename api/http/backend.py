@@ -12,7 +12,7 @@ import structlog
 from hatchway.api.http.endpoint import Invocation, Route, bearer
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import Request, Response, traced
-from hatchway.engine.base.errors import FileRefused, PermissionDenied, Refusal, TokenRefused
+from hatchway.engine.base.errors import FileRefused, PermissionDenied, Refusal
 from hatchway.engine.engine import Engine
 from hatchway.engine.settings.settings import Settings
 
@@ -32,7 +32,7 @@ class Backend(Protocol):
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
         """The response to a request that was screened, at once where nothing has to be waited for. Raises nothing."""
 
-    async def refuse(self, route: Route, request: Request) -> Response | None:
+    async def check_head(self, route: Route, head: Request) -> Response | None:
         """What refuses a request whose body has not been read; None where the body may come. Raises nothing."""
 
 
@@ -46,16 +46,13 @@ class RequestIds:
         return f"{self._run}-{next(self._count)}"
 
 
-STALE = frozenset({"stale", "ended", "expired"})
-"""Causes for which a good token may be refused, where this engine has not heard yet what another one did."""
-
-
-NOT_ASKED = "key_not_asked"
-"""Why a token may be refused that is good: a program of the site knows its key, and has not been asked for a minute."""
-
-
 class EngineBackend:
-    """The backend over an engine of this process. Every refusal becomes a problem here."""
+    """The backend over an engine of this process. Every refusal becomes a problem here.
+
+    An endpoint's function returns a response, at once or awaited, and so does `respond`: what need not wait is answered
+    without a task switch. A token may be refused by mistake, where this engine has not heard of something yet: then
+    the session service looks, and the endpoint is called once more.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._request_id = engine, RequestIds()
@@ -73,46 +70,54 @@ class EngineBackend:
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
         """The endpoint's response: the one place where an endpoint's function is called."""
         invocation = Invocation(self._engine, route, request, self._request_id())
-        response, trace = self._respond(route, invocation), request.traceparent
+        response, trace = _begin(invocation), request.traceparent
         if trace is None:
             return response
         if isinstance(response, Response):
             return traced(response, invocation.request_id, trace)
         return _traced_later(response, invocation.request_id, trace)
 
-    def _respond(self, route: Route, invocation: Invocation) -> Response | Awaitable[Response]:
-        try:
-            result = _call(invocation)
-        except Refusal as refused:
-            if self._may_be_stale(route, refused):
-                return _finish(invocation, _look_again(invocation))
-            return _refuse(invocation, refused)
-        except Exception:
-            return _fault(invocation)
-        return result if isinstance(result, Response) else _finish(invocation, result)
-
-    async def refuse(self, route: Route, request: Request) -> Response | None:
+    async def check_head(self, route: Route, head: Request) -> Response | None:
         """Token, permission and license, looked at before the body is read."""
-        invocation = Invocation(self._engine, route, request, self._request_id())
+        invocation = Invocation(self._engine, route, head, self._request_id())
         try:
             try:
                 invocation.authorize()
             except Refusal as refused:
-                if not self._may_be_stale(route, refused):
+                if not invocation.may_be_mistaken(refused):
                     raise
-                await self._engine.sessions.look_again(bearer(request))
+                await self._engine.sessions.look_again(bearer(head))
                 invocation.authorize()
         except Refusal as refused:
-            response = _refuse(invocation, refused)
-            return response if isinstance(response, Response) else await response
+            return await _problem_settled(invocation, refused)
         except Exception:
             return _fault(invocation)
         return None
 
-    def _may_be_stale(self, route: Route, refused: Refusal) -> bool:
-        if route.endpoint.access == "open":
-            return False
-        return refused.cause == NOT_ASKED or (self._engine.fleet is not None and refused.cause in STALE)
+
+def _begin(invocation: Invocation) -> Response | Awaitable[Response]:
+    """Call the endpoint. The response is there at once where the function neither waits nor has to be called again."""
+    try:
+        result = _call(invocation)
+    except Refusal as refused:
+        if invocation.may_be_mistaken(refused):
+            return _end(invocation, _look_and_call_again(invocation))
+        if invocation.engine.sessions.is_over(refused):
+            return _problem_settled(invocation, refused)
+        return _problem(invocation, refused)
+    except Exception:
+        return _fault(invocation)
+    return result if isinstance(result, Response) else _end(invocation, result)
+
+
+async def _end(invocation: Invocation, waiting: Awaitable[Response]) -> Response:
+    """The response that is waited for, or the problem that it ends in."""
+    try:
+        return await waiting
+    except Refusal as refused:
+        return await _problem_settled(invocation, refused)
+    except Exception:
+        return _fault(invocation)
 
 
 def _call(invocation: Invocation) -> Response | Awaitable[Response]:
@@ -121,37 +126,23 @@ def _call(invocation: Invocation) -> Response | Awaitable[Response]:
     return invocation.endpoint.function(invocation)
 
 
-async def _traced_later(waiting: Awaitable[Response], request_id: str, trace: str) -> Response:
-    return traced(await waiting, request_id, trace)
-
-
-async def _look_again(invocation: Invocation) -> Response:
+async def _look_and_call_again(invocation: Invocation) -> Response:
     await invocation.engine.sessions.look_again(bearer(invocation.request))
     result = _call(invocation)
     return result if isinstance(result, Response) else await result
 
 
-async def _finish(invocation: Invocation, waiting: Awaitable[Response]) -> Response:
-    try:
-        return await waiting
-    except Refusal as refused:
-        response = _refuse(invocation, refused)
-        return response if isinstance(response, Response) else await response
-    except Exception:
-        return _fault(invocation)
+async def _traced_later(waiting: Awaitable[Response], request_id: str, trace: str) -> Response:
+    return traced(await waiting, request_id, trace)
 
 
-def _refuse(invocation: Invocation, refused: Refusal) -> Response | Awaitable[Response]:
-    if isinstance(refused, TokenRefused) and refused.cause in ("expired", "key_expired", "key_unregistered"):
-        return _settle(invocation, refused)
-    return _problem(invocation, refused)
-
-
-async def _settle(invocation: Invocation, refused: TokenRefused) -> Response:
-    try:
-        await invocation.engine.sessions.settle(bearer(invocation.request))
-    except Refusal as unsettled:
-        log.warning("session_not_settled", why=unsettled.detail)
+async def _problem_settled(invocation: Invocation, refused: Refusal) -> Response:
+    """The problem of a refusal; a session that is over by it has ended for good before the client hears so."""
+    if invocation.engine.sessions.is_over(refused):
+        try:
+            await invocation.engine.sessions.settle(bearer(invocation.request))
+        except Refusal as unsettled:
+            log.warning("session_not_settled", why=unsettled.detail)
     return _problem(invocation, refused)
 
 

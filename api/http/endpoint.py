@@ -1,8 +1,9 @@
-"""An endpoint is a row of the table. An invocation is one request at an endpoint: who asks, may they, and for what."""
+"""Endpoints are rows of the table, found by method and path. An invocation is one request at an endpoint: who asks."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from hatchway.api.http.proxies import forwarded_for
 from hatchway.api.http.request import Request, Response
 from hatchway.api.http.schema.shapes import Param
 from hatchway.engine.access.principal import Principal, require
-from hatchway.engine.base.errors import TokenRefused
+from hatchway.engine.base.errors import Refusal, TokenRefused
 from hatchway.engine.engine import Engine
 from hatchway.engine.runtime.records import Origin
 
@@ -73,11 +74,15 @@ class Invocation:
         """Check token, permission and license, before the body is read. Raises the refusal."""
         endpoint = self.endpoint
         if endpoint.access != "open":
-            self.authenticated = self.engine.sessions.authenticate(bearer(self.request), self.address)
+            self.authenticated = self.authenticate()
             if endpoint.access != "session":
                 require(self.authenticated, endpoint.access)
         if endpoint.module is not None:
             self.engine.license.require(endpoint.module)
+
+    def may_be_mistaken(self, refused: Refusal) -> bool:
+        """Whether the session service may find the token good after all, once it has looked again."""
+        return self.endpoint.access != "open" and self.engine.sessions.may_be_mistaken(refused)
 
     def read_fields(self) -> None:
         """Read the body's fields, where the endpoint has any. Raises UnsupportedMediaType, NotJson, InvalidRequest."""
@@ -121,6 +126,47 @@ class Route(NamedTuple):
 
     endpoint: Endpoint
     params: Mapping[str, str]
+
+
+_NO_PARAMS: Mapping[str, str] = {}
+
+
+class Routes:
+    """Finds the endpoint for a method and a path, by the same rules as Quart's routes. `exact` has the paths without
+    parameters, by method and path."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        rows = tuple(endpoints)
+        self.exact = {
+            (row.method, path): Route(row, _NO_PARAMS)
+            for row in rows
+            if "{" not in row.path
+            for path in spellings(row.path)
+        }
+        self._patterns = tuple((row, _pattern(row.path)) for row in rows if "{" in row.path)
+
+    def find(self, method: str, path: str) -> Route | None:
+        """The route of a request, or None. HEAD leads where GET does."""
+        method = "GET" if method == "HEAD" else method
+        route = self.exact.get((method, path))
+        if route is not None:
+            return route
+        for row, pattern in self._patterns:
+            if row.method == method and (match := pattern.fullmatch(path)) is not None:
+                return Route(row, match.groupdict())
+        return None
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    parts = re.split(r"\{(\w+)\}", path.rstrip("/"))  # texts and names of parameters alternate
+    return re.compile(
+        "".join(f"(?P<{part}>[^/]+)" if at % 2 else re.escape(part) for at, part in enumerate(parts)) + "/?"
+    )
+
+
+def spellings(path: str) -> tuple[str, ...]:
+    """A path with and without its trailing slash: both answer alike."""
+    return tuple(dict.fromkeys((path, path.rstrip("/") or "/")))
 
 
 def bearer(request: Request) -> str:

@@ -13,11 +13,10 @@ from collections.abc import Awaitable
 
 from hatchway.api.http.addresses import Addresses
 from hatchway.api.http.backend import Backend
-from hatchway.api.http.endpoint import Endpoint, Route
+from hatchway.api.http.endpoint import Endpoint, Route, Routes
 from hatchway.api.http.problems import BadRequest, BodyTooLarge, problem_response
 from hatchway.api.http.proxies import forwarded_scheme
 from hatchway.api.http.request import NOSNIFF, Request, Response
-from hatchway.api.http.routes import Routes
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.loopback import LOOPBACKS, loopbacks_here
 from hatchway.engine.settings.settings import Settings
@@ -89,7 +88,7 @@ class Gateway:
         if not has_body or route is None or route.endpoint.access == "open":
             return None
         began = time.perf_counter()
-        response = await self.backend.refuse(route, head)
+        response = await self.backend.check_head(route, head)
         return None if response is None else self._finish(route, response, began)
 
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:

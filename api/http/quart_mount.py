@@ -13,11 +13,10 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from hatchway.api.http import problems
 from hatchway.api.http.asgi import REQUEST, STREAM, App
-from hatchway.api.http.endpoint import Endpoint, Route
+from hatchway.api.http.endpoint import Endpoint, Route, spellings
 from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import Request, Response
-from hatchway.api.http.routes import spellings
 from hatchway.engine.base.errors import NotFound
 
 

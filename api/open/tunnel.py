@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from hatchway.api.client.ssh.attached import Attached, Wanted, attach
@@ -12,13 +13,8 @@ from hatchway.api.client.ssh.connection import SshConnection
 from hatchway.api.client.ssh.faults import SshFault
 from hatchway.api.client.ssh.probe import issuer_at
 from hatchway.api.open.near_end import NearEnd
+from hatchway.api.open.pulse import BEAT, Pulse
 from hatchway.engine.base.errors import EngineUnavailable
-
-BEAT = 5.0
-"""Seconds between two beats to the engine, for which a tunnel is gone after four of them have failed to come."""
-
-SILENT = 15.0
-"""Seconds without an answer to a beat after which the connection counts as lost."""
 
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds before each further try to connect; the last applies to all that follow."""
@@ -65,6 +61,7 @@ class Tunnel:
         if any(self._leads(far, secure) for far, secure in self._ways()):
             self.near.lead_to(self._connection.folder / "near")
             return
+        self.attached.ask("status")  # where this is not answered, the connection is lost, and the host forbids nothing
         host = self.wanted.host.target
         if self.status.get("listening"):
             raise SshFault(
@@ -84,7 +81,7 @@ class Tunnel:
     def _ways(self) -> Iterator[tuple[str, bool]]:
         """The addresses on the host that may be forwarded to, and whether the engine speaks TLS there."""
         if self.status.get("socket"):
-            yield self.status["socket"], False
+            yield self.status.get("socket_way") or self.status["socket"], False
         for listening in self.status.get("listening", ())[:1]:
             host, _, port = listening.rpartition(":")
             here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104 - compared with, not bound
@@ -117,20 +114,12 @@ class Tunnel:
 
     def _beat(self) -> None:
         """Send beats until the connection is lost."""
-        line, heard, said = self.attached.line, time.monotonic(), 0.0
-        while time.monotonic() - heard < SILENT:
-            try:
-                if time.monotonic() - said >= BEAT:
-                    line.send(op="beat")
-                    said = time.monotonic()
-                woken = time.monotonic()
+        line, pulse = self.attached.line, Pulse(self.attached.line)
+        with suppress(EngineUnavailable, OSError):
+            while pulse.beat():
                 if select.select([line], [], [], BEAT)[0]:
                     line.read()
-                    heard = time.monotonic()
-                elif time.monotonic() - woken > 2 * BEAT:
-                    heard = time.monotonic() - SILENT + BEAT  # this process slept: answers may have come
-            except (EngineUnavailable, OSError):
-                return
+                    pulse.heard()
 
     def _dial_again(self, told: Callable[[str, float], None]) -> None:
         began, identity = time.monotonic(), self.status["identity"]

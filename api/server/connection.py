@@ -15,9 +15,8 @@ from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.h1 import H1, PENDING_BYTES
 from hatchway.api.server.plain_requests import FastPath, PlainParser, encode
-from hatchway.api.server.sockets import Socket
+from hatchway.api.server.sockets import Socket, Writer
 from hatchway.api.server.streams import End
-from hatchway.api.server.writer import Writer
 
 if TYPE_CHECKING:
     from hatchway.api.server.h2 import H2

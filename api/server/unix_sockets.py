@@ -21,6 +21,11 @@ def socket_address(path: Path, folder: int) -> str:
     return str(path) if len(os.fsencode(path)) <= PATH_MAX else f"/proc/self/fd/{folder}/{path.name}"
 
 
+def can_be_forwarded_to(path: Path) -> bool:
+    """Whether `ssh -L` takes the path: not a long one, and none with a character that its argument gives a meaning."""
+    return len(os.fsencode(path)) <= PATH_MAX and not set(str(path)) & set(":[]\\")
+
+
 def listen_private(path: Path, backlog: int = 16) -> trio.socket.SocketType:
     """As `bind_private`, for trio."""
     return trio.socket.from_stdlib_socket(bind_private(path, backlog))

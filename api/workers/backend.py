@@ -1,8 +1,10 @@
-"""A worker's backend: the worker answers by itself what it can, and asks the engine for the rest."""
+"""A worker's backend: it answers what it can by itself or from its cache, asks the engine for the rest, and counts."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from hatchway.api.http.backend import RequestIds
 from hatchway.api.http.bodies import read_body
@@ -13,17 +15,101 @@ from hatchway.api.http.problems import problem_response
 from hatchway.api.http.proxies import forwarded_for
 from hatchway.api.http.request import Request, Response
 from hatchway.api.workers.engine_client import EngineClient
-from hatchway.api.workers.response_cache import Key, ResponseCache, key_of
+from hatchway.api.workers.messages import RequestCount, Responded
 from hatchway.engine.access.challenges import ChallengeFacts, decode_signature
 from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import source_of
 from hatchway.engine.access.signers import Signed, is_quick, signer_of, whose
 from hatchway.engine.base.errors import Refusal
+from hatchway.engine.journal.metrics import FINEST
 from hatchway.engine.runtime.records import Origin
+from hatchway.engine.sessions.versions import VersionMark
 from hatchway.engine.settings.settings import Settings
+
+KEPT = 8192
+"""Responses that are kept at most: a kilobyte each, 8 MiB together."""
+
+Key = tuple[str, bytes]
+"""A path, and the exact value of the Authorization header."""
 
 SOURCES = 8192
 """Addresses remembered at most that are past their limit of failures."""
+
+
+def key_of(request: Request) -> Key | None:
+    """The key under which the response to a request may be kept; None for a request without a token, or with two, and
+    for a traced one, whose response has an id of its own."""
+    if request.method != "GET":
+        return None
+    token = None
+    for name, value in request.headers:
+        if name == b"traceparent" or (name == b"authorization" and token is not None):
+            return None
+        if name == b"authorization":
+            token = value
+    return None if token is None else (request.path, token)
+
+
+class Kept(NamedTuple):
+    """A response of the engine's. It is valid while `mark` holds and authorized_keys has the version `keys`, and until
+    `until`, in epoch seconds."""
+
+    response: Response
+    mark: VersionMark
+    keys: int
+    until: float
+
+
+class ResponseCache:
+    """Responses by key, `KEPT` at most: the oldest makes room for a new one."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self._kept: dict[Key, Kept] = {}
+
+    def get(self, key: Key) -> Response | None:
+        """The response, if it is still valid; else None."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        client = self._client
+        if (
+            kept.until > client.clock.wall()
+            and client.counters.holds(kept.mark, client.clock.elapsed())
+            and kept.keys == client.keys.version()
+        ):
+            return kept.response
+        del self._kept[key]
+        return None
+
+    def put(self, key: Key, told: Responded, keys: int) -> None:
+        """Keep the engine's response, where it may be given again. `keys` is the version that authorized_keys had
+        before the engine was asked, so that a change since then makes the response invalid."""
+        if told.response is None or told.mark is None or keys < 0:
+            return
+        if len(self._kept) >= KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = Kept(told.response, told.mark, keys, told.until)
+
+
+class WorkerCounts:
+    """Counts the requests that a worker answers, until the engine is sent the counts for its metrics."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str, int], RequestCount] = {}
+
+    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+        """The worker has answered; `path` as the table of endpoints has it."""
+        row = self._rows.get((method, path, status))
+        if row is None:
+            row = self._rows[method, path, status] = RequestCount(method, path, status, [0] * (len(FINEST) + 1), 0.0)
+        row.buckets[bisect_left(FINEST, seconds)] += 1
+        row.seconds += seconds
+
+    def take(self) -> list[RequestCount]:
+        """The counts since the last `take`."""
+        rows, self._rows = list(self._rows.values()), {}
+        return rows
 
 
 class WorkerBackend:
@@ -32,6 +118,8 @@ class WorkerBackend:
 
     def __init__(self, client: EngineClient) -> None:
         self._client, self._cache, self._request_id = client, ResponseCache(client), RequestIds()
+        self.counts = WorkerCounts()
+        """The requests that were answered since the engine was sent the last counts."""
         self._limited_until: dict[str, float] = {}
         self._here: dict[Function, Callable[[Request], Response | Awaitable[Response]]] = {
             auth.challenge: self._challenge,
@@ -44,8 +132,8 @@ class WorkerBackend:
         return self._client.settings
 
     def measured(self, route: Route, response: Response, seconds: float) -> None:
-        """Count the response. The engine gets the counts every second."""
-        self._client.metrics.answered(route.endpoint.method, route.endpoint.path, response.status, seconds)
+        """Count the response. The worker sends the counts to the engine every second."""
+        self.counts.answered(route.endpoint.method, route.endpoint.path, response.status, seconds)
 
     def respond(self, route: Route, request: Request) -> Response | Awaitable[Response]:
         """The response, by this process where it can, else by the engine."""
@@ -58,9 +146,9 @@ class WorkerBackend:
             return self._ask(request)
         return self._cache.get(key) or self._ask_and_keep(request, key)
 
-    async def refuse(self, route: Route, request: Request) -> Response | None:
+    async def check_head(self, route: Route, head: Request) -> Response | None:
         """The engine's answer to the head of a request."""
-        return await self._client.refuse(request)
+        return await self._client.check_head(head)
 
     async def _ask(self, request: Request) -> Response:
         told = await self._client.ask(request)
@@ -96,7 +184,7 @@ class WorkerBackend:
         """Verify the signature here, and have the engine start the session. All else goes to the engine whole, which
         refuses, records and counts."""
         signer = self._signer(request)
-        body = None if signer is None else await self._client.admit(*signer, origin=origin)
+        body = None if signer is None else await self._client.start_session(*signer, origin=origin)
         return await self._ask_for(request, source) if body is None else Response(200, body)
 
     async def _ask_for(self, request: Request, source: str) -> Response:

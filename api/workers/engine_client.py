@@ -10,7 +10,6 @@ import trio
 
 from hatchway.api.http.request import Request, Response
 from hatchway.api.workers.messages import CheckHead, Configure, HandleRequest, Responded, SessionStarted, StartSession
-from hatchway.api.workers.request_counts import WorkerCounts
 from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges
 from hatchway.engine.access.devices import Device
 from hatchway.engine.base.clock import SystemClock
@@ -25,20 +24,23 @@ from hatchway.engine.settings.sources import decode_settings
 class EngineClient:
     """The engine as one worker knows it. `challenges` is None where the worker leaves them to the engine.
 
-    `post` sends a message over the channel; `counters` are the version counters in shared memory.
+    `post` sends a message over the channel; `counters` are the version counters in shared memory; `first` has the
+    settings and keys to begin with.
     """
 
     settings: Settings
     own_key: PublicKey
     challenges: Challenges | None
 
-    def __init__(self, counters: VersionCounters, keys: AuthorizedKeys, post: Callable[[Any], None]) -> None:
+    def __init__(
+        self, counters: VersionCounters, keys: AuthorizedKeys, post: Callable[[Any], None], first: Configure
+    ) -> None:
         self.counters, self.keys = counters, keys
         self.clock = SystemClock()
-        self.metrics = WorkerCounts()
         self._post = post
         self._numbers = itertools.count(1)
         self._waiting: dict[int, _Waiting] = {}
+        self.configure(first)
 
     def configure(self, told: Configure) -> None:
         """Take up settings and keys."""
@@ -56,13 +58,13 @@ class EngineClient:
         assert isinstance(told, Responded)
         return told
 
-    async def refuse(self, request: Request) -> Response | None:
+    async def check_head(self, request: Request) -> Response | None:
         """The engine's refusal of a request whose body has not been read; None where the body may come."""
         told = await self._wait(lambda number: CheckHead(number, request))
         assert isinstance(told, Responded)
         return told.response
 
-    async def admit(
+    async def start_session(
         self, challenge: ChallengeFacts, identity: str, lifetime: int, device: Device, origin: Origin
     ) -> bytes | None:
         """Have the engine start a session for the key that signed the challenge. Returns the response's body; None

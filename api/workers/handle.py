@@ -42,7 +42,7 @@ class WorkerHandle:
         self, engine: Engine, gateway: Gateway, counters: VersionCounters, process: trio.Process, sock: socket.socket
     ) -> None:
         self._engine, self._gateway, self._counters, self._process = engine, gateway, counters, process
-        self.channel: Channel[ToEngine] = Channel(sock, ToEngine, self._hear)
+        self.channel: Channel[ToEngine] = Channel(sock, ToEngine)
         self.pid = process.pid
         self._taken_up: list[trio.Event] = []
 
@@ -72,7 +72,7 @@ class WorkerHandle:
     async def _listen(self) -> None:
         """Read the worker's messages until it ends; then cancel what is done for it."""
         try:
-            await self.channel.read()
+            await self.channel.read(self._hear)
         except Exception:
             log.exception("worker_not_understood", pid=self.pid)  # the worker is ended, and started anew
         self._nursery.cancel_scope.cancel()
@@ -83,9 +83,9 @@ class WorkerHandle:
             case HandleRequest():
                 self._respond(message)
             case CheckHead():
-                self._nursery.start_soon(self._refuse, message)
+                self._nursery.start_soon(self._check_head, message)
             case StartSession():
-                self._nursery.start_soon(self._admit, message)
+                self._nursery.start_soon(self._start_session, message)
             case RequestCounts(rows):
                 for row in rows:
                     self._engine.metrics.answered_by_worker(row.method, row.path, row.status, row.buckets, row.seconds)
@@ -108,8 +108,8 @@ class WorkerHandle:
     async def _respond_later(self, ask: HandleRequest, waiting: Awaitable[Response]) -> None:
         self.channel.post(Responded(ask.number, (await waiting)._replace(about=None)))
 
-    async def _refuse(self, asked: CheckHead) -> None:
-        response = await self._gateway.backend.refuse(self._route(asked.request), asked.request)
+    async def _check_head(self, asked: CheckHead) -> None:
+        response = await self._gateway.backend.check_head(self._route(asked.request), asked.request)
         self.channel.post(Responded(asked.number, response))
 
     def _route(self, request: Request) -> Route:
@@ -117,15 +117,15 @@ class WorkerHandle:
         assert route is not None, "engine and workers have the same table"
         return route
 
-    async def _admit(self, asked: StartSession) -> None:
+    async def _start_session(self, asked: StartSession) -> None:
         body: Any = None
         try:
-            signed_in = await self._engine.key_sign_in.admit(
+            signed_in = await self._engine.key_sign_in.start_verified(
                 asked.challenge, asked.identity, asked.lifetime, asked.origin, asked.device
             )
             body = json_response(told_of(signed_in)).body
         except Refusal:
             pass  # the worker sends the whole request next, which is refused in the usual way
         except Exception:
-            log.exception("admission_failed")
+            log.exception("session_not_started")
         self.channel.post(SessionStarted(asked.number, body))

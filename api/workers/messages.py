@@ -1,8 +1,6 @@
-"""The messages between the engine and its workers: msgpack, each behind its length."""
+"""The messages between the engine and its workers, by the channel and at the relay's socket."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 
@@ -12,9 +10,6 @@ from hatchway.engine.access.devices import Device
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.sessions.versions import VersionMark
 from hatchway.engine.settings.sources import EncodedSettings
-
-LENGTH = 4
-"""Bytes of a message's length before it."""
 
 
 class Configure(msgspec.Struct, array_like=True, tag=1):
@@ -128,33 +123,3 @@ class Part(msgspec.Struct, array_like=True):
     headers: Headers
     body: bytes
     more: bool
-
-
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def frame(message: Any) -> bytes:
-    """A message in the form in which it is sent: its length, then its msgpack."""
-    data = _encode(message)
-    return len(data).to_bytes(LENGTH, "big") + data
-
-
-class Frames:
-    """Splits what was received into messages."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-
-    def feed(self, data: bytes | bytearray) -> list[bytes]:
-        """The messages that are complete with `data`, in msgpack."""
-        buffer = self._data
-        buffer += data
-        found, begin = [], 0
-        while len(buffer) >= begin + LENGTH:
-            end = begin + LENGTH + int.from_bytes(buffer[begin : begin + LENGTH], "big")
-            if len(buffer) < end:
-                break
-            found.append(bytes(buffer[begin + LENGTH : end]))
-            begin = end
-        del buffer[:begin]
-        return found

@@ -12,7 +12,8 @@ from hatchway.api.http.asgi import REQUEST, Receive, Scope, Send, send_response
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import LEFT
 from hatchway.api.server.unix_sockets import socket_address
-from hatchway.api.workers.messages import BROKEN, Frames, Part, RelayedRequest, frame
+from hatchway.api.workers.channel import RECEIVED, Frames, frame
+from hatchway.api.workers.messages import BROKEN, Part, RelayedRequest
 from hatchway.engine.base.errors import StoreUnavailable
 
 NAME = "doors.sock"
@@ -53,7 +54,7 @@ async def _talk(stream: trio.SocketStream, relayed: RelayedRequest, send: Send) 
     frames = Frames()
     try:
         await stream.send_all(frame(relayed))
-        while data := await stream.receive_some(65536):
+        while data := await stream.receive_some(RECEIVED):
             for message in frames.feed(data):
                 part = _decode(message)
                 if part.status != BROKEN:

@@ -14,7 +14,8 @@ from hatchway.api.http.asgi import App, Message, Scope
 from hatchway.api.http.request import LEFT, BrokenOff
 from hatchway.api.server.apps import ClientGone
 from hatchway.api.server.unix_sockets import listen_private, may_operate
-from hatchway.api.workers.messages import BROKEN, Frames, Part, RelayedRequest, frame
+from hatchway.api.workers.channel import RECEIVED, Frames, frame
+from hatchway.api.workers.messages import BROKEN, Part, RelayedRequest
 from hatchway.api.workers.relay import NAME
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 
@@ -77,7 +78,7 @@ class RelayServer:
 
 async def _read(stream: trio.SocketStream) -> RelayedRequest | None:
     frames = Frames()
-    while data := await stream.receive_some(65536):
+    while data := await stream.receive_some(RECEIVED):
         for message in frames.feed(data):
             return _decode(message)
     return None

@@ -8,6 +8,7 @@ import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 import trio
@@ -15,7 +16,7 @@ import trio
 from hatchway.api.http.asgi import AsgiApp
 from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.table import ENDPOINTS as TABLE
-from hatchway.api.server.server import ServerLimits, limits_of, serve
+from hatchway.api.server.server import limits_of, serve
 from hatchway.api.server.tls import Tls, wanted
 from hatchway.api.workers.backend import WorkerBackend
 from hatchway.api.workers.channel import Channel
@@ -44,15 +45,30 @@ ENDPOINTS = tuple(replace(row, held=False) for row in TABLE)
 
 
 class Worker:
-    """One worker process. `channel` leads to the engine; other workers listen on the same `sockets`."""
+    """One worker process, by the `first` settings and keys that the engine has sent.
 
-    limits: ServerLimits
+    `channel` leads to the engine, `counters` are in memory that it shares; other workers listen on the same `sockets`.
+    """
 
-    def __init__(self, channel: socket.socket, counters: VersionCounters, sockets: list[socket.socket]) -> None:
-        self._channel: Channel[ToWorker] = Channel(channel, ToWorker, self._hear)
-        self._counters, self._sockets = counters, sockets
-        self._client: EngineClient | None = None
-        self._configured, self._stopping = trio.Event(), trio.Event()
+    def __init__(
+        self, channel: Channel[ToWorker], counters: VersionCounters, sockets: list[socket.socket], first: Configure
+    ) -> None:
+        self._channel, self._sockets = channel, sockets
+        home, settings = Path(os.fsdecode(first.home)), decode_settings(first.settings)
+        keys = AuthorizedKeys(keys_folder(home, settings) / AUTHORIZED_KEYS, loop_ticks(), types=self._key_types)
+        self._client = EngineClient(counters, keys, channel.post, first)
+        set_up_logs(settings.log)
+        self._tls = Tls(home, settings) if wanted(settings) else None
+        self._backend = WorkerBackend(self._client)
+        self._app = make_app(self._backend, home)
+        self._stopping = trio.Event()
+        self._use(first)
+
+    def _use(self, told: Configure) -> None:
+        """Take up what the server and the gateway have of the settings."""
+        self.limits = limits_of(self._client.settings)
+        self._app.gateway.use_bound(told.bound)
+        self._app.gateway.use_added(told.added)
 
     async def run(self) -> None:
         """Serve until the engine sends `Stop`, a signal comes, or the engine is gone."""
@@ -60,7 +76,6 @@ class Worker:
             writing.start_soon(self._channel.write)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._listen)
-                await self._configured.wait()
                 nursery.start_soon(self._obey_signals)
                 nursery.start_soon(self._tell_counts)
                 await nursery.start(self._serve, nursery.cancel_scope)
@@ -71,50 +86,29 @@ class Worker:
 
     def _hear(self, message: ToWorker) -> None:
         if isinstance(message, Configure):
-            self._configure(message)
+            self._reload(message)
         elif isinstance(message, Stop):
             self._stopping.set()
-        elif self._client is not None:
+        else:
             self._client.hear(message)
 
-    def _configure(self, told: Configure) -> None:
-        home = Path(os.fsdecode(told.home))
-        if self._client is None:
-            keys_in = keys_folder(home, decode_settings(told.settings))
-            keys = AuthorizedKeys(keys_in / AUTHORIZED_KEYS, loop_ticks(), types=self._key_types)
-            self._client = EngineClient(self._counters, keys, self._channel.post)
-            self._client.configure(told)
-            settings = self._client.settings
-            set_up_logs(settings.log)
-            self._tls = Tls(home, settings) if wanted(settings) else None
-            self._app = make_app(self._client, home)
-            self._configured.set()
-        else:
-            self._client.configure(told)
-            self._reload()
-            self._channel.post(Configured())
-        self.limits = limits_of(self._client.settings)
-        self._app.gateway.use_bound(told.bound)
-        self._app.gateway.use_added(told.added)
-
-    def _reload(self) -> None:
-        assert self._client is not None
+    def _reload(self, told: Configure) -> None:
+        self._client.configure(told)
         use_log_settings(self._client.settings.log, people=sys.stderr.isatty())
         try:
             if self._tls is not None:
                 self._tls.reload(self._client.settings)
         except Refusal as refused:
             log.warning("worker_reload_refused", why=refused.detail)
+        self._use(told)
+        self._channel.post(Configured())
 
     def _key_types(self) -> tuple[str, ...]:
-        assert self._client is not None
         return self._client.settings.key_types
 
     async def _listen(self) -> None:
-        await self._channel.read()
-        # Without the engine no session can be checked, so the process ends at once, with all connections.
-        log.error("worker_without_engine")
-        os._exit(ENGINE_GONE)
+        await self._channel.read(self._hear)
+        end_without_engine()
 
     async def _serve(self, scope: trio.CancelScope, task_status: trio.TaskStatus[list[tuple[str, int]]]) -> None:
         await serve(
@@ -140,15 +134,30 @@ class Worker:
             self._count()
 
     def _count(self) -> None:
-        assert self._client is not None
-        rows = self._client.metrics.take()
+        rows = self._backend.counts.take()
         if rows:
             self._channel.post(RequestCounts(rows))
 
 
-def make_app(client: EngineClient, home: Path) -> AsgiApp:
+def end_without_engine() -> NoReturn:
+    """End the process at once, with all its connections: without the engine no session can be checked."""
+    log.error("worker_without_engine")
+    os._exit(ENGINE_GONE)
+
+
+def make_app(backend: WorkerBackend, home: Path) -> AsgiApp:
     """The app of a worker: a gateway over the channel to the engine, and the relay for all other requests."""
-    return AsgiApp(Gateway(WorkerBackend(client), ENDPOINTS), Relay(home))
+    return AsgiApp(Gateway(backend, ENDPOINTS), Relay(home))
+
+
+async def work(sock: socket.socket, counters: VersionCounters, sockets: list[socket.socket]) -> None:
+    """Be a worker of the engine at the other end of `sock`."""
+    channel: Channel[ToWorker] = Channel(sock, ToWorker)
+    first = await channel.first()
+    if first is None:
+        end_without_engine()
+    assert isinstance(first, Configure), "the engine configures a worker first"
+    await Worker(channel, counters, sockets, first).run()
 
 
 def main() -> None:
@@ -159,4 +168,4 @@ def main() -> None:
     listeners = [socket.socket(fileno=fd) for fd in sockets]
     os.umask(0o077)
     with socket.socket(fileno=channel) as sock:
-        trio.run(Worker(sock, VersionCounters(counters), listeners).run)
+        trio.run(work, sock, VersionCounters(counters), listeners)

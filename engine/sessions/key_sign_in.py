@@ -139,7 +139,7 @@ class KeySignIn:
         if self._fleet is not None:
             await self._fleet.wait_fresh()
 
-    async def admit(
+    async def start_verified(
         self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin, device: Device = NO_DEVICE
     ) -> IssuedSession:
         """Start a session as `verify` does, for the key whose signature a worker process has checked.

@@ -15,11 +15,11 @@ from hatchway.engine.access.limits import Shared
 from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
-from hatchway.engine.base.errors import NotFound, TokenRefused, TooManyRequests
+from hatchway.engine.base.errors import NotFound, Refusal, TokenRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.key_command import AGAIN, REMEMBERED
 from hatchway.engine.keys.key_options import KeyOptions
-from hatchway.engine.runtime import Actor, Data, Runtime
+from hatchway.engine.runtime import UNKNOWN, Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
 from hatchway.engine.sessions.session_limit import SessionLimit, is_live
 from hatchway.engine.settings.settings import Settings
@@ -32,8 +32,14 @@ KEPT = 600.0
 
 NO_DEVICE = Device()
 
-UNKNOWN = -1
-"""A version that no actor has, so that `Runtime.absorb` reads the stored one whatever this engine knows."""
+UNHEARD = frozenset({"stale", "ended", "expired"})
+"""Causes of a refusal that may be a mistake in a fleet: this engine may not have heard yet what another one did."""
+
+NOT_ASKED = "key_not_asked"
+"""Cause of the refusal of a key that a program of the site knows, which has not been asked for it for a minute."""
+
+OVER = frozenset({"expired", "key_expired", "key_unregistered"})
+"""Causes of a refusal by which a session is over, though no step has ended it yet."""
 
 
 def used_at(actor: Actor) -> float:
@@ -154,7 +160,7 @@ class Sessions:
             grant = self._keys.find(facts.identity)
             if grant is None:
                 asked = not self._keys.must_be_asked(facts.identity)
-                raise TokenRefused("key_unregistered" if asked else "key_not_asked")
+                raise TokenRefused("key_unregistered" if asked else NOT_ASKED)
             held = permissions.cut(held, grant.permissions)
             if grant.options is not None:
                 check_use(grant.options, facts, now, address)
@@ -211,6 +217,11 @@ class Sessions:
         gone = grant.options is not None and grant.options.ends_by(facts.started_at) <= self._clock.wall()
         return "key_expired" if gone else None
 
+    def may_be_mistaken(self, refused: Refusal) -> bool:
+        """Whether `authenticate` may have refused a good token, for what this engine does not know yet: then
+        `look_again`, and authenticate once more."""
+        return refused.cause == NOT_ASKED or (self._fleet is not None and refused.cause in UNHEARD)
+
     async def look_again(self, token: str) -> None:
         """Read the token's session from the shared store, where there is one: another engine may have made or renewed
         it just now. Ask for its key elsewhere, where that is due.
@@ -241,8 +252,13 @@ class Sessions:
         """The name of the session that a token belongs to. Raises TokenRefused."""
         return self._tokens.read(token).sid
 
+    @staticmethod
+    def is_over(refused: Refusal) -> bool:
+        """Whether a refusal says that the session is over: then it is to be settled."""
+        return isinstance(refused, TokenRefused) and refused.cause in OVER
+
     async def settle(self, token: str) -> None:
-        """End a session that `authenticate` has refused because its time was over or its key was gone.
+        """End a session that is over, because its time was over or its key was gone when `authenticate` was asked.
 
         Else a clock that is set back, or a key that is registered again, would revive it.
         """

@@ -12,8 +12,9 @@ from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.errors import EngineUnavailable, FileRefused
 from hatchway.engine.store.protocol import new_identity
 
-SCHEMA_VERSION = 2
-"""Older files are migrated in one transaction; newer ones are refused in words."""
+SCHEMA_VERSION = 3
+"""Older files are migrated in one transaction; newer ones are refused in words. It grows too where the tables stay as
+they are and what is stored in them, or in the journal beside them, means more than an older version knows."""
 
 MIGRATIONS = {
     0: """
@@ -26,6 +27,8 @@ MIGRATIONS = {
     """,
     # A sweep deletes about half of the rows: reading all of them costs less than keeping an index on their expiry.
     1: "DROP INDEX used_by_expiry",
+    # 0.1.0 would forget what a key allows its sessions, and write lines without a hash into a journal of hashed ones.
+    2: "",
 }
 
 

@@ -42,6 +42,17 @@ async def test_ping_signs_in_with_the_engines_own_key(home: Path) -> None:
         assert (await told(home, "engine", "ping"))["session"] != first["session"]
 
 
+async def test_ping_says_what_its_time_holds(home: Path) -> None:
+    """The first answer's time is the sign-in's too; on the host a signed-out command is told who it is next."""
+    async with live_engine(home) as at:
+        first, second = [(await command(home, "engine", "ping")).stdout.decode().splitlines()[0] for _ in range(2)]
+        assert first.endswith(" ms, a sign-in or renewal included")
+        assert second.endswith(" ms")
+        done = await command(home, "logout")
+        assert done.stdout.decode() == f"signed out of {at.url}\n"
+        assert done.stderr == b"on this host the next command signs in with the engine's own key\n"
+
+
 async def test_a_dead_token_heals_itself(home: Path) -> None:
     """A stored token that has ended is replaced with the configured key, once, without a word."""
     async with live_engine(home) as at:
@@ -68,7 +79,7 @@ async def test_login_elsewhere_and_logout(home: Path, away: Path) -> None:
         stored = load_stored(away)
         assert stored is not None
         done = await command(away, "logout")
-        assert done.stdout.decode() == f"signed out of {at.url}\n"
+        assert (done.stdout.decode(), done.stderr) == (f"signed out of {at.url}\n", b"")
         assert load_stored(away) is None
         with pytest.raises(TokenRefused):
             at.engine.sessions.authenticate(stored.token)

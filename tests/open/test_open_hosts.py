@@ -17,6 +17,7 @@ import trio
 
 from tests.support.opening import opening, refused
 from tests.support.ports import free_port
+from tests.support.processes import HATCHWAY
 from tests.support.ssh_server import SshHost, keygen, ssh_hosts
 
 pytestmark = [pytest.mark.process, pytest.mark.sshd]
@@ -95,10 +96,24 @@ def _runtime(host: SshHost) -> None:
     (host.home / ".hatchway").chmod(0o700)
 
 
+def _libraries(host: SshHost) -> None:
+    """As a module of Python's, loaded by the start files, sets them."""
+    with (host.home / ".profile").open("a") as profile:
+        profile.write("export LD_LIBRARY_PATH=/nowhere/lib\n")
+    command = host.home / "bin/hatchway"
+    first, rest = command.read_text().split("\n", 1)
+    command.write_text(f'{first}\n[ "$LD_LIBRARY_PATH" = /nowhere/lib ] || exit 1\n{rest}')
+
+
 def _home_set(host: SshHost) -> None:
     (host.home / "engine").mkdir(mode=0o700)
     with (host.home / ".profile").open("a") as profile:
         profile.write('export HATCHWAY_HOME="$HOME/engine"\n')
+
+
+def _long_path(host: SshHost) -> None:
+    with (host.home / ".profile").open("a") as profile:
+        profile.write(f'export HATCHWAY_HOME="$HOME/{"a long:path" * 12}"\n')
 
 
 def _busy_control_master(host: SshHost) -> None:
@@ -185,6 +200,8 @@ CASES = (
     Case("command by the setting", _another_path),
     Case("command in ~/.hatchway/runtime", _runtime),
     Case("HATCHWAY_HOME on the host", _home_set),
+    Case("libraries by the start files", _libraries),
+    Case("a path of the engine's folder that ssh can't forward to", _long_path),
     Case("Unix sockets are not forwarded", _server_setting("AllowStreamLocalForwarding no")),
     Case("forwarding to local ends alone", _server_setting("AllowTcpForwarding local", "PermitOpen any")),
     Case("an engine with port and socket", _listens("both")),
@@ -201,7 +218,7 @@ CASES = (
     ),
     Case("an engine of another user on the port", _another_users_port, "another engine answers than this user's"),
     Case("no session at all", _server_setting("MaxSessions 0"), "allows no further session"),
-    Case("a forced command", _server_setting("ForceCommand /bin/echo no"), "lost"),
+    Case("a forced command", _server_setting("ForceCommand /bin/echo no"), "may force another command"),
     Case("no command, and none is to be installed", lambda host: (host.home / ".profile").unlink(), "no hatchway"),
     Case("a file where the engine's folder would be", _home_is_a_file, "lab: "),
     Case("settings that the engine can't read", _broken_settings, "unknown setting 'no_such_setting'"),
@@ -223,7 +240,7 @@ async def test_a_host_is_opened(tmp_path: Path, case: Case) -> None:
     """To a signed-in console by the command and `y`; after Ctrl-C nothing is left on either side but the engine."""
     with prepared(tmp_path, case) as (host, config):
         async with opening(tmp_path / "laptop", "lab", config, *case.flags, **host.environ_of_client) as one:
-            await one.screen.wait_for("opened the console")
+            await one.screen.wait_for("opening the console")
             if "https://" in case.shows:
                 await one.link()
             else:
@@ -255,6 +272,27 @@ async def test_a_host_that_nobody_knows(tmp_path: Path) -> None:
     assert "is not known here" in await refused(tmp_path / "laptop", "no-such-host.invalid", config)
     assert "nothing answers SSH on down" in await refused(tmp_path / "laptop", "down", config)
     assert "there is no no-such-ssh" in await refused(tmp_path / "laptop", "down", config, HATCHWAY_SSH="no-such-ssh")
+
+
+def test_without_a_terminal_nothing_is_dialled(tmp_path: Path) -> None:
+    """A question that nobody can answer: where to run the command, or how a program signs in instead."""
+    dialled = tmp_path / "dialled"
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\ntouch {dialled}\nexit 255\n")
+    (tmp_path / "ssh").chmod(0o755)
+    done = subprocess.run(
+        [*HATCHWAY, "open", "lab"],
+        env=os.environ | {"HATCHWAY_HOME": str(tmp_path / "laptop"), "HATCHWAY_SSH": str(tmp_path / "ssh")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "in a terminal of this machine" in done.stderr
+    assert "hatchway login --url ssh://lab --key FILE" in done.stderr
+    assert "engine pair" not in done.stderr
+    assert not dialled.exists()
 
 
 async def test_behind_a_jump_host(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import signal
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 import trio
+from playwright.sync_api import Browser, expect
 
 from hatchway.api.open.install import RemotePython, fetch_wheels
 from hatchway.engine.base.version import installed_version
+from tests.support.opened_page import opened, sign_in
 from tests.support.opening import Opening, opening, refused
 from tests.support.processes import HATCHWAY
 from tests.support.ssh_server import SshHost, ssh_hosts
@@ -21,6 +24,11 @@ from tests.support.ssh_server import SshHost, ssh_hosts
 pytestmark = [pytest.mark.process, pytest.mark.sshd]
 
 PYTHON = os.path.realpath(sys.executable)
+
+NEWER = ("3.11", "3.12", "3.13", "3.14")
+
+PROGRAMS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+"""Where this machine's uv is."""
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +58,25 @@ def runtime(host: SshHost) -> list[str]:
     return sorted(os.listdir(folder)) if folder.exists() else []
 
 
-async def test_a_cold_host(tmp_path: Path, wheels: Path) -> None:
-    """One command, and `y` twice: installed, started, signed in. The second time nothing is installed."""
+@pytest.mark.browser
+def test_a_cold_host(tmp_path: Path, wheels: Path, chromium: Browser) -> None:
+    """The command, and `y` twice: installed, started, signed in in Chromium. The next time nothing is installed."""
     host = bare(tmp_path)
+    with (host.home / ".profile").open("a") as profile:
+        profile.write(f'export PATH="{Path(PYTHON).parent}:$PATH"\n')
     with ssh_hosts(host) as config:
-        async with opening(tmp_path / "laptop", "lab", config, "--python", PYTHON, **laptop(wheels)) as one:
-            await one.screen.wait_for("Install")
-            one.screen.type(b"y\n")
-            await one.screen.wait_for("installed")
-            assert await one.inspect(await one.sign_in()) == 200
-            assert await one.close() == 0
+        with opened(tmp_path / "laptop", "lab", config, **laptop(wheels)) as (terminal, link):
+            terminal.wait_for("Install", 60)
+            terminal.type("y\n")
+            terminal.wait_for("wheels for", 60)
+            terminal.wait_for("installed", 60)
+            page = sign_in(chromium, terminal, link)
+            expect(page.locator("#view-home")).to_be_visible()
+            page.context.close()
         assert runtime(host) == [installed_version()]
-        async with opening(tmp_path / "laptop", "lab", config) as one:
-            await one.sign_in()
-            assert "Install" not in one.screen.text
-            assert await one.close() == 0
+        with opened(tmp_path / "laptop", "lab", config) as (terminal, link):
+            sign_in(chromium, terminal, link).context.close()
+            assert "Install" not in terminal.shown
 
 
 async def test_a_no_leaves_nothing(tmp_path: Path) -> None:
@@ -93,6 +105,68 @@ async def test_a_host_without_a_python_that_will_do(tmp_path: Path) -> None:
             said = await refused(tmp_path / "laptop", "lab", config, "--install", "yes", "--python", named)
             assert "no Python 3.11 to 3.13" in said
             assert "uv python install" in said
+        assert not (host.home / ".hatchway").exists()
+
+
+def with_an_old_python(folder: Path) -> SshHost:
+    """A host whose programs are this machine's, but for Python, which is 3.9."""
+    host = bare(folder)
+    old = host.folder / "python3.9"
+    old.write_text('#!/bin/sh\n[ "$1" = -V ] && echo "Python 3.9.2" && exit\nexit 1\n')
+    old.chmod(0o755)
+    names = [f"{place}/python{version}" for place in ("/usr/local/bin", "/usr/bin") for version in ("", "3", *NEWER)]
+    found = {os.path.realpath(name) for name in names if os.path.exists(name)}
+    host.sees(*(f"mount --bind {shlex.quote(str(old))} {shlex.quote(one)}" for one in sorted(found)))
+    return host
+
+
+def copied_python(folder: Path) -> Path:
+    """This very Python under another path, which is in no PATH."""
+    folder.mkdir(parents=True)
+    return Path(shutil.copy(os.path.realpath(sys.executable), folder / f"python3.{sys.version_info[1]}"))
+
+
+@pytest.mark.modules
+@pytest.mark.mount
+async def test_a_python_by_environment_modules(tmp_path: Path) -> None:
+    """Nothing in PATH will do before `module load python/3.N`, which is found by itself."""
+    host = with_an_old_python(tmp_path)
+    found = copied_python(host.folder / "software/bin")
+    module = host.home / f"modules/python/3.{sys.version_info[1]}"
+    module.parent.mkdir(parents=True)
+    module.write_text(f"#%Module1.0\nprepend-path PATH {found.parent}\n")
+    with (host.home / ".profile").open("a") as profile:
+        profile.write('module use "$HOME/modules"\n')
+    with ssh_hosts(host) as config:
+        async with opening(tmp_path / "laptop", "lab", config) as one:
+            await one.screen.wait_for(f"there, with {found}? [y/N] ")
+            one.screen.type(b"\n")
+            assert await one.screen.wait_end() == 1
+        assert not (host.home / ".hatchway").exists()
+
+
+@pytest.mark.mount
+@pytest.mark.uv
+async def test_a_python_of_uv(tmp_path: Path) -> None:
+    """uv is asked where it keeps its own; it is not made to fetch one: where it has none, the person is told how."""
+    host = with_an_old_python(tmp_path)
+    (host.home / "bin").mkdir()
+    (host.home / "bin/uv").symlink_to(str(shutil.which("uv", path=PROGRAMS)))
+    kept = host.folder / "pythons"
+    with (host.home / ".profile").open("a") as profile:
+        profile.write(f'export PATH="$HOME/bin:$PATH" UV_PYTHON_INSTALL_DIR="{kept}"\n')
+    host.environ |= {"UV_PYTHON_INSTALL_DIR": str(kept)}
+    with ssh_hosts(host) as config:
+        said = await refused(tmp_path / "laptop", "lab", config)
+        assert "no Python 3.11 to 3.13 to install it with: there is none (Python 3.9.2)" in said
+        assert "uv python install 3.12" in said
+        assert not (host.home / ".hatchway").exists()
+        assert not kept.exists()
+        found = copied_python(kept / f"cpython-{platform.python_version()}-linux-x86_64-gnu/bin")
+        async with opening(tmp_path / "laptop", "lab", config) as one:
+            await one.screen.wait_for(f"there, with {found}? [y/N] ")
+            one.screen.type(b"\n")
+            assert await one.screen.wait_end() == 1
         assert not (host.home / ".hatchway").exists()
 
 

@@ -2,58 +2,78 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import trio
 
+from tests.support.fakes import effort
 from tests.support.opening import Opening, opening
-from tests.support.ssh_server import SshHost, command_line, ssh_hosts
+from tests.support.ssh_server import SshHost, command_line, is_gone, keygen, reachable, ssh_hosts
 
 pytestmark = [pytest.mark.process, pytest.mark.sshd]
 
 NOTHING_WITHIN = 30.0
 """Seconds after which nothing may be left on either side."""
 
+ASLEEP = min(60.0, 22.0 * effort())
+"""Seconds that a process is stopped: longer than whatever waits for a sign of life, which are ssh (15 s), the command
+(15 s) and the engine (20 s)."""
 
-@asynccontextmanager
-async def running(tmp_path: Path) -> AsyncIterator[tuple[SshHost, Path]]:
-    """A host whose engine runs, with the session of somebody else."""
-    host = SshHost(tmp_path)
+
+class Lab(NamedTuple):
+    """A host whose engine runs, with a session of somebody else, and the configuration that knows it."""
+
+    host: SshHost
+    config: Path
+    engine: int
+    token: str
+
+    async def is_untouched(self) -> None:
+        """The engine is the process that it was, and answers to the session of somebody else."""
+        assert self.host.asked("status")["pid"] == self.engine
+        assert await self.host.inspected(self.token) == 200
+
+    async def has_nothing_left(self, one: Opening, before: list[int]) -> None:
+        """On both sides: processes, sockets, files, codes, addresses of the engine, which goes on with its sessions."""
+        with trio.fail_after(NOTHING_WITHIN):
+            while not (
+                one.private_folders == []
+                and all(map(is_gone, before))
+                and one.below() == []
+                and self.host.children() == []
+                and self.knows() == []
+            ):
+                await trio.sleep(0.1)
+        await self.is_untouched()
+
+    def knows(self) -> list[str]:
+        """The addresses of tunnels that the engine has, and a word for each code."""
+        addresses = [row["address"] for row in self.host.asked("address_list")["addresses"]]
+        return addresses + ["code"] * self.host.asked("status")["codes"]
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Lab]:
+    """A host of its own."""
+    host = SshHost(folder)
     host.install_command()
     with ssh_hosts(host) as config:
         host.engine("engine", "start", "--detach", "--listen", "unix")
-        host.engine("engine", "ping")
-        yield host, config
+        yield Lab(host, config, host.asked("status")["pid"], host.signed_in())
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a process is gone, or a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-async def nothing_left(host: SshHost, one: Opening, before: list[int]) -> None:
-    """On both sides: processes, sockets, files, codes, addresses of the engine, which goes on with its sessions."""
-    with trio.fail_after(NOTHING_WITHIN):
-        while not (
-            one.private_folders == []
-            and all(map(is_stopped, before))
-            and one.below() == []
-            and host.children() == []
-            and json.loads(host.engine("engine", "address", "list", "--json")) == []
-            and json.loads(host.engine("engine", "status", "--json"))["codes"] == 0
-        ):
-            await trio.sleep(0.2)
-    assert json.loads(host.engine("engine", "status", "--json"))["sessions"] >= 1
-    assert "answered" in host.engine("engine", "ping")
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One for all tests that leave its engine as it was, which each of them checks."""
+    with running(tmp_path_factory.mktemp("lab")) as one:
+        yield one
 
 
 async def connecting(one: Opening) -> None:
@@ -63,7 +83,7 @@ async def connecting(one: Opening) -> None:
             await trio.sleep(0.005)
 
 
-async def asked(one: Opening) -> None:
+async def coded(one: Opening) -> None:
     """While the code is out."""
     await one.link()
 
@@ -73,28 +93,36 @@ async def held(one: Opening) -> None:
     await one.sign_in()
 
 
-STEPS = {"dialling": connecting, "the code is out": asked, "held": held}
+STEPS: dict[str, Callable[[Opening], Awaitable[None]]] = {
+    "dialling": connecting,
+    "the code is out": coded,
+    "held": held,
+}
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_kill_9_of_the_command(tmp_path: Path, step: str) -> None:
+async def test_kill_9_of_the_command(tmp_path: Path, lab: Lab, step: str) -> None:
     """Nothing of it cleans up, and nothing is left all the same."""
-    async with running(tmp_path) as (host, config), opening(tmp_path / "laptop", "lab", config) as one:
+    async with opening(tmp_path / "laptop", "lab", lab.config) as one:
         await STEPS[step](one)
         before = one.below()
         one.kill()
-        await nothing_left(host, one, before)
+        await lab.has_nothing_left(one, before)
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_polite_end(tmp_path: Path, step: str) -> None:
+async def test_a_polite_end(tmp_path: Path, lab: Lab, step: str) -> None:
     """SIGTERM, and the terminal's hang-up, close it in order."""
-    async with running(tmp_path) as (host, config), opening(tmp_path / "laptop", "lab", config) as one:
+    async with opening(tmp_path / "laptop", "lab", lab.config) as one:
         await STEPS[step](one)
         before = one.below()
         os.kill(one.pid, signal.SIGTERM)
         assert await one.screen.wait_end() == (0 if step == "held" else 1)
-        await nothing_left(host, one, before)
+        await lab.has_nothing_left(one, before)
+
+
+def _command(host: SshHost, one: Opening) -> list[int]:
+    return [one.pid]
 
 
 def _ssh(host: SshHost, one: Opening) -> list[int]:
@@ -105,7 +133,7 @@ def _ssh(host: SshHost, one: Opening) -> list[int]:
 
 
 def _sshd(host: SshHost, one: Opening) -> list[int]:
-    """sshd's child of that connection."""
+    """sshd's processes of that connection."""
     return [pid for pid in host.children() if command_line(pid).startswith(b"sshd")]
 
 
@@ -113,11 +141,11 @@ LOSSES = {"kill -9 of its ssh": _ssh, "kill -9 of sshd's child": _sshd}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-async def test_a_lost_connection_is_dialled_again(tmp_path: Path, loss: str) -> None:
+async def test_a_lost_connection_is_dialled_again(tmp_path: Path, lab: Lab, loss: str) -> None:
     """On the same local port: the console goes on with its session, and a request meanwhile waits."""
-    async with running(tmp_path) as (host, config), opening(tmp_path / "laptop", "lab", config) as one:
+    async with opening(tmp_path / "laptop", "lab", lab.config) as one:
         url = await one.sign_in()
-        lost = LOSSES[loss](host, one)
+        lost = LOSSES[loss](lab.host, one)
         assert lost
         for pid in lost:
             os.kill(pid, signal.SIGKILL)
@@ -125,127 +153,266 @@ async def test_a_lost_connection_is_dialled_again(tmp_path: Path, loss: str) -> 
         assert await one.inspect(url) == 200
         await one.screen.wait_for("connected again")
         assert await one.close() == 0
-        await nothing_left(host, one, lost)
+        await lab.has_nothing_left(one, lost)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-async def test_a_connection_that_is_lost_before_the_answer(tmp_path: Path, loss: str) -> None:
+async def test_a_connection_that_is_lost_before_the_answer(tmp_path: Path, lab: Lab, loss: str) -> None:
     """Ends it with a sentence, exit code 1, and nothing left."""
-    async with running(tmp_path) as (host, config), opening(tmp_path / "laptop", "lab", config) as one:
+    async with opening(tmp_path / "laptop", "lab", lab.config) as one:
         await one.link()
-        for pid in LOSSES[loss](host, one):
+        for pid in LOSSES[loss](lab.host, one):
             os.kill(pid, signal.SIGKILL)
         assert await one.screen.wait_end() == 1
         assert "the connection to lab was lost: run the command again" in one.screen.text
-        await nothing_left(host, one, [])
+        await lab.has_nothing_left(one, [])
 
 
-SLEEPERS: dict[str, Callable[[SshHost, Opening], list[int]]] = {
-    "command": lambda host, one: [one.pid],
-    "ssh": _ssh,
-    "sshd": _sshd,
+SLEEPERS: dict[str, Callable[[SshHost, Opening], list[int]]] = {"command": _command, "ssh": _ssh, "sshd": _sshd}
+
+
+class Gate:
+    """Where a program of a test's own waits in the middle of a step, until it is opened."""
+
+    def __init__(self, folder: Path) -> None:
+        self._reached, self._opened = folder / "reached", folder / "opened"
+        self.wait = f"touch {self._reached}; while [ ! -e {self._opened} ]; do sleep 0.1; done"
+
+    async def reached(self) -> None:
+        with trio.fail_after(60):
+            while not self._reached.exists():
+                await trio.sleep(0.02)
+
+    def open(self) -> None:
+        self._opened.touch()
+
+
+def _asks_a_passphrase(host: SshHost, gate: Gate) -> None:
+    """ssh waits for it, connected and not signed in."""
+    host.user_key = host.folder / "locked_key"
+    keygen(host.user_key, "open sesame")
+    askpass = host.folder / "askpass"
+    askpass.write_text(f"#!/bin/sh\n{gate.wait}\necho open sesame\n")
+    askpass.chmod(0o755)
+    host.environ_of_client |= {"SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
+
+
+def _attaches_slowly(host: SshHost, gate: Gate) -> None:
+    """The host's command has not said anything yet."""
+    slow = host.folder / "hatchway"
+    slow.write_text(f'#!/bin/sh\n{gate.wait}\nexec {host.home}/bin/hatchway "$@"\n')
+    slow.chmod(0o755)
+    host.environ_of_client["HATCHWAY_REMOTE_COMMAND"] = str(slow)
+
+
+def _forwards_slowly(host: SshHost, gate: Gate) -> None:
+    """Attached, and about to forward."""
+    ssh = host.folder / "ssh"
+    ssh.write_text(f'#!/bin/sh\ncase "$*" in *" forward "*) {gate.wait};; esac\nexec ssh "$@"\n')
+    ssh.chmod(0o755)
+    host.environ_of_client["HATCHWAY_SSH"] = str(ssh)
+
+
+def _is_quick(host: SshHost, gate: Gate) -> None: ...
+
+
+async def asked(one: Opening) -> None:
+    """While a browser waits for the answer."""
+    await one.claim()
+
+
+class Sleep(NamedTuple):
+    """A step in which processes are stopped: what holds it there by a gate, or how it is reached without one."""
+
+    prepare: Callable[[SshHost, Gate], None]
+    reach: Callable[[Opening], Awaitable[None]] | None
+
+
+SLEEPS = {
+    "dialling": Sleep(_asks_a_passphrase, None),
+    "attaching": Sleep(_attaches_slowly, None),
+    "forwarding": Sleep(_forwards_slowly, None),
+    "the code is out": Sleep(_is_quick, coded),
+    "the question is asked": Sleep(_is_quick, asked),
+    "held": Sleep(_is_quick, held),
 }
+
+ENDS = ("the connection to lab was lost", "lab does not answer", "pairing expired")
+"""What the command says where it can't go on."""
+
+
+class Sleeper(NamedTuple):
+    """One run of the command whose `stopped` is to sleep."""
+
+    stopped: str
+    host: SshHost
+    gate: Gate
+    one: Opening
+
+    async def fall_asleep(self, sleep: Sleep) -> list[int]:
+        """In its step; the processes."""
+        await (sleep.reach(self.one) if sleep.reach else self.gate.reached())
+        pids = SLEEPERS[self.stopped](self.host, self.one)
+        assert pids, self.stopped
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        self.gate.open()
+        return pids
 
 
 async def test_a_laptop_that_sleeps(tmp_path: Path) -> None:
-    """Stopped for long, the engine drops its address; awake, it dials again on the same port with the same session.
+    """The command, its ssh or sshd's child is stopped in each step. The engine forgets it meanwhile. Awake, a held
+    tunnel is dialled again on the same port with the same session; before that, the command goes on, or says why not.
 
-    The command, its ssh or sshd's child is stopped, each of a host of its own: they wait at the same time.
+    Each step has a host of its own, with a way to it for each that is stopped: all wait at the same time.
     """
     async with trio.open_nursery() as nursery:
-        for stopped in SLEEPERS:
-            (tmp_path / stopped).mkdir()
-            nursery.start_soon(_sleeps, tmp_path / stopped, stopped)
+        for step in SLEEPS:
+            nursery.start_soon(_sleep_in, tmp_path / step.replace(" ", "-"), step)
 
 
-async def _sleeps(folder: Path, stopped: str) -> None:
-    async with running(folder) as (host, config), opening(folder / "laptop", "lab", config) as one:
-        url = await one.sign_in()
-        pids = SLEEPERS[stopped](host, one)
-        assert pids
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        with trio.fail_after(NOTHING_WITHIN):
-            if stopped == "command":
-                while json.loads(await trio.to_thread.run_sync(host.engine, "engine", "address", "list", "--json")):
-                    await trio.sleep(0.5)
-            else:
-                await one.screen.wait_for("the connection was lost")
-        for pid in pids:
-            if not is_stopped(pid):
-                os.kill(pid, signal.SIGCONT)
+async def _sleep_in(folder: Path, step: str) -> None:
+    home = SshHost(folder)
+    home.install_command()
+    await trio.to_thread.run_sync(home.engine, "engine", "start", "--detach", "--listen", "unix")
+    try:
+        token = await trio.to_thread.run_sync(home.signed_in)
+        lab = Lab(home, folder, home.asked("status")["pid"], token)
+        async with AsyncExitStack() as stack:
+            sleepers = [
+                await stack.enter_async_context(_ready(folder / stopped, home, step, stopped)) for stopped in SLEEPERS
+            ]
+            pids: list[int] = []
+
+            async def fall_asleep(sleeper: Sleeper) -> None:
+                pids.extend(await sleeper.fall_asleep(SLEEPS[step]))
+
+            async with trio.open_nursery() as nursery:
+                for sleeper in sleepers:
+                    nursery.start_soon(fall_asleep, sleeper)
+            slept = trio.current_time() + ASLEEP
+            # A held tunnel whose ssh sleeps is dialled again meanwhile.
+            again = {sleeper.one.address for sleeper in sleepers if step == "held" and sleeper.stopped != "command"}
+            try:
+                with trio.fail_after(NOTHING_WITHIN):
+                    while not again.issuperset(lab.knows()):
+                        await trio.sleep(0.2)
+                await trio.sleep_until(slept)
+                before = [pid for sleeper in sleepers for pid in sleeper.one.below()]
+            finally:
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGCONT)
+            async with trio.open_nursery() as nursery:
+                for sleeper in sleepers:
+                    nursery.start_soon(_awake, sleeper, step)
+            for sleeper in sleepers:
+                await lab.has_nothing_left(sleeper.one, before)
+                assert sleeper.host.children() == []
+    finally:
+        home.end_engines()
+
+
+@asynccontextmanager
+async def _ready(folder: Path, home: SshHost, step: str, stopped: str) -> AsyncIterator[Sleeper]:
+    host, gate = SshHost(folder, home=home.home), Gate(folder)
+    SLEEPS[step].prepare(host, gate)
+    with reachable(host) as config:
+        async with opening(folder / "laptop", "lab", config, **host.environ_of_client) as one:
+            yield Sleeper(stopped, host, gate, one)
+
+
+async def _awake(sleeper: Sleeper, step: str) -> None:
+    """It goes on until Ctrl-C, or has ended with a sentence."""
+    one = sleeper.one
+    if step == "held":
         await one.screen.wait_for("connected again")
-        assert await one.inspect(url) == 200
+        assert await one.inspect(one.url) == 200
         assert await one.close() == 0
-        await nothing_left(host, one, [])
+        return
+    goes_on = ("opening the console with code",) if SLEEPS[step].reach is None else ()
+    await one.screen.wait_for(*goes_on, *ENDS)
+    if not any(words in one.screen.text for words in ENDS):
+        one.screen.type(b"\x03")
+    assert await one.screen.wait_end() == 1
+    assert "Traceback" not in one.screen.text
+    print(f"{step}, {sleeper.stopped}: {one.screen.text.splitlines()[-1]}")
 
 
 async def test_an_engine_that_is_stopped_ends_it(tmp_path: Path) -> None:
     """It is not started again behind its operator's back."""
-    async with running(tmp_path) as (host, config), opening(tmp_path / "laptop", "lab", config) as one:
-        await one.sign_in()
-        host.engine("engine", "stop")
-        assert await one.screen.wait_end() == 1
-        assert "the engine on lab no longer runs" in one.screen.text
-        assert one.private_folders == []
-        assert host.children() == []
+    with running(tmp_path) as lab:
+        async with opening(tmp_path / "laptop", "lab", lab.config) as one:
+            await one.sign_in()
+            lab.host.engine("engine", "stop")
+            assert await one.screen.wait_end() == 1
+            assert "the engine on lab no longer runs" in one.screen.text
+            assert one.private_folders == []
+            assert lab.host.children() == []
 
 
-async def test_two_tunnels_and_a_stop(tmp_path: Path) -> None:
+async def test_two_tunnels_and_a_stop(tmp_path: Path, lab: Lab) -> None:
     """The same host opened twice: each console has a session of its own. `--stop` spares what others use."""
-    async with running(tmp_path) as (_, config), opening(tmp_path / "one", "lab", config, "--stop") as one:
+    async with opening(tmp_path / "one", "lab", lab.config, "--stop") as one:
         first = await one.sign_in()
-        async with opening(tmp_path / "two", "lab", config) as two:
+        async with opening(tmp_path / "two", "lab", lab.config) as two:
             second = await two.sign_in()
             assert first != second
             assert one.session["token"] != two.session["token"]
             assert await one.inspect(first) == await two.inspect(second) == 200
+            others = lab.host.asked("status")["sessions"] - 1
             assert await one.close() == 0
-            assert "goes on: 2 other sessions, 1 other tunnel" in one.screen.text
+            assert f"goes on: {others} other sessions, 1 other tunnel" in one.screen.text
             assert await two.inspect(second) == 200
             assert await two.close() == 0
+            await lab.has_nothing_left(two, [])
 
 
-async def test_stop_ends_an_engine_that_nobody_else_uses(tmp_path: Path) -> None:
-    """Ctrl-C, with `--stop`."""
-    host = SshHost(tmp_path)
-    host.install_command()
-    with ssh_hosts(host) as config:
-        async with opening(tmp_path / "laptop", "lab", config, "--stop") as one:
-            await one.sign_in()
-            assert await one.close() == 0
-            assert "the engine on lab was stopped" in one.screen.text
-        assert not (host.home / ".hatchway/operator.sock").exists()
+async def test_an_engine_that_was_started_for_nothing_is_stopped_again(tmp_path: Path) -> None:
+    """A no, a code that nobody claims, a browser that can't be opened, and Ctrl-C: exit code 1, each with its sentence.
+    With `--stop` so is one that served. The code lasts half a minute: all wait at the same time."""
+
+    async def one(name: str, way: Callable[[Opening], Awaitable[None]], *flags: str, **environ: str) -> None:
+        host = SshHost(tmp_path / name)
+        host.install_command()
+        with ssh_hosts(host) as config:
+            async with opening(tmp_path / name / "laptop", "lab", config, *flags, **environ) as opened:
+                await way(opened)
+            assert not (host.home / ".hatchway/operator.sock").exists(), name
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one, "no", _answered_by_a_no)
+        nursery.start_soon(one, "nobody", _claimed_by_nobody)
+        nursery.start_soon(partial(one, "browser", _without_a_browser, BROWSER="/bin/false %s"))
+        nursery.start_soon(partial(one, "link", _interrupted, "--no-browser", LANG="C.UTF-8"))
+        nursery.start_soon(one, "stop", _served, "--stop")
 
 
-async def test_a_no_and_a_code_that_nobody_claims(tmp_path: Path) -> None:
-    """Exit code 1; an engine that was started for it is stopped again."""
-    host = SshHost(tmp_path)
-    host.install_command()
-    with ssh_hosts(host) as config:
-        async with opening(tmp_path / "laptop", "lab", config) as one:
-            await one.sign_in(b"n\n")
-            assert await one.screen.wait_end() == 1
-        assert not (host.home / ".hatchway/operator.sock").exists()
-        async with opening(tmp_path / "laptop", "lab", config) as one:
-            await one.link()
-            assert await one.screen.wait_end() == 1
-            assert "pairing expired" in one.screen.text
-        assert not (host.home / ".hatchway/operator.sock").exists()
+async def _answered_by_a_no(one: Opening) -> None:
+    await one.sign_in(b"n\n")
+    assert await one.screen.wait_end() == 1
 
 
-async def test_a_browser_that_can_not_be_opened(tmp_path: Path) -> None:
-    """Said at once, with what does it otherwise: a link and a QR code. Ended while the code is out, it stops the engine
-    that was started for it."""
-    host = SshHost(tmp_path)
-    host.install_command()
-    with ssh_hosts(host) as config:
-        async with opening(tmp_path / "laptop", "lab", config, BROWSER="/bin/false %s") as one:
-            assert await one.screen.wait_end() == 1
-            assert "hatchway open --no-browser lab" in one.screen.text
-        assert not (host.home / ".hatchway/operator.sock").exists()
-        async with opening(tmp_path / "laptop", "lab", config, "--no-browser", LANG="C.UTF-8") as one:
-            await one.screen.wait_for("/#pair=")
-            await one.screen.wait_for("\u2580")
-            assert await one.close() == 1
-        assert not (host.home / ".hatchway/operator.sock").exists()
+async def _claimed_by_nobody(one: Opening) -> None:
+    await one.link()
+    assert await one.screen.wait_end() == 1
+    assert "pairing expired" in one.screen.text
+
+
+async def _without_a_browser(one: Opening) -> None:
+    """Said at once, with what does it otherwise."""
+    assert await one.screen.wait_end() == 1
+    assert "hatchway open --no-browser lab" in one.screen.text
+
+
+async def _interrupted(one: Opening) -> None:
+    """A link and a QR code; then Ctrl-C."""
+    await one.screen.wait_for("/#pair=")
+    await one.screen.wait_for("\u2580")
+    assert await one.close() == 1
+
+
+async def _served(one: Opening) -> None:
+    await one.sign_in()
+    assert await one.close() == 0
+    assert "the engine on lab was stopped" in one.screen.text

@@ -28,14 +28,48 @@ def test_without_a_selection_it_is_the_gate(ran: list[tuple[str, ...]]) -> None:
 
 
 @pytest.mark.parametrize("given", [["-k", "lifetimes"], ["-klifetimes"]])
-def test_a_word_loads_the_files_that_hold_it(ran: list[tuple[str, ...]], given: list[str]) -> None:
-    """And where no text holds what the word means, all of them: a parameter's name may be computed."""
-    runner.main(given)
-    first, second = ran
-    assert first[: len(given) + 1] == ("pytest", *given)
-    assert any(path.endswith("test_sessions.py") for path in first)
-    assert not any(path.endswith("test_argv.py") for path in first)
-    assert second == ("pytest", *given)
+def test_a_word_loads_the_files_that_name_it(ran: list[tuple[str, ...]], given: list[str]) -> None:
+    """In their path, a test's name or a parameter: what else a file speaks of names no test."""
+    assert runner.main(given) == runner.NOTHING_COLLECTED
+    (command,) = ran
+    assert command[: len(given) + 1] == ("pytest", *given)
+    assert any(path.endswith("test_sessions.py") for path in command)
+    assert not any(path.endswith("test_argv.py") for path in command)
+
+
+def test_a_word_that_names_nothing_is_answered_at_once(
+    ran: list[tuple[str, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No file is loaded in vain, and what to do about a computed name is said."""
+    assert runner.main(["-k", "nothing" + "_is_called_so"]) == runner.NOTHING_COLLECTED
+    assert ran == []
+    assert "python -m pytest -k" in capsys.readouterr().out
+
+
+def test_what_names_a_test_is_kept() -> None:
+    """Its own name and its parameters, also those that a function of the file makes."""
+    text = '''"""Of docstrings."""
+
+from imports import (
+    names,
+)
+
+def made():
+    return ["apples"]
+
+@parametrize("fruit", ["pears", *made()])
+async def test_of_fruit(
+    fruit: str,
+) -> None:
+    body = 1
+
+    more = 2
+
+AFTER = 3
+'''
+    kept = runner.text_of_names(text)
+    assert all(word in kept for word in ("apples", "pears", "test_of_fruit", "AFTER"))
+    assert not any(word in kept for word in ("docstrings", "imports", "names", "body", "more"))
 
 
 @pytest.mark.parametrize("given", [["tests/base/test_words.py"], ["-q", "tests/base/test_words.py", "-k", "plural"]])
@@ -47,5 +81,5 @@ def test_a_place_is_taken_as_it_is(ran: list[tuple[str, ...]], given: list[str])
 
 def test_what_is_told_apart_by_not_is_looked_for_everywhere() -> None:
     """`-k "not x"` means files without the word too."""
-    assert runner.files_with("sessions and not renewal") == []
+    assert runner.files_with("sessions and not renewal") is None
     assert runner.files_with("(lifetimes or windows)")

@@ -274,7 +274,7 @@ async def test_who_may_have_missed_a_key_s_end_signs_nobody_in(browser: Browser,
         refused = await browser.post("/api/auth/verify/", signed(nonce, key()))
         wrong = await browser.post("/api/auth/verify/", {"nonce": nonce, "signature": "wrong"})
         with pytest.raises(StoreUnavailable):
-            await engine.key_sign_in.admit(ChallengeFacts(ANY, b"d", 60.0), key().identity, 3600, NOBODY)
+            await engine.key_sign_in.start_verified(ChallengeFacts(ANY, b"d", 60.0), key().identity, 3600, NOBODY)
     assert (refused.status, wrong.status) == (503, 503)
     assert (await browser.post("/api/auth/verify/", signed(nonce, key()))).status == 200
 
@@ -324,12 +324,12 @@ async def test_a_sign_in_that_a_worker_has_checked(engine: Engine) -> None:
     challenge = engine.key_sign_in._challenges.read(nonce)
     for _ in range(100):
         with pytest.raises(SignatureRefused) as refused:
-            await engine.key_sign_in.admit(challenge, "SHA256:nobody", 3600, NOBODY)
+            await engine.key_sign_in.start_verified(challenge, "SHA256:nobody", 3600, NOBODY)
         assert refused.value.cause == "unknown_key"
-    signed_in = await engine.key_sign_in.admit(challenge, key().identity, 3600, NOBODY)
+    signed_in = await engine.key_sign_in.start_verified(challenge, key().identity, 3600, NOBODY)
     assert engine.sessions.authenticate(signed_in.token).identity == key().identity
     with pytest.raises(SignatureRefused) as refused:
-        await engine.key_sign_in.admit(challenge, key().identity, 3600, NOBODY)
+        await engine.key_sign_in.start_verified(challenge, key().identity, 3600, NOBODY)
     assert refused.value.cause == "used_nonce"
     assert watch_of(engine).told("session") == [("start", "active")]
     with pytest.raises(SignatureRefused):

@@ -61,7 +61,7 @@ async def test_a_key_that_was_taken_out_elsewhere_signs_in_nowhere(engine: Engin
     challenge = engine.key_sign_in._challenges.read(body["nonce"])
     fleet.taken_out = key().identity
     with pytest.raises(SignatureRefused):
-        await engine.key_sign_in.admit(challenge, key().identity, 3600, NOBODY)
+        await engine.key_sign_in.start_verified(challenge, key().identity, 3600, NOBODY)
     fleet.engine.keys.register(key().public, FIVE)
     with pytest.raises(SignatureRefused):
         await engine.key_sign_in.verify(Proof(body["nonce"], body["signature"], "PS256", 3600), NOBODY)

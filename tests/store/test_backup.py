@@ -2,30 +2,91 @@
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
-from contextlib import closing
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.processes import running_engine, sign_in
+from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.store.backup import back_up
+from tests.support.processes import HATCHWAY, running_engine, sign_in
 
 INSPECT = "/api/auth/inspect/"
 
 
+@contextmanager
+def lenient_umask() -> Iterator[None]:
+    """What most users have: files that a program makes are readable for all, unless it sees to it."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def backup(home: Path, copy: Path) -> subprocess.CompletedProcess[bytes]:
+    environ = {**os.environ, "HATCHWAY_HOME": str(home)}
+    with lenient_umask():
+        return subprocess.run([*HATCHWAY, "engine", "backup", str(copy)], env=environ, capture_output=True, check=False)
+
+
 @pytest.mark.process
 def test_a_backup_of_a_running_engine(home: Path, tmp_path: Path) -> None:
-    """All but `engine.db*` copied, the database by SQLite's own backup: put back, it takes the token of before."""
+    """Put back, it takes the token of before. Nothing in it is open to others."""
     copy = tmp_path / "copy"
     with running_engine(home) as engine, httpx.Client(base_url=engine.url) as client:
         bearer = {"Authorization": f"Bearer {sign_in(client)['token']}"}
-        shutil.copytree(home, copy, ignore=shutil.ignore_patterns("engine.db*", "*.sock"))
-        copy.chmod(0o700)
-        (copy / "engine.db").touch(0o600)
-        with closing(sqlite3.connect(home / "engine.db")) as live, closing(sqlite3.connect(copy / "engine.db")) as made:
-            live.backup(made)  # what `.backup` calls
+        assert backup(home, copy).stdout == f"copied to {copy}\n".encode()
         before = client.get(INSPECT, headers=bearer).json()
+    for path in (copy, *copy.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
     with running_engine(copy) as engine, httpx.Client(base_url=engine.url) as client:
         assert client.get(INSPECT, headers=bearer).json() == before
+
+
+@pytest.mark.process
+def test_a_backup_of_a_stopped_engine(home: Path, tmp_path: Path) -> None:
+    """What the engine has written last is in it too."""
+    copy = tmp_path / "copy"
+    with running_engine(home) as engine, httpx.Client(base_url=engine.url) as client:
+        bearer = {"Authorization": f"Bearer {sign_in(client)['token']}"}
+    assert backup(home, copy).returncode == 0
+    with running_engine(copy) as engine, httpx.Client(base_url=engine.url) as client:
+        assert client.get(INSPECT, headers=bearer).json()["valid"]
+
+
+@pytest.mark.process
+def test_nothing_is_written_over(home: Path, tmp_path: Path) -> None:
+    """A folder that is there stays as it was, and the command says what to do."""
+    (tmp_path / "copy").mkdir()
+    home.mkdir(mode=0o700, exist_ok=True)
+    done = backup(home, tmp_path / "copy")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"is there already: name a folder that is not" in done.stderr
+    assert list((tmp_path / "copy").iterdir()) == []
+
+
+def test_a_folder_is_not_copied_into_itself(tmp_path: Path) -> None:
+    """The copy would copy itself without an end."""
+    home = tmp_path / "home"
+    (home / "log").mkdir(parents=True)
+    for copy in (home / "copy", home / "log" / "copy"):
+        with pytest.raises(FileRefused, match="name one outside of it"):
+            back_up(home, copy)
+        assert not copy.exists()
+
+
+def test_a_copy_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """Half a backup is none: a database that can't be read ends it, and takes what was copied away."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "private-key.pem").write_text("x")
+    (home / "engine.db").write_bytes(b"this is no database" * 1000)
+    with pytest.raises(Exception, match="can't be read as Hatchway's store"):
+        back_up(home, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()

@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,21 @@ from tests.support.terminal import Screen, terminal
 class Opening:
     """One run of the command. `folder` is the laptop's: its browser writes the link there."""
 
-    def __init__(self, screen: Screen, folder: Path, runtime: Path) -> None:
+    def __init__(self, screen: Screen, folder: Path, runtime: Path, nursery: trio.Nursery) -> None:
         self.screen, self.folder, self.runtime = screen, folder, runtime
+        self._nursery, self._answered = nursery, trio.Event()
         self.session: dict[str, Any] = {}
+        self.url = ""
 
     @property
     def pid(self) -> int:
         """The command's."""
         return self.screen.process.pid
+
+    @property
+    def address(self) -> str:
+        """Of the tunnel's near end, once the browser was sent there."""
+        return self.url.removeprefix("http://")
 
     @property
     def private_folders(self) -> list[Path]:
@@ -39,29 +46,35 @@ class Opening:
 
     async def link(self) -> tuple[str, str]:
         """Where the browser was sent: the console's address, and the code."""
-        await self.screen.wait_for("opened the console with code")
+        await self.screen.wait_for("opening the console with code")
         with trio.fail_after(30):
             while not (self.folder / "link").exists():
                 await trio.sleep(0.01)
         url, _, code = (self.folder / "link").read_text().strip().partition("/#pair=")
         return url, code
 
+    async def claim(self) -> None:
+        """The browser claims, and waits for an answer as long as the command runs: the question is asked."""
+        self.url, code = await self.link()
+        self._nursery.start_soon(self._claims, code)
+        await self.screen.wait_for("Approve? [y/N] ")
+
     async def sign_in(self, answer: bytes = b"y\n") -> str:
         """The browser claims, the person answers: the console's address, once it is signed in."""
-        url, code = await self.link()
-        async with httpx.AsyncClient(timeout=60) as client, trio.open_nursery() as nursery:
-
-            async def claim() -> None:
-                told = await client.post(f"{url}/api/auth/pair/request/", json={"code": code})
-                self.session = json.loads(told.text.strip().splitlines()[-1])
-
-            nursery.start_soon(claim)
-            await self.screen.wait_for("Approve? [y/N] ")
-            self.screen.type(answer)
-            await self.screen.wait_for("approved: the console is signed in" if answer == b"y\n" else "rejected")
+        await self.claim()
+        self.screen.type(answer)
+        await self.screen.wait_for("approved: the console is signed in" if answer == b"y\n" else "rejected")
         if answer == b"y\n":
+            await self._answered.wait()
             await self.screen.wait_for("Ctrl-C closes it.")
-        return url
+        return self.url
+
+    async def _claims(self, code: str) -> None:
+        with suppress(httpx.TransportError):  # the tunnel was cut meanwhile
+            async with httpx.AsyncClient(timeout=120) as client:
+                told = await client.post(f"{self.url}/api/auth/pair/request/", json={"code": code})
+                self.session = json.loads(told.text.strip().splitlines()[-1])
+        self._answered.set()
 
     async def inspect(self, url: str) -> int:
         """The status that the console's session has at the address; 0 where nobody answers."""
@@ -100,8 +113,9 @@ async def opening(folder: Path, host: str, config: Path, *flags: str, **environ:
     options = ("--", "-F", str(config))
     command = terminal("open", host, *flags, *options, home=folder / "laptop", **variables)
     try:
-        async with command as screen:
-            yield Opening(screen, folder, Path(runtime))
+        async with command as screen, trio.open_nursery() as nursery:
+            yield Opening(screen, folder, Path(runtime), nursery)
+            nursery.cancel_scope.cancel()
     finally:
         shutil.rmtree(runtime)
 

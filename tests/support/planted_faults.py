@@ -93,7 +93,7 @@ FAULTS = (
     ),
     PlantedFault(
         "The same at every worker process",
-        "api/workers/response_cache.py",
+        "api/workers/backend.py",
         "and client.counters.holds(kept.mark, client.clock.elapsed())",
         "and client.counters",
         "test_response_cache::test_a_step_a_reload_and_a_key_end_what_is_kept",

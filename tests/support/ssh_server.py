@@ -11,10 +11,16 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import httpx
+
+from hatchway import Client
+from hatchway.api.client.operator import ask, operator_line
+from hatchway.api.client.unix_paths import short_path
 from tests.support.fakes import ROOT
 from tests.support.ports import free_port
 from tests.support.processes import HATCHWAY
@@ -26,22 +32,29 @@ SSHD = shutil.which("sshd", path="/usr/sbin:" + os.environ.get("PATH", "")) or "
 class SshHost:
     """A host: `home` is its user's, `port` its sshd's. `alias` is what the client's configuration calls it."""
 
-    def __init__(self, folder: Path, alias: str = "lab", *, home: str = "home") -> None:
+    def __init__(self, folder: Path, alias: str = "lab", *, home: str | Path = "home") -> None:
+        """`home` may be that of another host: then both are ways to the same one."""
         self.folder, self.alias = folder / alias, alias
         self.folder.mkdir(parents=True)
         self.home = self.folder / home
-        self.home.mkdir()
+        self.home.mkdir(exist_ok=True)
         self.port = free_port()
         self.address = "127.0.0.1"
         self.settings: list[str] = []
         self.environ: dict[str, str] = {}
         self.environ_of_client: dict[str, str] = {}
         self.client_settings: list[str] = []
+        self.user = getpass.getuser()
+        self._seen: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
         keygen(self.folder / "host_key")
         self.user_key = folder / "user_key"
         if not self.user_key.exists():
             keygen(self.user_key)
+
+    def sees(self, *commands: str) -> None:
+        """It has a mount namespace of its own, in which these commands mount something first (mount_namespaces(7))."""
+        self._seen += commands
 
     def shell(self, program: str) -> None:
         """The user's login shell is another than this machine says."""
@@ -86,8 +99,11 @@ class SshHost:
             + "\n"
         )
         log = (self.folder / "sshd.log").open("ab")
+        command = [SSHD, "-D", "-e", "-f", str(config)]
+        if self._seen:
+            command = ["unshare", "--mount", "sh", "-ec", "\n".join([*self._seen, 'exec "$@"']), "sh", *command]
         self._process = subprocess.Popen(
-            [SSHD, "-D", "-e", "-f", str(config)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -106,9 +122,7 @@ class SshHost:
 
     def stop(self) -> None:
         """It and every connection of it."""
-        for child in self.children():
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+        kill(self.children())
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -118,6 +132,11 @@ class SshHost:
         if self._process is None:
             return []
         return descendants(self._process.pid)
+
+    def end_engines(self) -> None:
+        """kill -9 of whatever its user runs, detached or not."""
+        own = f"\0HOME={self.home}\0".encode()
+        kill(pid for pid in all_processes() if own in b"\0" + environment_of(pid))
 
     def connections(self) -> list[int]:
         """The processes of sshd's that each have a connection."""
@@ -130,14 +149,28 @@ class SshHost:
     @contextmanager
     def operator(self) -> Iterator[socket.socket]:
         """An open connection to its engine's operator socket."""
-        folder = os.open(self.home / ".hatchway", os.O_RDONLY)
-        try:
-            with socket.socket(socket.AF_UNIX) as peer:
-                peer.connect(f"/proc/self/fd/{folder}/operator.sock")
-                peer.settimeout(60)
-                yield peer
-        finally:
-            os.close(folder)
+        with operator_line(self.home / ".hatchway") as line:
+            line.socket.settimeout(60)
+            yield line.socket
+
+    def asked(self, op: str) -> dict[str, Any]:
+        """What its engine answers to a request on the operator socket."""
+        return ask(self.home / ".hatchway", op)
+
+    def signed_in(self) -> str:
+        """The token of a new session, by the engine's own key and `http.sock`."""
+        home = self.home / ".hatchway"
+        key = (home / "private-key.pem").read_bytes()
+        with Client("http://localhost", key=key, socket=home / "http.sock", home=home) as client:
+            return client.sign_in().token
+
+    async def inspected(self, token: str) -> int:
+        """What the engine answers to that token."""
+        with short_path(self.home / ".hatchway/http.sock") as path:
+            way = httpx.AsyncHTTPTransport(uds=path)
+            async with httpx.AsyncClient(transport=way, timeout=60) as client:
+                headers = {"Authorization": f"Bearer {token}"}
+                return (await client.get("http://localhost/api/auth/inspect/", headers=headers)).status_code
 
     def config(self) -> str:
         """What the client's configuration says of it."""
@@ -151,7 +184,7 @@ class SshHost:
             *self.client_settings,
             f"HostName {self.address}",
             f"Port {self.port}",
-            f"User {getpass.getuser()}",
+            f"User {self.user}",
             f"IdentityFile {self.user_key}",
             "IdentitiesOnly yes",
             f"UserKnownHostsFile {known}",
@@ -214,14 +247,40 @@ def command_line(pid: int) -> bytes:
 
 def command_lines(text: str) -> list[int]:
     """The processes that have this text among their arguments."""
-    return [
-        int(entry) for entry in os.listdir("/proc") if entry.isdigit() and text.encode() in command_line(int(entry))
-    ]
+    return [pid for pid in all_processes() if text.encode() in command_line(pid)]
+
+
+def kill(pids: Iterable[int]) -> None:
+    """kill -9, where they are still there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def all_processes() -> list[int]:
+    """Of this machine, as of now."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def environment_of(pid: int) -> bytes:
+    """The variables that a process was given; nothing where it has gone."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process is gone, or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 @contextmanager
-def ssh_hosts(*hosts: SshHost) -> Iterator[Path]:
-    """The hosts run, and the client's configuration knows them: its path. At the end nothing runs on them."""
+def reachable(*hosts: SshHost) -> Iterator[Path]:
+    """Their sshd's run, and the client's configuration knows them: its path."""
     try:
         for host in hosts:
             host.start()
@@ -230,5 +289,15 @@ def ssh_hosts(*hosts: SshHost) -> Iterator[Path]:
         yield config
     finally:
         for host in hosts:
-            host.engine("engine", "stop", code=None)
             host.stop()
+
+
+@contextmanager
+def ssh_hosts(*hosts: SshHost) -> Iterator[Path]:
+    """The hosts run, and the client's configuration knows them: its path. At the end nothing runs on them."""
+    try:
+        with reachable(*hosts) as config:
+            yield config
+    finally:
+        for host in hosts:
+            host.end_engines()

@@ -34,10 +34,10 @@ class Screen:
         """Press keys."""
         os.write(self._master, keys)
 
-    async def wait_for(self, words: str) -> None:
-        """Read until the words are on the screen."""
+    async def wait_for(self, *words: str) -> None:
+        """Read until the words, or one of several, are on the screen."""
         with trio.fail_after(60):
-            while words not in self.text:
+            while not any(some in self.text for some in words):
                 assert await self._read(), f"ended without {words!r}: {self.text}"
 
     async def wait_end(self) -> int:

@@ -15,7 +15,7 @@ import trio
 from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.request import NOSNIFF, Request, Response
 from hatchway.api.http.table import ENDPOINTS
-from hatchway.api.workers import response_cache
+from hatchway.api.workers import backend
 from hatchway.api.workers.backend import WorkerBackend
 from hatchway.api.workers.engine_client import EngineClient
 from hatchway.api.workers.messages import Configure, Responded
@@ -45,12 +45,12 @@ class Asked:
     def __post_init__(self) -> None:
         self.keys = AuthorizedKeys(self.home / "authorized_keys")
         self.keys.register(key().public, ("SHELL",), "one")
-        self.client = EngineClient(self.words, self.keys, self.asked.append)
-        self.client.clock = cast(Any, self.clock)
         own = key("own").public.openssh()
         bound = (("127.0.0.1", 7420),)
-        self.client.configure(Configure(bytes(self.home), encode_settings(Settings()), bound, own, b"k" * 32))
-        self.gateway = make_app(self.client, self.home).gateway
+        first = Configure(bytes(self.home), encode_settings(Settings()), bound, own, b"k" * 32)
+        self.client = EngineClient(self.words, self.keys, self.asked.append, first)
+        self.client.clock = cast(Any, self.clock)
+        self.gateway = make_app(WorkerBackend(self.client), self.home).gateway
         self.gateway.use_bound(bound)
 
     async def inspect(self, token: str, until: float = 2000.0) -> bool:
@@ -134,7 +134,7 @@ async def test_keys_that_are_refused_have_nothing_kept(worker: Asked) -> None:
 
 async def test_little_is_kept(worker: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood of tokens pushes the oldest out, and no more is held."""
-    monkeypatch.setattr(response_cache, "KEPT", 100)
+    monkeypatch.setattr(backend, "KEPT", 100)
     for number in range(110):
         await worker.inspect(f"{number}")
     assert len(worker.kept) == 100

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hatchway.api.http.request import Request, Response
-from hatchway.api.workers.messages import Frames, HandleRequest, Responded, ToEngine, ToWorker, frame
-from hatchway.api.workers.request_counts import WorkerCounts
+from hatchway.api.workers.backend import WorkerCounts
+from hatchway.api.workers.channel import Frames, frame
+from hatchway.api.workers.messages import HandleRequest, Responded, ToEngine, ToWorker
 from hatchway.engine.settings.settings import Settings
 from hatchway.engine.settings.sources import decode_settings, encode_settings
 from tests.support.fakes import virtual_engine

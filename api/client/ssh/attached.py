@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hatchway.api.client.operator import ATTACH_PROTOCOL, OperatorLine
 from hatchway.api.client.ssh.connection import Multiplexed, SshSession, SshTarget
-from hatchway.api.client.ssh.faults import SshFault
+from hatchway.api.client.ssh.faults import SshFault, fault_of
 from hatchway.api.client.ssh.remote import attach_script
 from hatchway.engine.base.errors import EngineUnavailable
 from hatchway.engine.base.text import printable
@@ -75,7 +75,7 @@ class Attached:
 
     def lost(self) -> SshFault:
         """Why the conversation has ended."""
-        return SshFault(f"the connection to {self.host} was lost: run the command again", lasting=False)
+        return fault_of(self.host, "")
 
 
 def attach(connection: Multiplexed, command: str | None, flags: str, *, upgrade: bool = False) -> Attached:
@@ -87,8 +87,17 @@ def attach(connection: Multiplexed, command: str | None, flags: str, *, upgrade:
     session.socket.settimeout(ATTACH_WAIT)
     lines = SessionLines(session, ATTACH_WAIT)
     marked = ""
-    while not marked.startswith(script.mark):  # start files may print whatever they like
-        marked = lines.read()
+    try:
+        while not marked.startswith(script.mark):  # start files may print whatever they like
+            marked = lines.read()
+    except SshFault:
+        if session.was_lost():
+            raise
+        raise SshFault(
+            f"{host} does not run what it is told: its sshd, or the key's line in authorized_keys, may force another"
+            " command, or its login shell ends by itself; it said:"
+            f" {session.words()}"
+        ) from None
     _, said, *path_words = marked.split(" ", 2)
     path = path_words[0] if path_words else ""
     if said == "none":
@@ -98,6 +107,8 @@ def attach(connection: Multiplexed, command: str | None, flags: str, *, upgrade:
     try:
         told = json.loads(lines.read())
     except (SshFault, ValueError):
+        if session.was_lost():
+            raise session.fault() from None
         raise OldCommand(
             f"{host}: {printable(path)} can't be attached to; it may be older than our {installed_version()}:"
             f" run `hatchway open --upgrade {host}`, or update it there. It said: {session.words()}",

@@ -230,6 +230,11 @@ class SshSession:
         """Why the command ended, once it has: by its own messages, or ssh's."""
         return fault_of(self._host.target, self._all_said())
 
+    def was_lost(self) -> bool:
+        """Whether the connection ended, and not the command. ssh exits with 255 then (ssh(1))."""
+        self._all_said()
+        return self._process.returncode == 255 or self._process.returncode < 0
+
     def words(self) -> str:
         """The last line that it, or ssh, said on standard error."""
         lines = [line.strip() for line in self._all_said().splitlines() if line.strip()]

@@ -71,5 +71,5 @@ def fault_of(host: str, said: str) -> SshFault:
         if re.search(pattern, said, re.IGNORECASE):
             return SshFault(sentence.format(host=host), lasting=lasting)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    why = f": {lines[-1]}" if lines else ""
-    return SshFault(f"the connection to {host} was lost{why}", lasting=False)
+    why = f" ({lines[-1]})" if lines else ""
+    return SshFault(f"the connection to {host} was lost{why}: run the command again", lasting=False)

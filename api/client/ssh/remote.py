@@ -19,6 +19,8 @@ told=$("$@" </dev/null 2>/dev/null | sed -n "/^$mark\$/,\$p")
 value() { printf '%s\n' "$told" | sed -n "s/^$1=//p" | head -n 1; }
 path=$(value PATH)
 [ -n "$path" ] && PATH=$path:$PATH && export PATH
+[ -n "$LD_LIBRARY_PATH" ] || LD_LIBRARY_PATH=$(value LD_LIBRARY_PATH)
+[ -n "$LD_LIBRARY_PATH" ] && export LD_LIBRARY_PATH || unset LD_LIBRARY_PATH
 [ -n "$HATCHWAY_HOME" ] || HATCHWAY_HOME=$(value HATCHWAY_HOME)
 [ -n "$HATCHWAY_HOME" ] && export HATCHWAY_HOME || unset HATCHWAY_HOME
 runtime=$HOME/.hatchway/runtime
@@ -34,7 +36,8 @@ if [ -z "$wanted" ]; then
   [ -n "$found$upgrade" ] || for one in "$runtime"/*/bin/hatchway; do [ -x "$one" ] && found=$one; done
 fi
 """
-"""Sets `found`, with PATH and HATCHWAY_HOME as a login shell has them. Wants `mark`, `version`, `wanted`, `upgrade`."""
+"""Sets `found`, with PATH, HATCHWAY_HOME, and the LD_LIBRARY_PATH of a loaded module, as a login shell has them. Wants
+`mark`, `version`, `wanted`, `upgrade`."""
 
 ATTACH = r"""
 [ -n "$found" ] && [ -x "$found" ] || { printf '\n%s none\n' "$mark"; exit 0; }

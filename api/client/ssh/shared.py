@@ -75,7 +75,7 @@ def _reach(connection: Multiplexed, command: str | None) -> tuple[Behind, str]:
     except EngineUnavailable as refused:
         raise EngineUnavailable(f"{refused.detail}; or from here: hatchway open {host}") from None
     status = attached.ask("status")
-    ways = [(status.get("socket"), SOCKET_NAME)]
+    ways = [(status.get("socket_way") or status.get("socket"), SOCKET_NAME)]
     if not status.get("fingerprint"):
         ways += [(listening, listening) for listening in status.get("listening", ())[:1]]
     for far, dialled in ways:
