@@ -138,17 +138,22 @@ class ControlApp:
             if headers.get(b"host", b"").decode("latin-1") != self._host:
                 raise MisdirectedRequest(f"this is the control address of a test engine: dial it as {self._host}")
             path, method = scope["path"].rstrip("/"), scope["method"]
-            if path in self._gets:
-                _check_method(method, "GET")
+            if method == "GET" and path in self._gets:
                 return json_response(self._gets[path]())
-            if path not in self._posts:
-                raise NotFound(f"POST one of {', '.join(self._posts)}, or GET one of {', '.join(self._gets)}")
-            _check_method(method, "POST")
+            if method != "POST" or path not in self._posts:
+                raise self._nothing(path)
             kind, asked = self._posts[path]
             fields = read_fields(kind, read_object(headers.get(b"content-type"), await _body(receive) or b"{}"))
             return json_response(await asked(fields))
         except Refusal as refused:
             return problem_response(refused)
+
+    def _nothing(self, path: str) -> Refusal:
+        """Why a request is for nothing: its method, or its path."""
+        allowed = [method for method, paths in (("GET", self._gets), ("POST", self._posts)) if path in paths]
+        if allowed:
+            return MethodNotAllowed(", ".join(allowed))
+        return NotFound(f"POST one of {', '.join(self._posts)}, or GET one of {', '.join(self._gets)}")
 
     # What is asked
 
@@ -201,11 +206,6 @@ class ControlApp:
     async def _reset(self, asked: Nothing) -> Any:
         await self._engine.reset()
         return {}
-
-
-def _check_method(method: str, allowed: str) -> None:
-    if method != allowed:
-        raise MethodNotAllowed(allowed)
 
 
 async def _body(receive: Receive) -> bytes:

@@ -305,6 +305,7 @@ def test_no_web_page_is_heard(hatchway_engine: EngineProcess) -> None:
 BAD: list[tuple[str, str, bytes, int, str]] = [
     ("GET", "/nothing", b"", 404, "GET one of /clock, /faults"),
     ("DELETE", "/clock", b"", 405, "this path answers GET only"),
+    ("PUT", "/faults", b"{}", 405, "this path answers GET, POST only"),
     ("GET", "/clock/advance", b"", 405, "this path answers POST only"),
     ("POST", "/clock/advance", b"{}", 422, "seconds: is required"),
     ("POST", "/clock/advance", b'{"seconds": -1}', 422, "seconds: expected 'float' >= 0.0"),
