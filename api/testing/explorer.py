@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 
 from hatchway.api.testing.explored import Explored
-from hatchway.api.testing.ordered_runs import Deadlock, Endless, OneRun, Replay, Search
+from hatchway.api.testing.ordered_runs import Deadlock, Endless, RepeatedRun, SearchingRun, TaskRun
 from hatchway.api.testing.world import Make, World, made_by
 
 __all__ = ["Deadlock", "Endless", "Explored", "World", "explore", "replay"]
@@ -37,7 +37,7 @@ def explore(make: Make, *, runs: int | None = None, seconds: float | None = None
         if until is not None and time.monotonic() >= until:
             explored.stop(f"{seconds:g} s were allowed")
             break
-        search = Search(made_by(make), explored, reduced=reduced)
+        search = SearchingRun(made_by(make), explored, reduced=reduced)
         try:
             search.run()
         except BaseException as error:
@@ -51,7 +51,7 @@ def explore(make: Make, *, runs: int | None = None, seconds: float | None = None
 
 def replay(make: Make, order: str) -> None:
     """Run a world in one order, as `explore` told it. Raises what fails in it."""
-    run = Replay(made_by(make), order.split())
+    run = RepeatedRun(made_by(make), order.split())
     try:
         run.run()
     except BaseException as error:
@@ -66,7 +66,7 @@ def _explain(make: Make, error: BaseException, order: list[str]) -> None:
     error.add_note(f"again: replay(world, {' '.join(shrunk)!r}), or pytest --explore-order='{' '.join(shrunk)}'")
 
 
-def _shrunk(make: Make, error: BaseException, order: list[str]) -> tuple[list[str], OneRun | None]:
+def _shrunk(make: Make, error: BaseException, order: list[str]) -> tuple[list[str], TaskRun | None]:
     kind, tries, best = _kind(error), 0, None
     at, size = 0, max(1, len(order) // 2)
     until = time.monotonic() + SHRINKING_SECONDS
@@ -83,8 +83,8 @@ def _shrunk(make: Make, error: BaseException, order: list[str]) -> tuple[list[st
     return order, best or _fails(make, order, kind)
 
 
-def _fails(make: Make, order: list[str], kind: set[str]) -> OneRun | None:
-    run = Replay(made_by(make), order)
+def _fails(make: Make, order: list[str], kind: set[str]) -> TaskRun | None:
+    run = RepeatedRun(made_by(make), order)
     try:
         run.run()
     except BaseException as error:

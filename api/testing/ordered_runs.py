@@ -32,7 +32,7 @@ class Endless(Exception):
     """A run came to no end."""
 
 
-class OneRun(Watching, ABC):
+class TaskRun(Watching, ABC):
     """Stands in for trio's dice in one run, and tells which task goes on."""
 
     def __init__(self, world: World) -> None:
@@ -123,7 +123,7 @@ class OneRun(Watching, ABC):
         return next((option for option in options if self._name(option) == self._last), options[0])
 
 
-class Search(OneRun):
+class SearchingRun(TaskRun):
     """Goes where not everything has been followed yet."""
 
     def __init__(self, world: World, explored: Explored, *, reduced: bool) -> None:
@@ -194,7 +194,7 @@ class Search(OneRun):
         return blake2b(repr((own, stand)).encode(), digest_size=16).digest()
 
 
-class Replay(OneRun):
+class RepeatedRun(TaskRun):
     """Follows an order, as far as it goes; after that, whoever ran last goes on."""
 
     def __init__(self, world: World, order: list[str]) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
 
 import trio
 from trio.testing import MockClock
 
 from hatchway.api.testing.explorer import explore
-from hatchway.api.testing.trio_inside import ordered_by
+from hatchway.api.testing.trio_inside import jumping_clock, ordered_by
 
 Main = Callable[[], Awaitable[None]]
 
@@ -334,18 +333,16 @@ def _fails(world: Main, seed: int) -> bool:
             await world()
         assert not scope.cancelled_caught, "every task waits"
 
-    def idle() -> None:
+    def idle(clock: MockClock) -> None:
         wait = trio.lowlevel.current_statistics().seconds_to_next_deadline
         if 0 < wait < float("inf"):
             clock.jump(wait)
         else:
             scope.cancel()
 
-    clock: Any = MockClock(autojump_threshold=0)
-    clock._autojump = idle
     with ordered_by(random.Random(seed)):
         try:
-            trio.run(main, clock=clock)
+            trio.run(main, clock=jumping_clock(idle, 0))
         except BaseException:
             return True
     return False

@@ -302,6 +302,54 @@ def test_no_web_page_is_heard(hatchway_engine: EngineProcess) -> None:
     assert hatchway_engine.now == before
 
 
+BAD: list[tuple[str, str, bytes, int, str]] = [
+    ("GET", "/nothing", b"", 404, "GET one of /clock, /faults"),
+    ("DELETE", "/clock", b"", 405, "this path answers GET only"),
+    ("PUT", "/faults", b"{}", 405, "this path answers GET, POST only"),
+    ("GET", "/clock/advance", b"", 405, "this path answers POST only"),
+    ("POST", "/clock/advance", b"{}", 422, "seconds: is required"),
+    ("POST", "/clock/advance", b'{"seconds": -1}', 422, "seconds: expected 'float' >= 0.0"),
+    ("POST", "/clock/advance", b'{"seconds": "30"}', 422, "seconds: expected 'float', got 'str'"),
+    ("POST", "/clock/advance", b'{"seconds": 1, "minutes": 2}', 422, "minutes: is unknown"),
+    ("POST", "/clock/advance", b'{"seconds": 1, "seconds": 86400}', 400, "repeats a key"),
+    ("POST", "/clock/advance", b'{"seconds": NaN}', 400, "NaN is no JSON number"),
+    ("POST", "/clock/advance", b"[30]", 400, "one JSON object in UTF-8"),
+    ("POST", "/clock/advance", b"\xff", 400, "one JSON object in UTF-8"),
+    ("POST", "/clock/run", b'{"speed": 1e9}', 422, "speed: expected 'float' <= 1000000.0"),
+    ("POST", "/pairings", b'{"answer": "maybe"}', 422, "answer: invalid enum value 'maybe'"),
+    ("POST", "/pairings", b'{"lifetime": "banana"}', 422, "lifetime: a duration is a whole number"),
+    ("POST", "/pairings", b'{"permissions": ["MASTER"]}', 422, "MASTER belongs to the engine's own key"),
+    ("POST", "/keys", b'{"name": "../one"}', 422, "name: must be letters, digits, - and _"),
+    ("POST", "/keys/unregister", b'{"name": "nobody"}', 422, "must be a key that this test made: one"),
+    ("POST", "/sessions", b'{"count": 0}', 422, "count: expected 'int' >= 1"),
+    ("POST", "/instances", b'{"exit_code": 256}', 422, "exit_code: expected 'int' <= 255"),
+    ("POST", "/instances/end", b'{"name": "box"}', 404, "no instance named box"),
+    ("POST", "/faults", b'{"drop_after": -1}', 422, "drop_after: expected"),
+    ("POST", "/faults", b'{"lost": true}', 422, "lost: is unknown"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "words"), BAD)
+def test_what_the_control_address_refuses(
+    hatchway_engine: EngineProcess, method: str, path: str, body: bytes, status: int, words: str
+) -> None:
+    """By the engine's own rules for bodies: every wrong field is named, and nothing has happened."""
+    before = hatchway_engine.now, hatchway_engine.faults.now
+    headers = {"content-type": "application/json"}
+    answer = httpx.request(method, hatchway_engine.control_url + path, content=body, headers=headers, trust_env=False)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert words in answer.json()["detail"]
+    assert ("allow" in answer.headers) == (status == 405)
+    assert (hatchway_engine.now, hatchway_engine.faults.now) == before
+
+
+def test_more_sessions_than_there_may_be(hatchway_engine: EngineProcess) -> None:
+    """None is left of a call that was refused: nobody would have their tokens."""
+    told = httpx.post(f"{hatchway_engine.control_url}/sessions", json={"count": 101}, trust_env=False)
+    assert told.status_code == 429
+    assert hatchway_engine.revoke() == 0
+
+
 CONSOLE = Claimant("127.0.0.1", None, b"console")
 
 ANSWERS: tuple[tuple[Answer | None, bool], ...] = (("approve", True), ("reject", True), ("late", True), (None, False))
