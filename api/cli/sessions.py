@@ -36,7 +36,7 @@ def list_(as_json: bool) -> None:
         print_json(rows)
         return
     print_table(
-        ("SESSION", "LABEL", "METHOD", "IDENTITY", "PERMISSIONS", "EXPIRES IN", "LAST USED", ""),
+        ("SESSION", "LABEL", "METHOD", "IDENTITY", "PERMISSIONS", "EXPIRES IN", "LAST USED", "", "WITH"),
         [
             (
                 row.get("session"),
@@ -47,6 +47,7 @@ def list_(as_json: bool) -> None:
                 span(row.get("expires_at", 0) - time.time()),
                 f"{span(time.time() - row['used_at'])} ago" if "used_at" in row else "-",
                 "this one" if row.get("session") == own else "",
+                row.get("agent") or "-",
             )
             for row in rows
         ],

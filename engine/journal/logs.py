@@ -139,6 +139,7 @@ class _LogLine(msgspec.Struct, omit_defaults=True, gc=False):
     cause: str | None = None
     count: int | msgspec.UnsetType = msgspec.UNSET
     traceparent: str | msgspec.UnsetType = msgspec.UNSET
+    label: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def log_record(record: Record) -> None:
@@ -171,6 +172,7 @@ def _line(record: Record, level: str) -> _LogLine:
         record.cause,
         record.count,
         record.traceparent,
+        record.label,
     )
 
 
@@ -187,6 +189,7 @@ _SHOWN = (
     "cause",
     "count",
     "traceparent",
+    "label",
 )
 
 
