@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -55,6 +55,10 @@ class Store:
         self._socket.sendall(b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw))
         line = self._answers.readline()
         return self._answers.read(int(line[1:]) + 2)[:-2] if line.startswith(b"$") and line[1:2] != b"-" else line
+
+    def close(self) -> None:
+        self._answers.close()
+        self._socket.close()
 
     def fill(self, count: int) -> list[str]:
         """Live sessions, four to an identity. Returns their names."""
@@ -121,7 +125,7 @@ def changing(store: Store, names: list[str], rate: int) -> Iterator[list[int]]:
         thread.join()
 
 
-async def heard(engine: Engine, store: Store, names: list[str], rate: int) -> float:
+async def heard(store: Store, names: list[str], rate: int) -> float:
     """CPU seconds of the engine for one change that it hears of."""
     idle = await _spent(WATCHED)
     with changing(store, names, rate) as moved:
@@ -153,15 +157,15 @@ async def cost(folder: Path, count: int) -> Cost:
     """Of `count` sessions to an engine."""
     server = RedisServer(folder / "redis", durable=False).start()
     try:
-        store = Store(server.port)
-        names = store.fill(count)
-        prepare(folder / "home")
-        resident, before = _resident(), time.thread_time()
-        async with open_engine(folder / "home", lambda: Settings(store=server.url)) as engine:
-            taken_up, held = time.thread_time() - before, _resident() - resident
-            await confirmed(engine, -inf)
-            changes = [await heard(engine, store, names, rate) for rate in RATES]
-            return Cost(taken_up / count, held / count, await found_again(engine, store), changes)
+        with closing(Store(server.port)) as store:
+            names = store.fill(count)
+            prepare(folder / "home")
+            resident, before = _resident(), time.thread_time()
+            async with open_engine(folder / "home", lambda: Settings(store=server.url)) as engine:
+                taken_up, held = time.thread_time() - before, _resident() - resident
+                await confirmed(engine, -inf)
+                changes = [await heard(store, names, rate) for rate in RATES]
+                return Cost(taken_up / count, held / count, await found_again(engine, store), changes)
     finally:
         server.close()
 
