@@ -28,6 +28,7 @@ from hatchway.engine.store.protocol import Stored
 from hatchway.engine.store.redis import CHANGES, COUNTER, IDENTITY, PREFIX, pack
 from hatchway.engine.store.scripts import COMMIT
 from tests.bench.results import Plan, Results
+from tests.bench.steps import isolated
 from tests.support.processes import prepare
 from tests.support.redis_server import RedisServer
 
@@ -177,7 +178,7 @@ def measure(results: Results, plan: Plan) -> None:
     for _ in range(plan.rounds):
         for count, costs in told.items():
             with tempfile.TemporaryDirectory() as folder:
-                costs.append(trio.run(cost, Path(folder), count))
+                costs.append(isolated(trio.run, cost, Path(folder), count))
     results.add("fleet's session, taken up", "us CPU", [one.taken_up * 1e6 for one in told[many]])
     results.add("fleet's session, held", "bytes", [one.bytes for one in told[many]])
     for place, rate in enumerate(RATES):
