@@ -39,9 +39,6 @@ FEW = 100
 RATES = (100, 1000)
 """Changes a second that the other engines make."""
 
-WATCHED = 4.0
-"""Seconds in which changes are counted."""
-
 
 class Store:
     """A connection to the fleet's store, in Redis' own protocol."""
@@ -126,11 +123,11 @@ def changing(store: Store, names: list[str], rate: int) -> Iterator[list[int]]:
         thread.join()
 
 
-async def heard(store: Store, names: list[str], rate: int) -> float:
-    """CPU seconds of the engine for one change that it hears of."""
-    idle = await _spent(WATCHED)
+async def heard(store: Store, names: list[str], rate: int, seconds: float) -> float:
+    """CPU seconds of the engine for one change that it hears of, in so many seconds."""
+    idle = await _spent(seconds)
     with changing(store, names, rate) as moved:
-        return (await _spent(WATCHED) - idle) / moved[0]
+        return (await _spent(seconds) - idle) / moved[0]
 
 
 async def _spent(seconds: float) -> float:
@@ -154,8 +151,8 @@ async def confirmed(engine: Engine, since: float) -> None:
         await trio.sleep(0.01)
 
 
-async def cost(folder: Path, count: int) -> Cost:
-    """Of `count` sessions to an engine."""
+async def cost(folder: Path, count: int, seconds: float) -> Cost:
+    """Of `count` sessions to an engine; changes are counted for `seconds` at each rate."""
     server = RedisServer(folder / "redis", durable=False).start()
     try:
         with closing(Store(server.port)) as store:
@@ -165,7 +162,7 @@ async def cost(folder: Path, count: int) -> Cost:
             async with open_engine(folder / "home", lambda: Settings(store=server.url)) as engine:
                 taken_up, held = time.thread_time() - before, _resident() - resident
                 await confirmed(engine, -inf)
-                changes = [await heard(store, names, rate) for rate in RATES]
+                changes = [await heard(store, names, rate, seconds) for rate in RATES]
                 return Cost(taken_up / count, held / count, await found_again(engine, store), changes)
     finally:
         server.close()
@@ -178,7 +175,7 @@ def measure(results: Results, plan: Plan) -> None:
     for _ in range(plan.rounds):
         for count, costs in told.items():
             with tempfile.TemporaryDirectory() as folder:
-                costs.append(isolated(trio.run, cost, Path(folder), count))
+                costs.append(isolated(trio.run, cost, Path(folder), count, plan.seconds))
     results.add("fleet's session, taken up", "us CPU", [one.taken_up * 1e6 for one in told[many]])
     results.add("fleet's session, held", "bytes", [one.bytes for one in told[many]])
     for place, rate in enumerate(RATES):

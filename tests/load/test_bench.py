@@ -214,11 +214,10 @@ def test_a_tree_stands_beside_another() -> None:
 
 
 @pytest.mark.redis
-def test_what_a_fleets_sessions_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_fleets_sessions_cost() -> None:
     """Each cost is measured, on a real store."""
-    monkeypatch.setattr(fleet, "WATCHED", 0.5)
     results = Results()
-    fleet.measure(results, Plan(1, 0.0, 0.02, None))
+    fleet.measure(results, Plan(1, 0.5, 0.02, None))
     assert set(results.figures) == {
         "fleet's session, taken up",
         "fleet's session, held",
