@@ -23,7 +23,7 @@ from hatchway.api.http.schema.openapi import openapi
 from hatchway.api.http.schema.shapes import InstanceShape
 from hatchway.api.http.table import ENDPOINTS
 from hatchway.engine.engine import Engine
-from hatchway.engine.instances.instances import Seen
+from hatchway.engine.instances.all_instances import Seen
 from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance
 from hatchway.engine.instances.request import Image, InstanceRequest, Volume
 from hatchway.engine.instances.supervisor import InstanceFacts
