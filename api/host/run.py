@@ -25,7 +25,7 @@ from hatchway.api.server.server import ServerLimits, limits_of, open_sockets, se
 from hatchway.api.server.tls import Tls, keep_in_time, wanted
 from hatchway.api.server.unix_sockets import bind_private, can_be_forwarded_to
 from hatchway.engine.base.errors import Refusal
-from hatchway.engine.base.memory import settle
+from hatchway.engine.base.memory import collect_rarely
 from hatchway.engine.base.text import printable
 from hatchway.engine.base.version import installed_version
 from hatchway.engine.engine import Engine, open_engine
@@ -160,7 +160,7 @@ class EngineServer:
             "pid": os.getpid(),
             "uptime": self.engine.clock.wall() - self.engine.started_at,
             "fingerprint": self.tls.fingerprint if self.tls else None,
-        } | ({"doors": self.workers.pids} if self.workers else {})
+        } | ({"doors": self.workers.pids} if self.workers else {})  # the name: see `api.workers.relay.NAME`
 
     def limits(self) -> ServerLimits:
         """The server's limits by the present settings. They are made anew only after a reload: each request asks
@@ -261,7 +261,7 @@ async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
     """Run until stopped by a signal or the operator. Raises EngineUnavailable, FileRefused, SettingRefused."""
     set_up_logs(load().log)
     async with open_server(home, load) as server:
-        settle()
+        collect_rarely()
         sys.setswitchinterval(HAND_OVER)
         if sys.stdout.isatty():
             _print_start_page(server)

@@ -20,7 +20,7 @@ from hatchway.engine.fleet.limits import FleetLimit
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records
 from hatchway.engine.store.redis_link import RedisLink
-from tests.support.fakes import Hands
+from tests.support.fakes import SetClock
 from tests.support.redis_server import RedisServer, redis_link, speak
 
 pytestmark = pytest.mark.redis
@@ -68,7 +68,7 @@ async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: St
     clock = SystemClock()
     async with open_fleet(server.url, clock, "ash", "home") as fleet, trio.open_nursery() as nursery:
         runtime = Runtime(clock, Records(clock, lambda record: None))
-        with patch.object(change_reader, "CHARTS", ()):
+        with patch.object(change_reader, "SHARED_CHARTS", ()):
             nursery.start_soon(fleet.run, runtime, {"keys": follow})
             told = ""
             with trio.fail_after(20):
@@ -109,7 +109,7 @@ async def test_a_fleet_forgets_after_its_minute(link: RedisLink, monkeypatch: py
 
 async def test_an_engine_remembers_who_is_to_wait(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the store has told it, a source is refused without asking again, until its wait is over; no other is."""
-    clock = Hands()
+    clock = SetClock()
     limit = FleetLimit(link, lambda: 1, "tries", clock)
     limit.check("192.0.2.1")
     await limit.take("192.0.2.1")
@@ -137,14 +137,14 @@ async def test_a_wait_is_told_in_whole_seconds(
     assert await taken(FleetLimit(link, lambda: 1, "tries", SystemClock())) == told
 
 
-def engine(link: RedisLink, clock: Hands | None = None) -> Lease:
+def engine(link: RedisLink, clock: SetClock | None = None) -> Lease:
     """An engine's lease, not renewed yet."""
-    return Lease(link, clock or Hands(), "host", "home")
+    return Lease(link, clock or SetClock(), "host", "home")
 
 
 async def test_all_read_one_clock(link: RedisLink) -> None:
     """The store's, however long each host has been up; what is between two renewals the host's own clock measures."""
-    young, old = engine(link, Hands(5.0)), engine(link, clock := Hands(5_000_000.0))
+    young, old = engine(link, SetClock(5.0)), engine(link, clock := SetClock(5_000_000.0))
     for each in (young, old):
         await each.refresh()
         assert each.now() == pytest.approx(time.time(), abs=5)
@@ -159,15 +159,15 @@ async def test_what_a_renewal_leaves_in_the_store(link: RedisLink, server: Redis
     """The engine's name for three seconds, its place among the engines, and its run and host under its home."""
     one = engine(link)
     await one.refresh()
-    assert 2000 < int(speak(server.port, "PTTL", f"hatchway:engine:{one.run}")[1:]) <= 3000
-    for key, value in (("engine:" + one.run, "host"), ("home:home", f"{one.run}|host")):
+    assert 2000 < int(speak(server.port, "PTTL", f"hatchway:engine:{one.run_id}")[1:]) <= 3000
+    for key, value in (("engine:" + one.run_id, "host"), ("home:home", f"{one.run_id}|host")):
         assert speak(server.port, "GET", f"hatchway:{key}").split(b"\r\n")[1] == value.encode()
-    assert speak(server.port, "HGET", "hatchway:engines", one.run).split(b"\r\n")[1] == b"host"
+    assert speak(server.port, "HGET", "hatchway:engines", one.run_id).split(b"\r\n")[1] == b"host"
 
 
 async def test_what_a_renewal_is_told(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer's time, to the millionth, was the store's half way through the exchange, which waits for a replica."""
-    clock = Hands(5.0)
+    clock = SetClock(5.0)
     one, durable = engine(link, clock), []
 
     async def script(*_: Any, **how: Any) -> list[Any]:
@@ -215,7 +215,7 @@ async def test_the_last_hours_key_is_good_in_the_next(link: RedisLink, monkeypat
 
 async def test_without_the_store_no_key_of_now_is_known(link: RedisLink) -> None:
     """An engine that was never answered, or not for an hour, can't tell a bad nonce from a good one."""
-    clock = Hands()
+    clock = SetClock()
     one = engine(link, clock)
     with pytest.raises(StoreUnavailable):
         one.mac_key(one.now())
@@ -252,21 +252,21 @@ async def test_who_is_heard_of_no_more_is_dead(
         await here.refresh()
         return sorted(died)
 
-    with here.watch(stops.run, lambda: died.append("stops")):
+    with here.watch(stops.run_id, lambda: died.append("stops")):
         with (
-            here.watch(stops.run, lambda: died.append("stops too")),
-            here.watch(silent.run, lambda: died.append("silent")),
-            here.watch(lives.run, lambda: died.append("lives")),
+            here.watch(stops.run_id, lambda: died.append("stops too")),
+            here.watch(silent.run_id, lambda: died.append("silent")),
+            here.watch(lives.run_id, lambda: died.append("lives")),
         ):
-            assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run) == b":1\r\n"
+            assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run_id) == b":1\r\n"
             await stops.give_up()
-            assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run) == b":0\r\n"
+            assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run_id) == b":0\r\n"
             await trio.sleep(0.4)
             assert died == [], "a renewal tells"
             assert await told() == ["silent", "stops", "stops too"]
         assert await told() == ["stops"]
     assert await told() == []
-    assert len({each.run for each in (here, stops, lives, silent)}) == 4
+    assert len({each.run_id for each in (here, stops, lives, silent)}) == 4
 
 
 async def test_what_cannot_be_told_runs_out(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
