@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 BROWSER = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.stdin.read()))"
 """A program that reads the link from its input: it holds the pairing code, which must not be in a command line."""
 
+BROWSER_FAILS_WITHIN = 0.3
+"""Seconds that a browser has to say that it can't be opened, before it is said that it was."""
+
 AT_THIS_MACHINE = (
     "run it in a terminal of this machine, since it asks you there before a browser is signed in;"
     " programs sign in by a key: hatchway login --url ssh://{host} --key FILE"
@@ -42,6 +45,13 @@ class Choices(NamedTuple):
     stop: bool
 
 
+def read_host(context: click.Context, parameter: click.Parameter, host: str) -> str:
+    """Nothing that ssh could take for an option."""
+    if host.startswith("-") or not host.strip() or not host.isprintable():
+        raise click.BadParameter("a host is wanted, and ssh's own options after it: hatchway open HOST -- -p 2222")
+    return host
+
+
 @click.command(
     "open",
     epilog="""\b
@@ -52,7 +62,7 @@ Examples:
   hatchway open lab --stop                     Ctrl-C stops the engine too, if nobody else uses it
   hatchway open me@10.0.0.7 -- -p 2222 -J gate""",
 )
-@click.argument("host", metavar="[USER@]HOST")
+@click.argument("host", metavar="[USER@]HOST", callback=read_host)
 @click.argument("ssh_options", metavar="[-- SSH OPTIONS]", nargs=-1, type=click.UNPROCESSED)
 @permissions_option
 @lifetime_option
@@ -281,9 +291,14 @@ class OpenTerminal(OperatorTerminal):
         if self._pulse is not None and not self._pulse.beat():
             self.say("")
             raise self._tunnel.attached.lost()
-        if self._browser is not None and (code := self._browser.poll()) is not None:
-            self._browser = None
-            if code:
+        self._check_browser()
+
+    def _check_browser(self, seconds: float = 0.0) -> None:
+        """Raises Failed where the browser could not be opened; waits for that as long as this."""
+        if self._browser is None:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            if self._browser.wait(seconds):
                 from hatchway.api.cli.failures import Failed
 
                 self.say("")
@@ -292,6 +307,7 @@ class OpenTerminal(OperatorTerminal):
                     "no browser can be opened here",
                     (f"open the link in one yourself: hatchway open --no-browser {host}",),
                 )
+            self._browser = None
 
     def _show(self, event: dict[str, Any], line: OperatorLine) -> None:
         if self._pulse is not None:
@@ -303,8 +319,9 @@ class OpenTerminal(OperatorTerminal):
 
         link = f"{self._tunnel.url}/#pair={event['code']}"
         if self._opens:
-            note(f"opening the console with code {event['code']}")
             self._browser = _browse(link)
+            self._check_browser(BROWSER_FAILS_WITHIN)
+            note(f"opened the console with code {event['code']}")
         else:
             note(f"Console       {link}")
             self._draw(link)

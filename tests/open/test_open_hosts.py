@@ -240,7 +240,7 @@ async def test_a_host_is_opened(tmp_path: Path, case: Case) -> None:
     """To a signed-in console by the command and `y`; after Ctrl-C nothing is left on either side but the engine."""
     with prepared(tmp_path, case) as (host, config):
         async with opening(tmp_path / "laptop", "lab", config, *case.flags, **host.environ_of_client) as one:
-            await one.screen.wait_for("opening the console")
+            await one.screen.wait_for("opened the console")
             if "https://" in case.shows:
                 await one.link()
             else:
@@ -293,6 +293,14 @@ def test_without_a_terminal_nothing_is_dialled(tmp_path: Path) -> None:
     assert "hatchway login --url ssh://lab --key FILE" in done.stderr
     assert "engine pair" not in done.stderr
     assert not dialled.exists()
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=true", "", " "])
+def test_a_host_that_is_none(tmp_path: Path, host: str) -> None:
+    """Nothing that ssh could take for an option."""
+    done = subprocess.run([*HATCHWAY, "open", "--", host], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "a host is wanted" in done.stderr
 
 
 async def test_behind_a_jump_host(tmp_path: Path) -> None:

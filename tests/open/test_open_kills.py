@@ -330,7 +330,7 @@ async def _awake(sleeper: Sleeper, step: str) -> None:
         assert await one.inspect(one.url) == 200
         assert await one.close() == 0
         return
-    goes_on = ("opening the console with code",) if SLEEPS[step].reach is None else ()
+    goes_on = ("opened the console with code",) if SLEEPS[step].reach is None else ()
     await one.screen.wait_for(*goes_on, *ENDS)
     if not any(words in one.screen.text for words in ENDS):
         one.screen.type(b"\x03")

@@ -46,7 +46,7 @@ class Opening:
 
     async def link(self) -> tuple[str, str]:
         """Where the browser was sent: the console's address, and the code."""
-        await self.screen.wait_for("opening the console with code")
+        await self.screen.wait_for("opened the console with code")
         with trio.fail_after(30):
             while not (self.folder / "link").exists():
                 await trio.sleep(0.01)

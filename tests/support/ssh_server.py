@@ -99,7 +99,7 @@ class SshHost:
             + "\n"
         )
         log = (self.folder / "sshd.log").open("ab")
-        command = [SSHD, "-D", "-e", "-f", str(config)]
+        command = self.program(config)
         if self._seen:
             command = ["unshare", "--mount", "sh", "-ec", "\n".join([*self._seen, 'exec "$@"']), "sh", *command]
         self._process = subprocess.Popen(
@@ -112,6 +112,10 @@ class SshHost:
         log.close()
         until(self._answers, what="sshd")
         return self
+
+    def program(self, config: Path) -> list[str]:
+        """What runs its sshd, as long as the host is there."""
+        return [SSHD, "-D", "-e", "-f", str(config)]
 
     def _answers(self) -> bool:
         try:
