@@ -150,7 +150,7 @@ class EngineServer:
 
     def status(self) -> dict[str, Any]:
         """The server's part of `engine status`. `uptime` is in seconds."""
-        more = {"doors": self.workers.pids} if self.workers else {}
+        more: dict[str, Any] = {"doors": self.workers.pids} if self.workers else {}
         if self.socket_way is not None:
             more["socket_way"] = self.socket_way
         return more | {
