@@ -172,7 +172,7 @@ class SshHost:
         """What the engine answers to that token."""
         with short_path(self.home / ".hatchway/http.sock") as path:
             way = httpx.AsyncHTTPTransport(uds=path)
-            async with httpx.AsyncClient(transport=way, timeout=60) as client:
+            async with httpx.AsyncClient(transport=way, timeout=60, trust_env=False) as client:
                 headers = {"Authorization": f"Bearer {token}"}
                 return (await client.get("http://localhost/api/auth/inspect/", headers=headers)).status_code
 
