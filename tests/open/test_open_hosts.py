@@ -105,6 +105,20 @@ def _libraries(host: SshHost) -> None:
     command.write_text(f'{first}\n[ "$LD_LIBRARY_PATH" = /nowhere/lib ] || exit 1\n{rest}')
 
 
+def _two_versions(host: SshHost) -> None:
+    """The newer of them is used."""
+    _runtime(host)
+    old = host.home / ".hatchway/runtime/0.0.1/bin/hatchway"
+    newer = host.home / ".hatchway/runtime/0.0.10/bin/hatchway"
+    newer.parent.mkdir(parents=True)
+    old.rename(newer)
+    for version in ("0.0.2", "0.0.9"):
+        place = host.home / f".hatchway/runtime/{version}/bin/hatchway"
+        place.parent.mkdir(parents=True)
+        place.write_text("#!/bin/sh\nexit 1\n")
+        place.chmod(0o755)
+
+
 def _home_set(host: SshHost) -> None:
     (host.home / "engine").mkdir(mode=0o700)
     with (host.home / ".profile").open("a") as profile:
@@ -203,6 +217,7 @@ HOSTS = (
     Case("login shell dash", _shell("dash")),
     Case("command by the setting", _another_path),
     Case("command in ~/.hatchway/runtime", _runtime),
+    Case("two versions and more in ~/.hatchway/runtime", _two_versions),
     Case("HATCHWAY_HOME on the host", _home_set),
     Case("libraries by the start files", _libraries),
     Case("a path of the engine's folder that ssh can't forward to", _long_path),
@@ -297,6 +312,8 @@ async def test_a_host_that_nobody_knows(tmp_path: Path) -> None:
     config.write_text(f"Host down\n  HostName 127.0.0.1\n  Port {free_port()}\n")
     assert "is not known here" in await refused(tmp_path / "laptop", "no-such-host.invalid", config)
     assert "nothing answers SSH on down" in await refused(tmp_path / "laptop", "down", config)
+    said = await refused(tmp_path / "laptop", "down", config, options=("another",))
+    assert "only options of ssh may stand, and another is none" in said
     assert "there is no no-such-ssh" in await refused(tmp_path / "laptop", "down", config, HATCHWAY_SSH="no-such-ssh")
 
 
@@ -319,6 +336,14 @@ def test_without_a_terminal_nothing_is_dialled(tmp_path: Path) -> None:
     assert "hatchway login --url ssh://lab --key FILE" in done.stderr
     assert "engine pair" not in done.stderr
     assert not dialled.exists()
+
+
+@pytest.mark.parametrize("options", [("-f",), ("-Nf",), ("-p", "22", "-V")])
+def test_options_of_ssh_that_make_no_connection(options: tuple[str, ...]) -> None:
+    """What would leave an ssh in the background, or none at all, is refused before anything is dialled."""
+    done = subprocess.run([*HATCHWAY, "open", "lab", "--", *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "leave it out" in done.stderr
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=true", "", " "])

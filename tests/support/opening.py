@@ -107,8 +107,10 @@ class Opening:
 
 
 @asynccontextmanager
-async def opening(folder: Path, host: str, config: Path, *flags: str, **environ: str) -> AsyncIterator[Opening]:
-    """`hatchway open HOST` of a laptop whose folder this is."""
+async def opening(
+    folder: Path, host: str, config: Path, *flags: str, options: Any = (), **environ: Any
+) -> AsyncIterator[Opening]:
+    """`hatchway open HOST` of a laptop whose folder this is, with these flags, and these options of ssh's."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "link").unlink(missing_ok=True)
     runtime = tempfile.mkdtemp(prefix="hatchway-run-")  # a short path, as a login's own is
@@ -116,8 +118,8 @@ async def opening(folder: Path, host: str, config: Path, *flags: str, **environ:
     browser.write_text(f'#!/bin/sh\nprintf "%s" "$1" > {folder}/link.part && mv {folder}/link.part {folder}/link\n')
     browser.chmod(0o755)
     variables: dict[str, Any] = {"BROWSER": f"{browser} %s", "XDG_RUNTIME_DIR": runtime} | environ
-    options = ("--", "-F", str(config))
-    command = terminal("open", host, *flags, *options, home=folder / "laptop", **variables)
+    ssh = ("--", "-F", str(config), *options)
+    command = terminal("open", host, *flags, *ssh, home=folder / "laptop", **variables)
     try:
         async with command as screen, trio.open_nursery() as nursery:
             yield Opening(screen, folder, Path(runtime), nursery)
@@ -126,7 +128,7 @@ async def opening(folder: Path, host: str, config: Path, *flags: str, **environ:
         shutil.rmtree(runtime)
 
 
-async def refused(folder: Path, host: str, config: Path, *flags: str, **environ: str) -> str:
+async def refused(folder: Path, host: str, config: Path, *flags: str, **environ: Any) -> str:
     """What is said where it ends with exit code 1; nothing of it is left here."""
     async with opening(folder, host, config, *flags, **environ) as one:
         assert await one.screen.wait_end() == 1, one.screen.text
