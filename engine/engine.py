@@ -209,9 +209,11 @@ class Engine:
 
     async def start(self) -> None:
         """Take up the sessions that the store holds, and end those whose key is gone."""
-        if self.fleet is not None:
+        if self.fleet is None:
+            await self.runtime.restore("session")
+        else:
             await self.fleet.check_token_key(self.tokens.key_ids())
-        await self.runtime.restore("session")
+            await self.fleet.take_up(self.runtime)
         self.metrics.count(self.runtime)
         self.orphans_ended = await self.sessions.end_orphans()
 

@@ -129,10 +129,10 @@ ONE_USERS_INSTANCES = (
 
 
 LONG = (
-    "simulation",
     *ONE_USERS_INSTANCES,
-    *("fuzz", "fleet_instances", "slurm", "crash", "fleet", "pairing_processes", "fleet_contract", "fleet_endpoints"),
-    *("fleet_kills", "openapi", "dist", "ten_minutes", "workers", "console_live", "load", "interleavings"),
+    *("simulation", "sshd_options", "openapi", "slurm", "fuzz", "fleet_instances", "crash", "interleavings"),
+    *("console_firefox", "open_kills", "fleet_kills", "key_expiry", "fleet_contract", "fleet", "pairing_processes"),
+    *("fleet_endpoints", "dist", "ten_minutes", "workers", "console_live", "load", "faults"),
 )
 """Files that take long, longest first. Begun last, one of them would be all that is left to wait for."""
 

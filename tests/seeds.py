@@ -29,9 +29,11 @@ import trio
 from trio.testing import MockClock
 from werkzeug.routing import Rule
 
+from hatchway.engine import engine
 from hatchway.engine.base import files
 from hatchway.engine.base.errors import SignatureRefused
 from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.fleet import key_watch
 from hatchway.engine.journal import metrics
 from hatchway.engine.journal.check import BadLine
 from hatchway.engine.keys import keys as trust_keys
@@ -91,6 +93,9 @@ def seeded(seed: int) -> Iterator[None]:
         stack.enter_context(patch.object(Rule, "_compile_builder", _compile_builder))
         # Virtual time has no lag; to look at it was a third of all that the event loop did.
         stack.enter_context(patch.object(metrics, "LOOK", float("inf")))
+        # Nobody edits the keys here, and no program is asked for them: to look each second was three ticks in four.
+        stack.enter_context(patch.object(key_watch, "WATCHED", float("inf")))
+        stack.enter_context(patch.object(engine, "CONFIRMED", float("inf")))
         stack.enter_context(patch.object(trio._core._run, "_r", random.Random(seed)))
         stack.enter_context(patch.object(trio._core._run, "_ALLOW_DETERMINISTIC_SCHEDULING", True))
         yield

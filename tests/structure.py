@@ -34,7 +34,7 @@ MANY_PARAMETERS = {
     "api/cli/events_ship.py ship": "click hands each option over by itself",
     "api/cli/open.py open_command": "click hands each option over by itself",
     "api/cli/host.py client": "what commands may set of their client, by keyword",
-    "api/cli/keys.py register": "click hands each option over by itself",
+    "api/cli/key_grants.py register": "click hands each option over by itself",
     "api/cli/sign_in.py login": "click hands each option over by itself",
     "api/client/base.py __init__": "what a program may set of its client, by keyword, as its users know it",
     "api/client/flows.py __init__": "the same settings, as both clients hand them on",
@@ -62,7 +62,7 @@ MANY_PARAMETERS = {
 SET_FROM_OUTSIDE = {
     "an object of a library's, or of Python's, which is set up so": (
         "api/cli/groups.py context.color",
-        "api/cli/host.py timer.daemon",
+        "api/cli/signing_keys.py timer.daemon",
         "api/cli/pins.py context.check_hostname",
         "api/cli/pins.py context.verify_flags",
         "api/cli/pins.py context.verify_mode",

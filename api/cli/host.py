@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +13,16 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from hatchway.api.cli.signing_keys import Signers
 from hatchway.api.client.flows import StoredToken
 from hatchway.api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
-from hatchway.api.client.signers import AGENT, FileSigner, Signer, agent_signers, read_key
 from hatchway.api.client.wire import ClientFault, is_of_a_test
-from hatchway.engine.base.errors import EngineUnavailable, FileRefused, KeyRefused, SettingRefused
+from hatchway.engine.base.errors import EngineUnavailable, FileRefused, SettingRefused
 from hatchway.engine.base.files import make_private_dir, read_private, write_private
 from hatchway.engine.base.imports import without
 from hatchway.engine.base.issuer import TEST_ISSUER
 from hatchway.engine.settings.home import expanded
+from hatchway.engine.settings.kinds import AGENT
 from hatchway.engine.settings.settings import Settings, home_folder
 from hatchway.engine.settings.sources import load_settings
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import ssl
 
     from hatchway.api.client.client import Client
-    from hatchway.engine.keys.keys import PrivateKey
 
 UNUSED_BY_COMMANDS = ("rich", "pygments", "trio", "anyio", "h2")
 """What httpx and httpcore load where it is installed: for a command of httpx's own, for async clients, for HTTP/2. It
@@ -81,7 +80,7 @@ class Here:
         self.home = home_folder()
         self._agent = agent
         self.settings: Settings = load_settings(
-            self.home, os.environ, {"url": url or _url_of_all(), "key": _absolute(key)}
+            self.home, os.environ, {"url": url or _url_of_all(), "key": _given_key(key)}
         )
         self.stored = load_stored(self.home)
         self._own = OwnEngine(self.home)
@@ -127,18 +126,24 @@ class Here:
         """The key of this host's engine."""
         return self.home / "private-key.pem"
 
-    def key_source(self, url: str, *, any_agent: bool = False) -> str | None:
-        """The key for `url`, a file's path or, after `agent:`, a name in the SSH agent: the flag or setting, the one
-        that its stored token came by, or the engine's own at home; with `any_agent`, else whatever the agent holds."""
+    def key_sources(self, url: str, *, any_agent: bool = False) -> tuple[str, ...]:
+        """The keys for `url`, files' paths or, after `agent:`, names in the SSH agent; the first that the engine
+        authorizes counts. The flag or setting alone, where there is one, else the key that the stored token came by, or
+        the engine's own at home.
+
+        `any_agent` is for whoever signs in at somebody's word: whatever the agent holds comes before the key of the
+        stored token, and the engine's own key before both.
+        """
         if self._agent is not None:
-            return AGENT + self._agent
+            return (AGENT + self._agent,)
         if self.settings.key:
-            return str(self.settings.key)
-        if self.stored and self.stored.key and self.stored.url == url:
-            return self.stored.key
-        if url == self.local_url and self.own_key.exists():
-            return str(self.own_key)
-        return AGENT if any_agent and os.environ.get("SSH_AUTH_SOCK") else None
+            return (str(self.settings.key),)
+        own = (str(self.own_key),) if url == self.local_url and self.own_key.exists() else ()
+        stored = (self.stored.key,) if self.stored and self.stored.key and self.stored.url == url else ()
+        if not any_agent:
+            return stored or own
+        agent = (AGENT,) if os.environ.get("SSH_AUTH_SOCK") else ()
+        return own or agent + tuple(name for name in stored if not (agent and name.startswith(AGENT)))
 
     @contextmanager
     def client(
@@ -163,16 +168,16 @@ class Here:
             from hatchway.api.client.client import Client
 
         where = url or self.url
-        key = self.key_source(where, any_agent=fresh) if by_key else None
-        if by_key and key is None and self.stored is None and where == self.local_url:
+        signers = Signers(self.key_sources(where, any_agent=fresh) if by_key else ())
+        if by_key and not signers.sources and self.stored is None and where == self.local_url:
             raise EngineUnavailable(f"no engine has run on {self.home} yet; start one with: hatchway engine start")
         socket = self.local_socket if where == self.local_url else None
         plain = socket is not None or where.startswith("ssh://")
         tls = None if plain else self._tls(where, trust_first=fresh, accept=accept_certificate)
-        tokens = TokenKeeper(self.home, lambda: _kept_name(key, client.flows.signer), self.stored, told=not fresh)
+        tokens = TokenKeeper(self.home, lambda: signers.kept_name(client.flows.signer), self.stored, told=not fresh)
         with Client(
             where,
-            sign_with=None if key is None else lambda: ask_for_signers(key),
+            sign_with=signers if signers.sources else None,
             stored=None if fresh else self.stored,
             lifetime=lifetime,
             label=label,
@@ -258,62 +263,6 @@ class TokenKeeper:
             note(f"the session ends with this command, its token is not kept: {refused.detail}")
 
 
-def _kept_name(source: str | None, signer: Signer | None) -> str | None:
-    """The name of the key that is stored with a session. Of an agent's keys it is the one that signed in."""
-    if source is not None and source.startswith(AGENT) and signer is not None:
-        return AGENT + signer.identity
-    return source
-
-
-CONFIRMED_WITHIN = 2.0
-"""Seconds after which standard error says that an agent's signature waits for a person."""
-
-
-class TellingSigner:
-    """A signer that says on standard error when a signature waits for a person."""
-
-    def __init__(self, signer: Signer) -> None:
-        self._signer = signer
-        self.identity, self.algorithm, self.words = signer.identity, signer.algorithm, signer.words
-
-    def sign(self, message: bytes) -> bytes:
-        """As the other does."""
-        from threading import Timer
-
-        from hatchway.api.cli.printing import note
-
-        words = f"waiting for the SSH agent to sign with {self.identity}: confirm it, or touch the token"
-        timer = Timer(CONFIRMED_WITHIN, lambda: note(words))
-        timer.daemon = True
-        timer.start()
-        try:
-            return self._signer.sign(message)
-        finally:
-            timer.cancel()
-
-
-def ask_for_signers(source: str) -> Sequence[Signer]:
-    """The signers that `source` names: the key of a file, whose passphrase may be asked for, or the keys of an
-    agent."""
-    if source.startswith(AGENT):
-        return [TellingSigner(signer) for signer in agent_signers(source.removeprefix(AGENT))]
-    return [FileSigner(ask_for_key(Path(source)))]
-
-
-def ask_for_key(path: Path) -> PrivateKey:
-    """The private key in `path`; its passphrase, if it has one, is asked for at the terminal."""
-    from hatchway.engine.keys.key_files import PassphraseWanted
-
-    try:
-        return read_key(path)
-    except FileNotFoundError:
-        raise KeyRefused(f"{path}: no such key file", cause="no_key_file") from None
-    except PassphraseWanted:
-        if not sys.stdin.isatty():
-            raise
-        return read_key(path, click.prompt(f"Passphrase of {path}", hide_input=True, err=True).encode())
-
-
 def _url_of_all() -> str | None:
     """The flag `--url` before the command's name."""
     context = click.get_current_context(silent=True)
@@ -329,5 +278,5 @@ def given_path(path: str) -> str:
         raise SettingRefused(f"{path}: {fault}") from None
 
 
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else given_path(path)
+def _given_key(key: str | None) -> str | None:
+    return key if key is None or key.startswith(AGENT) else given_path(key)

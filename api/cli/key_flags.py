@@ -32,8 +32,7 @@ def option_flags(command: F) -> F:
             "instances": given.pop("instances"),
             "lifetime": given.pop("longest"),
         }
-        checked = {name: "" if text == NONE else text for name, text in texts.items() if text is not None}
-        return command(options=_sound(checked), **given)
+        return command(options=_sound({name: text for name, text in texts.items() if text is not None}), **given)
 
     for flag in reversed(
         (
@@ -51,13 +50,14 @@ def _sound(texts: dict[str, str]) -> dict[str, str]:
     from hatchway.engine.base.errors import KeyRefused
     from hatchway.engine.keys.key_options import read_options
 
+    # An empty value is no way to take a limit out: it is what an unset variable of a script gives.
     try:
-        read_options({name: text for name, text in texts.items() if text})
+        read_options({name: text for name, text in texts.items() if text != NONE})
     except KeyRefused as refused:
         raise click.UsageError(f"{refused.detail} (or {NONE}, for no limit)") from None
     if any(set(text) & set('"\\') or not text.isprintable() for text in texts.values()):
         raise click.UsageError("no value may hold a quote, a backslash or a control character")
-    return texts
+    return {name: "" if text == NONE else text for name, text in texts.items()}
 
 
 def expiry_text(given: str | None) -> str | None:

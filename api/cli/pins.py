@@ -172,6 +172,10 @@ def _certificate(url: str) -> str:
     return ssl.DER_cert_to_PEM_cert(_shake_hands(url, _unchecked()))
 
 
+NO_TLS = "WRONG_VERSION_NUMBER"
+"""OpenSSL's reason where the first bytes of an answer are no TLS, as those of plain HTTP are not."""
+
+
 def _shake_hands(url: str, context: ssl.SSLContext) -> bytes:
     parts = urlsplit(url)
     address = (parts.hostname or "", parts.port or 443)
@@ -183,6 +187,13 @@ def _shake_hands(url: str, context: ssl.SSLContext) -> bytes:
             return secured.getpeercert(binary_form=True) or b""
     except ssl.SSLCertVerificationError:
         raise
+    except ssl.SSLError as fault:
+        if fault.reason != NO_TLS:
+            raise Unreachable(f"no engine answers at {url}: {fault}", sent=False) from None
+        raise CertificateRefused(
+            f"what answers at {url} speaks no TLS. Nothing was sent. If the engine there was started without TLS:"
+            f" hatchway login --url http://{parts.netloc} --accept-certificate"
+        ) from None
     except OSError as fault:
         raise Unreachable(f"no engine answers at {url}: {fault}", sent=False) from None
 

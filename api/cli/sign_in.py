@@ -55,7 +55,9 @@ Examples:
   hatchway login --url https://engine.example --agent   by a key that the SSH agent holds"""
 )
 @click.option("--url", help="The engine's address. Default: the setting url, else this host's engine.")
-@click.option("--key", type=click.Path(dir_okay=False), help="Private key, PKCS#1 or PKCS#8 PEM.")
+@click.option(
+    "--key", type=click.Path(dir_okay=False), help="Private key, PKCS#1 or PKCS#8 PEM; agent: is the SSH agent's."
+)
 @click.option(
     "--agent",
     is_flag=False,
@@ -79,7 +81,8 @@ def login(
     """Sign in with a private key, and store the token.
 
     The key is that of --key, or of the setting key (on an engine's own host the engine's, where it is not set), or an
-    RSA key of the SSH agent at SSH_AUTH_SOCK. An agent signs by itself: no private key is read.
+    RSA key of the SSH agent at SSH_AUTH_SOCK. An agent signs by itself: no private key is read. --key and the setting
+    take agent: and agent:NAME too.
     """
     from hatchway.api.cli.host import Here
 

@@ -35,6 +35,10 @@ class AgentFault(ClientFault):
     """The agent can't help; the sentence says why, and what to do."""
 
 
+class AgentRefusal(AgentFault):
+    """The agent does not sign with one of its keys; it may with another."""
+
+
 class AgentKey(NamedTuple):
     """A key that an agent lists: its public half in SSH's encoding, and its comment."""
 
@@ -132,30 +136,31 @@ class Agent:
         return found
 
     def sign(self, key: AgentKey, message: bytes, flags: int) -> tuple[str, bytes]:
-        """The name of a signature's algorithm, and its bytes. Raises AgentFault with the reason why there is none."""
+        """The name of a signature's algorithm, and its bytes. Raises AgentRefusal with the reason why there is none,
+        and AgentFault where the agent does not answer."""
         request = bytes([SIGN_REQUEST]) + string(key.blob) + string(message) + flags.to_bytes(4)
         signature = read_signature(self._ask(request, SIGNED_WITHIN))
         if signature is None:
             raise self._refusal(key)
         return signature
 
-    def _refusal(self, key: AgentKey) -> AgentFault:
+    def _refusal(self, key: AgentKey) -> AgentRefusal:
         """Why the agent refused to sign, as far as it can be found out: the agent itself says only that it did."""
         named = f"{key.identity} ({key.comment})"
         try:
             listed = self.keys()
         except AgentFault as fault:
-            return AgentFault(f"the SSH agent refused to sign with {named}: {fault.detail}")
+            return AgentRefusal(f"the SSH agent refused to sign with {named}: {fault.detail}")
         if key.blob not in (one.blob for one in listed):
-            return AgentFault(
+            return AgentRefusal(
                 f"the SSH agent has {named} no more: its smart card was taken out, or it was removed (`ssh-add -d`)"
             )
         if self._is_bound(key):
-            return AgentFault(
+            return AgentRefusal(
                 f"the SSH agent keeps {named} for certain hosts of SSH (`ssh-add -h`), and an engine is none: "
                 "add the key without -h, or sign in with another"
             )
-        return AgentFault(
+        return AgentRefusal(
             f"the SSH agent refused to sign with {named}: somebody refused to confirm it (`ssh-add -c`), or the smart"
             " card that holds it was taken out"
         )

@@ -14,6 +14,7 @@ from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path,
 from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
 from hatchway.api.client.wire import (
     Accepted,
+    ClientFault,
     Inspection,
     LineReader,
     NotAnEngine,
@@ -22,6 +23,7 @@ from hatchway.api.client.wire import (
     Unreachable,
     as_type,
 )
+from hatchway.engine.base.errors import Refusal
 
 T = TypeVar("T")
 Pieces = AbstractAsyncContextManager[AsyncGenerator[bytes, None]]
@@ -122,7 +124,12 @@ class AsyncClient(ClientBase):
                 await anyio.sleep(driven.step.seconds)
                 driven.go_on(None)
             elif isinstance(driven.step, Work):
-                driven.go_on(await anyio.to_thread.run_sync(driven.step.do, abandon_on_cancel=True))
+                try:
+                    done = await anyio.to_thread.run_sync(driven.step.do, abandon_on_cancel=True)
+                except (ClientFault, Refusal) as fault:
+                    driven.fail(fault)
+                else:
+                    driven.go_on(done)
             else:
                 driven.go_on(await self._send(driven.step))
         return driven.result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,7 +17,8 @@ from hatchway.api.client.flows import INSTANCES, Ask, Flow, Flows, Pause, Stored
 from hatchway.api.client.own_engine import OwnEngine
 from hatchway.api.client.signers import Signer, read_signers
 from hatchway.api.client.unix_paths import short_path
-from hatchway.api.client.wire import CertificateRefused, NotAnEngine, Unreachable
+from hatchway.api.client.wire import CertificateRefused, ClientFault, NotAnEngine, Unreachable
+from hatchway.engine.base.errors import Refusal
 
 if TYPE_CHECKING:
     from hatchway.engine.keys.keys import PrivateKey
@@ -49,7 +50,7 @@ class ClientBase:
         *,
         key: PrivateKey | Path | str | bytes | None = None,
         passphrase: bytes | None = None,
-        sign_with: Callable[[], Sequence[Signer]] | None = None,
+        sign_with: Callable[[], Iterable[Signer]] | None = None,
         stored: StoredToken | None = None,
         lifetime: str | None = None,
         label: str | None = None,
@@ -153,8 +154,15 @@ class Driven(Generic[T]):
 
     def go_on(self, answer: object) -> None:
         """The step was done; `answer` is what came of it. Raises what the flow does."""
+        self._advance(lambda: self._flow.send(answer))
+
+    def fail(self, fault: ClientFault | Refusal) -> None:
+        """The step, a Work, raised this. Raises what the flow does: the same, where it knows no other way."""
+        self._advance(lambda: self._flow.throw(fault))
+
+    def _advance(self, resume: Callable[[], Ask | Pause | Work]) -> None:
         try:
-            self.step = self._flow.send(answer)
+            self.step = resume()
         except StopIteration as stop:
             self.step, self.result = None, stop.value
 

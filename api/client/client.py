@@ -22,6 +22,7 @@ from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path,
 from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
 from hatchway.api.client.wire import (
     Accepted,
+    ClientFault,
     Inspection,
     LineReader,
     NotAnEngine,
@@ -30,6 +31,7 @@ from hatchway.api.client.wire import (
     Unreachable,
     as_type,
 )
+from hatchway.engine.base.errors import Refusal
 
 T = TypeVar("T")
 
@@ -130,7 +132,12 @@ class Client(ClientBase):
                 time.sleep(driven.step.seconds)
                 driven.go_on(None)
             elif isinstance(driven.step, Work):
-                driven.go_on(driven.step.do())
+                try:
+                    done = driven.step.do()
+                except (ClientFault, Refusal) as fault:
+                    driven.fail(fault)
+                else:
+                    driven.go_on(done)
             else:
                 driven.go_on(self._send(driven.step))
         return driven.result

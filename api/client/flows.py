@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from hatchway.api.client import wire
+from hatchway.api.client.agent import AgentFault, AgentRefusal
+from hatchway.engine.base.errors import Refusal
 
 if TYPE_CHECKING:
     from hatchway.api.client.signers import Signer
@@ -68,7 +70,8 @@ class Pause(NamedTuple):
 
 class Work(NamedTuple):
     """A function that may take long, as reading a key or signing with it: a person may have to type a passphrase, or to
-    touch a token. The flow gets what it returns; what it raises ends the flow."""
+    touch a token. The flow gets what it returns, or the ClientFault or Refusal that it raises; what else it raises
+    ends the flow."""
 
     do: Callable[[], Any]
 
@@ -93,7 +96,7 @@ class Flows:
     def __init__(
         self,
         url: str,
-        signers: Callable[[], Sequence[Signer]] | None,
+        signers: Callable[[], Iterable[Signer]] | None,
         stored: StoredToken | None,
         lifetime: str | None,
         on_token: Callable[[StoredToken | None], None],
@@ -104,9 +107,8 @@ class Flows:
         self.url, self.dialled = url, wire.dialled(url)
         self.wall = wall
         self._read_signers, self._lifetime, self._on_token = signers, lifetime, on_token
-        self._signers: Sequence[Signer] = ()
         self.signer: Signer | None = None
-        """The signer of the last sign-in."""
+        """The signer of the last sign-in, which the next one is by too: a key is read once."""
         self.stored = stored if stored is not None and stored.url == url else None
 
     def dial_as(self, dialled: str) -> None:
@@ -151,33 +153,29 @@ class Flows:
         return self._read_signers is not None
 
     def sign_in(self, lifetime: str | None = None) -> Flow[wire.SignedIn]:
-        """Challenge, signature, verify (section 5), with the first key that the engine authorizes where an agent has
+        """Challenge, signature, verify (section 5), with the first key that the engine authorizes where there are
         several. Raises ChallengeRefused where the challenge is not this engine's own, and signs nothing."""
         signers = yield from self._load_signers()
-        for signer in signers:
+        faults: list[wire.Refused | AgentRefusal] = []
+        kinds: set[str] = set()
+        while (signer := (yield Work(lambda: next(signers, None)))) is not None:
+            kinds.add(signer.algorithm)
             try:
-                signed_in = yield from self._sign_in_with(signer, lifetime)
+                return (yield from self._sign_in_with(signer, lifetime))
+            except AgentRefusal as refusal:
+                faults.append(refusal)
             except wire.Refused as refused:
                 # An engine that accepts no key of this kind says so, by 422.
-                if refused.code not in ("invalid_signature", "invalid_request") or len(signers) == 1:
+                if refused.code not in ("invalid_signature", "invalid_request"):
                     raise
-                last = refused
-            else:
-                self._signers = (signer,)
-                return signed_in
-        raise wire.Refused(
-            last.status,
-            last.code,
-            f"the engine authorizes none of the {len(signers)} keys that were tried: name the one that it does",
-            skew=last.skew,
-        )
+                faults.append(refused)
+        raise _none_of(faults, kinds)
 
-    def _load_signers(self) -> Flow[Sequence[Signer]]:
-        """The signers, read once, and only when they are needed."""
+    def _load_signers(self) -> Flow[Iterator[Signer]]:
+        """The signers, which are read when they are needed."""
         if self._read_signers is None:
             raise wire.KeyMissing
-        self._signers = self._signers or (yield Work(self._read_signers))
-        return self._signers
+        return iter((self.signer,) if self.signer else (yield Work(self._read_signers)))
 
     def _sign_in_with(self, signer: Signer, lifetime: str | None) -> Flow[wire.SignedIn]:
         reply = yield from self.exchange(Ask("GET", "/api/auth/challenge/", {"identity": signer.identity}))
@@ -226,8 +224,10 @@ class Flows:
         """See to it that there is a token: sign in where there is none or it has expired; renew it past half its
         lifetime."""
         age = self.wall() - self.stored.received if self.stored else 0.0
-        if self.stored is None or (age >= self.stored.lifetime and self.can_sign_in):
+        if self.stored is None:
             yield from self.sign_in()
+        elif age >= self.stored.lifetime and self.can_sign_in:
+            yield from self.heal(wire.Refused(401, "invalid_token", "sign in again: the session token has expired"))
         elif self.stored.lifetime / 2 < age < self.stored.lifetime:
             try:
                 yield from self.renew()
@@ -236,10 +236,15 @@ class Flows:
                 return
 
     def heal(self, refused: wire.Refused) -> Flow[bool]:
-        """Sign in again after a 401. Returns False where a new token would not help."""
+        """Sign in again after a 401. Returns False where a new token would not help. Raises Refused where the key that
+        the session came by is no longer there to sign."""
         if refused.code != "invalid_token" or not self.can_sign_in:
             return False
-        yield from self.sign_in()
+        try:
+            yield from self.sign_in()
+        except (AgentFault, Refusal) as fault:
+            words = f"{refused.detail}; that failed: {fault.detail}"
+            raise wire.Refused(refused.status, refused.code, words, skew=refused.skew) from fault
         return True
 
     def _signed(self, ask: Ask) -> Ask:
@@ -318,3 +323,20 @@ class Flows:
         """Section 4.5. Never sent twice once it may have arrived."""
         ask = Ask("POST", INSTANCES, body=fields, safe=False, wait=START_WAIT)
         return wire.started((yield from self.json(ask)))
+
+
+def _none_of(faults: Sequence[wire.Refused | AgentRefusal], kinds: Collection[str]) -> wire.ClientFault:
+    """What is told where no key signed in: why each did not, and of which algorithms they were."""
+    if not faults:
+        return wire.KeyMissing()
+    last = faults[-1]
+    for fault in faults:
+        if isinstance(fault, AgentRefusal):
+            return fault  # the key that the engine authorizes may be this one
+    assert isinstance(last, wire.Refused)
+    words = last.detail
+    if set(kinds) == {"EdDSA"} and last.code == "invalid_request":
+        words = f"there is no RSA key to sign in with, and the engine accepts no Ed25519 key: {last.detail}"
+    elif len(faults) > 1:
+        words = f"the engine authorizes none of the {len(faults)} keys that were tried: name the one that it does"
+    return last if words == last.detail else wire.Refused(last.status, last.code, words, skew=last.skew)

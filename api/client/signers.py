@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from hatchway.api.client.agent import RSA_SHA2_256, Agent, AgentFault, AgentKey
 from hatchway.engine.base.text import counted
+from hatchway.engine.settings.kinds import AGENT
 
 if TYPE_CHECKING:
     from hatchway.engine.keys.keys import PrivateKey
-
-AGENT = "agent:"
-"""How the name of an agent's keys begins, where a file's path may be too: all its keys, or the one that is named."""
 
 KINDS = ("ssh-rsa", "ssh-ed25519")
 """Kinds of keys that sign in, in the order in which they are tried: few engines accept the second."""
@@ -110,6 +108,9 @@ def only_key(name: str = "", agent: Agent | None = None) -> AgentKey:
     found = named(listed, name) if name else [key for key in listed if key.kind == "ssh-rsa"]
     if len(found) == 1:
         return found[0]
+    if not found:
+        kinds = ", ".join(sorted({key.kind for key in listed}))
+        raise AgentFault(f"the SSH agent holds no RSA key; name another by fingerprint or comment (it has {kinds})")
     raise AgentFault(
         f"the SSH agent holds {counted(len(found), 'RSA key')}, and one is wanted: name it by fingerprint or comment"
         " (`ssh-add -l`)"

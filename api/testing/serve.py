@@ -13,10 +13,13 @@ import trio
 from hatchway.api.testing.control import ControlApp
 from hatchway.api.testing.engine_under_test import EngineUnderTest, listen, open_engine_under_test
 from hatchway.api.testing.held_clock import run_held
+from hatchway.engine.journal.logs import set_up_logs
+from hatchway.engine.settings.settings import LogSettings
 
 
 def run_test_engine(port: int, control_port: int) -> None:
     """Serve until SIGTERM or Ctrl-C; 0 is any free port. Raises EngineUnavailable."""
+    set_up_logs(LogSettings(level="warning"))  # standard output has the one line: whoever has read it reads no more
     run_held(partial(_run, port, control_port))
 
 

@@ -15,4 +15,6 @@ _SINGULAR = {"are": "is", "have": "has"}
 
 def printable(text: str) -> str:
     """`text` with whatever a terminal could act upon spelled out; a false engine writes details too."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

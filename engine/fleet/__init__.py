@@ -9,7 +9,7 @@ What is in the store, each key after `hatchway:`.
 - `engine:RUN`, the lease. It lasts three seconds and is renewed every second; an engine is alive while it is there.
   `home:HOME` names the run and host that the home has now, for a week.
 - `changes`, a stream. Each commit of a session, and each change of the shared keys, adds one numbered entry with the
-  actor's name and version, in the same atomic step as the change itself.
+  actor's name and version, in the same atomic step as the change itself. Entries stay for ten minutes.
 - `inbox:RUN`, a stream of messages to one engine.
 - `codes`, the pairing codes that are out, by digest; `instances`, one row for each instance, which its home alone
   writes; the sessions and the keys; counters of failures; the keys under which nonces are made.
@@ -18,8 +18,11 @@ How the sessions are followed. Every engine has all live sessions in memory and 
 one blocking read, at least five times a second (`change_reader.py`). An entry says that an actor moved; the stored
 value is the truth and is read anew. A read that brings all that there is confirms the memory: for 0.75 s from then on
 sessions are answered from it, and after that only once it is confirmed again, else with 503. So an end that the store
-has answered is known to every engine that answers a second later. After a lost connection, or where a number is
-missing, everything is compared anew.
+has answered is known to every engine that answers a second later. An engine begins at the entry that was the last one
+before it took up the sessions. After a lost connection it goes on behind the last entry that it read, where the store
+still has that very entry: then it has missed nothing that it will not read, but for changes of its own that a failover
+may have lost, and those it reads anew. Where that entry is gone, or a number is missing, the versions of all sessions
+are compared.
 
 A message has a `kind` and the fields of that kind. Messages from one engine to another are taken one by one, in the
 order in which they were sent; only a reply may overtake what does not belong to its call. The kinds:

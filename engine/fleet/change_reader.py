@@ -1,17 +1,24 @@
-"""Keeps an engine's memory of the fleet's sessions complete: a message says that one moved, the stored value counts."""
+"""Keeps an engine's memory of the fleet's sessions complete: a message says that one moved, the stored value counts.
+
+The changes are numbered, and stay in the store for ten minutes. The last one that an engine has heard of is its place
+among them: while the store still has that very entry, all that came before it is in the memory, and reading goes on
+behind it, after a lost connection too. What this engine changed itself and has not heard of yet is read anew then, as a
+failover may have lost it. Where the entry is gone, as after a failover to a server that never had it, the versions of
+all sessions are compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 import trio
 
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import StoreUnavailable
-from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime import UNKNOWN, Runtime
 from hatchway.engine.store.redis import CHANGES, COUNTER, IDENTITY, RedisStore
 from hatchway.engine.store.redis_link import RedisLink
 
@@ -22,6 +29,10 @@ CHARTS = ("session",)
 
 IDENTIFIED = 0.2
 """Seconds between two checks that the store still has the fleet's identity."""
+
+GATHERED = 0.02
+"""Seconds after a read that brought changes, until the next: changes that come meanwhile are taken up together, at a
+fraction of the cost."""
 
 BLOCK_MS = 200
 COUNT = 500
@@ -34,6 +45,22 @@ Follow = Callable[[], Awaitable[None]]
 """Has another copy of something in the store read it anew."""
 
 Ask = Callable[..., Awaitable[Any]]
+
+
+class LastChange(NamedTuple):
+    """The last change that an engine has heard of: its id in the stream, its number, and its fields."""
+
+    id: bytes
+    number: int
+    fields: Mapping[bytes, bytes]
+
+
+async def last_change(ask: Ask) -> LastChange:
+    """The last change that was made. What is read from the store behind this call has that change in it."""
+    last = await ask(b"XREVRANGE", CHANGES.encode(), b"+", b"-", b"COUNT", b"1")
+    if last:
+        return _change(*last[0])
+    return LastChange(b"0-0", int(await ask(b"GET", COUNTER.encode()) or 0), {})
 
 
 class ChangeReader:
@@ -51,10 +78,13 @@ class ChangeReader:
         inbox: str,
         deliver: Deliver,
         mirrors: Mapping[str, Follow],
+        heard: LastChange | None,
     ) -> None:
+        """`heard` is the last change that was made before `runtime` took up the sessions, None where it did not."""
         self._link, self._store, self._clock, self._runtime = link, store, clock, runtime
         self._inbox, self._inbox_at, self._deliver = inbox, b"0-0", deliver
         self._mirrors = mirrors
+        self._heard = heard
         self._identified = -inf
         self.confirmed_at = -inf
         self.lost: StoreUnavailable | None = None
@@ -62,13 +92,13 @@ class ChangeReader:
         self._confirmed = trio.Event()
 
     async def run(self) -> None:
-        """Read, for ever. After a lost connection everything is compared anew, since messages may have been missed."""
+        """Read, for ever."""
         while True:
             try:
                 async with self._link.one_connection() as ask:
-                    at, number = await self._compare(ask)
+                    heard = await self._take_up(ask)
                     while True:
-                        at, number = await self._read(ask, at, number)
+                        heard = self._heard = await self._read(ask, heard)
                         if self.lost is not None:
                             self.lost = None
                             log.info("store_followed_again")
@@ -91,35 +121,62 @@ class ChangeReader:
         """Wait until the memory is confirmed once more."""
         await self._confirmed.wait()
 
-    async def _compare(self, ask: Ask) -> tuple[bytes, int]:
+    async def _take_up(self, ask: Ask) -> LastChange:
+        """Where to go on reading on a new connection, once the memory holds all that is before that place."""
         self._identified = -inf
         await self._check_identity(ask, self._clock.elapsed())
-        last = await ask(b"XREVRANGE", CHANGES.encode(), b"+", b"-", b"COUNT", b"1")
-        number = int(await ask(b"GET", COUNTER.encode()) or 0) if not last else int(_fields(last[0][1])[b"n"])
-        for chart in CHARTS:
-            held = {actor.id: actor.version for actor in self._runtime.actors(chart)}
-            stored = {name: value.version for name, value in await self._store.live(chart)}
-            moved = {name: stored.get(name, 0) for name in held | stored if held.get(name) != stored.get(name)}
-            names = list(moved)
-            for start in range(0, len(names), BATCH):
-                await self._runtime.absorb(chart, {name: moved[name] for name in names[start : start + BATCH]})
+        unheard = set(self._store.unheard)
+        if self._heard is not None and await self._is_there(ask, self._heard):
+            for chart in CHARTS:
+                await self._runtime.absorb(chart, {name: UNKNOWN for moved, name, _ in unheard if moved == chart})
+        else:
+            heard = await last_change(ask)
+            for chart in CHARTS:
+                await self._compare(chart)
+            self._heard = heard
+            log.info("sessions_compared")
+        self._store.unheard.difference_update(unheard)
         for follow in self._mirrors.values():
             await follow()
-        return last[0][0] if last else b"0-0", number
+        return self._heard
 
-    async def _read(self, ask: Ask, at: bytes, number: int) -> tuple[bytes, int]:
+    async def _is_there(self, ask: Ask, heard: LastChange) -> bool:
+        held = await ask(b"XREVRANGE", CHANGES.encode(), heard.id, heard.id, b"COUNT", b"1")
+        return bool(held) and _change(*held[0]) == heard
+
+    async def _compare(self, chart: str) -> None:
+        """Take up every actor of which the store has another version than the memory."""
+        unseen, cursor = {actor.id for actor in self._runtime.actors(chart)}, 0
+        while True:
+            cursor, versions = await self._store.versions(chart, cursor)
+            unseen.difference_update(versions)
+            await self._absorb(chart, versions)
+            if cursor == 0:
+                break
+        await self._absorb(chart, dict.fromkeys(unseen, 0))
+
+    async def _absorb(self, chart: str, versions: Mapping[str, int]) -> None:
+        known = ((name, self._runtime.peek(chart, name)) for name in versions)
+        moved = [name for name, actor in known if versions[name] != (actor.version if actor else 0)]
+        for start in range(0, len(moved), BATCH):
+            await self._runtime.absorb(chart, {name: versions[name] for name in moved[start : start + BATCH]})
+
+    async def _read(self, ask: Ask, heard: LastChange) -> LastChange:
         sent = self._clock.elapsed()
-        streams = (CHANGES.encode(), self._inbox.encode(), at, self._inbox_at)
+        streams = (CHANGES.encode(), self._inbox.encode(), heard.id, self._inbox_at)
         reply = await ask(b"XREAD", b"COUNT", COUNT, b"BLOCK", BLOCK_MS, b"STREAMS", *streams)
         read: Mapping[bytes, Sequence[Any]] = dict(reply or {})
         await self._check_identity(ask, sent)
-        changes = read.get(CHANGES.encode(), ())
+        changes = [_change(*entry) for entry in read.get(CHANGES.encode(), ())]
         moved: dict[str, dict[str, int]] = {}
-        for _, entry in changes:
-            fields, number = _fields(entry), number + 1
-            if int(fields[b"n"]) != number:
+        for change in changes:
+            if change.number != heard.number + 1:
+                self._heard = None
                 raise StoreUnavailable("messages are missing", cause="gap")
-            moved.setdefault(fields[b"c"].decode(), {})[fields[b"a"].decode()] = int(fields[b"v"])
+            heard = change
+            chart, name, version = (change.fields[field].decode() for field in (b"c", b"a", b"v"))
+            moved.setdefault(chart, {})[name] = int(version)
+            self._store.unheard.discard((chart, name, int(version)))
         for chart, versions in moved.items():
             if chart in CHARTS:
                 await self._runtime.absorb(chart, versions)
@@ -132,7 +189,14 @@ class ChangeReader:
             self.confirmed_at = sent
             confirmed, self._confirmed = self._confirmed, trio.Event()
             confirmed.set()
-        return changes[-1][0] if changes else at, number
+            if changes:
+                await trio.sleep(GATHERED)
+        return heard
+
+
+def _change(id: bytes, entry: Any) -> LastChange:
+    fields = _fields(entry)
+    return LastChange(id, int(fields[b"n"]), fields)
 
 
 def _fields(entry: Any) -> dict[bytes, bytes]:

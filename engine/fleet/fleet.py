@@ -13,7 +13,7 @@ import trio
 from hatchway.engine.access.limits import Limit
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
-from hatchway.engine.fleet.change_reader import ChangeReader, Follow
+from hatchway.engine.fleet.change_reader import CHARTS, ChangeReader, Follow, LastChange, last_change
 from hatchway.engine.fleet.lease import SECONDS, Lease, inbox, lease_of
 from hatchway.engine.fleet.limits import FleetLimit
 from hatchway.engine.runtime import Runtime
@@ -65,11 +65,19 @@ class Fleet:
         self.not_durable: str | None = None
         """What is wrong with the store's durability, in words; None if nothing is."""
         self._not_renewed = "the fleet's store has not taken this engine's lease; try again"
+        self._heard: LastChange | None = None
         self._reader: ChangeReader | None = None
         self._read, self._inbox = trio.open_memory_channel[Message](inf)
         self._queued, self._queue = trio.open_memory_channel[Task](inf)
         self._telling, self._told = 0, trio.Event()
         """How many calls of `tell` are under way; and an event that is set when none is."""
+
+    async def take_up(self, runtime: Runtime) -> None:
+        """Have `runtime` take up what the store holds; `run` goes on from there. Raises StoreUnavailable."""
+        async with self.link.one_connection() as ask:
+            self._heard = await last_change(ask)
+        for chart in CHARTS:
+            await runtime.restore(chart)
 
     async def run(self, runtime: Runtime, mirrors: Mapping[str, Follow]) -> None:
         """Renew the lease, read the store's changes, read and send messages, for ever.
@@ -77,7 +85,7 @@ class Fleet:
         `mirrors` are functions that read something else anew, by the chart under which the store tells its changes.
         """
         own = inbox(self.lease.run)
-        reader = ChangeReader(self.link, self.store, self._clock, runtime, own, self._take, mirrors)
+        reader = ChangeReader(self.link, self.store, self._clock, runtime, own, self._take, mirrors, self._heard)
         self._reader = reader
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew)

@@ -42,11 +42,11 @@ def register(
     permissions = fold(permissions)
     if not permissions:
         raise KeyRefused("a key without any permission is not registered", cause="empty")
-    if MASTER in permissions and not own:
-        raise KeyRefused("MASTER belongs to the engine's own key and is not given to another", cause="master")
     lines = lines_with(data, key)
     old = next((line for line in lines if line.key and line.key.identity == key.identity), None)
     _refuse_replacing(old, own)
+    if MASTER in permissions and not own:
+        raise KeyRefused("MASTER belongs to the engine's own key and is not given to another", cause="master")
     before = old.entry if old else None
     kept = comment or key.comment or (old.key.comment if old and old.key else "")
     if any("\ud800" <= letter <= "\udfff" for letter in kept):
@@ -112,7 +112,11 @@ def _refuse_replacing(old: KeyLine | None, own: bool) -> None:
             cause="options",
         )
     if old.entry and MASTER in old.entry.permissions and not own:
-        raise KeyRefused("this is the engine's own key, which holds MASTER already", cause="own")
+        raise KeyRefused(
+            "this is the engine's own key, which holds MASTER already; `hatchway key rotate-engine` replaces it, and"
+            " only a hand limits its line in authorized_keys",
+            cause="own",
+        )
 
 
 def _with(lines: Iterable[KeyLine], old: KeyLine | None, new: bytes) -> bytes:

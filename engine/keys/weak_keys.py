@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import math
+from collections.abc import Collection, Sequence
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
 
 from hatchway.engine.base.imports import without
 
@@ -36,13 +40,70 @@ def weakness(n: int, e: int) -> str | None:
 
     Debian's weak keys and other leaked ones need a downloaded block list and are not looked for.
     """
+    return _weakness_but_for(frozenset(), n, e)
+
+
+def _weakness_but_for(checked: Collection[str], n: int, e: int) -> str | None:
     # The import costs 10 ms, and only reading a key needs it. pyOpenSSL, for certificates, would cost 40 ms more.
     with without("OpenSSL"):
         from badkeys import rsakeys
     for check, words in _KINDS.items():
-        if getattr(rsakeys, check)(n, e=e):
+        if check not in checked and getattr(rsakeys, check)(n, e=e):
             return words
     return None
+
+
+FEW = 16
+"""Keys for which it does not pay to make the products of `_sharing_none`."""
+
+BATCH = 256
+"""Keys that `_sharing_none` looks at together: larger products take longer to multiply than they save."""
+
+
+def weaknesses(numbers: Sequence[tuple[int, int]]) -> list[str | None]:
+    """As `weakness` of each modulus and exponent, for many keys: in 0.1 ms a key in place of 0.4."""
+    if len(numbers) < FEW:
+        return [weakness(n, e) for n, e in numbers]
+    lengths: dict[int, list[int]] = {}
+    for n, _ in numbers:
+        lengths.setdefault(n.bit_length(), []).append(n)
+    clean: set[int] = set()
+    for moduli in lengths.values():
+        for first in range(0, len(moduli), BATCH):
+            clean |= _sharing_none(moduli[first : first + BATCH])
+    return [_weakness_but_for(_BY_FACTOR, n, e) if n in clean else weakness(n, e) for n, e in numbers]
+
+
+_BY_FACTOR = frozenset({"smallfactors", "sharedprimes"})
+"""The checks that are a greatest common divisor with a number which is the same for every key of a length."""
+
+
+def _sharing_none(moduli: Sequence[int]) -> set[int]:
+    """Those of the moduli, all of one length, that surely have none of the factors which `_BY_FACTOR` looks for.
+
+    The product of all these factors is divided by the product of all moduli, the remainder by that of each half of
+    them, and so on down to each modulus, which is a few large divisions in place of a large one for each key.
+    """
+    import gmpy2
+
+    products: list[list[Any]] = [[gmpy2.mpz(n) for n in moduli]]
+    while len(products[-1]) > 1:
+        below = products[-1]
+        products.append([math.prod(below[at : at + 2]) for at in range(0, len(below), 2)])
+    remainders = [_factors(moduli[0].bit_length())]
+    for level in reversed(products):
+        remainders = [remainders[at // 2] % product for at, product in enumerate(level)]
+    return {n for n, rest in zip(moduli, remainders, strict=True) if gmpy2.gcd(n, rest) == 1}
+
+
+@cache
+def _factors(bits: int) -> Any:
+    """The product of all primes that make a modulus of this length weak: the small ones, and those of badkeys' data."""
+    import gmpy2
+
+    small = gmpy2.primorial(65537)
+    data = files("badkeys") / "keydata" / f"primes{bits}.dat"
+    return small * gmpy2.from_binary(data.read_bytes()) if data.is_file() else small
 
 
 _P = 2**255 - 19

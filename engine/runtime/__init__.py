@@ -4,7 +4,7 @@ It knows charts, stores and clocks, and nothing of sign-in, HTTP, files or proce
 the functions that its names stand for, and sends events.
 """
 
-from hatchway.engine.runtime.actors import Actor, ActorLocks, Data, Effect
+from hatchway.engine.runtime.actors import UNKNOWN, Actor, ActorLocks, Data, Effect
 from hatchway.engine.runtime.runtime import Runtime
 
-__all__ = ["Actor", "ActorLocks", "Data", "Effect", "Runtime"]
+__all__ = ["UNKNOWN", "Actor", "ActorLocks", "Data", "Effect", "Runtime"]

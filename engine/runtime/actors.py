@@ -23,6 +23,9 @@ LATE = (2.0, 10.0)
 """Seconds, drawn between these two, by which this engine fires the delay of an actor later that another engine moved
 last: the other engine fires it in time while it is alive."""
 
+UNKNOWN = -1
+"""A version that no actor has, so that `absorb` reads the stored one whatever this engine knows."""
+
 
 class Actor(msgspec.Struct, gc=False, eq=False):
     """One pairing, session or instance. Only the runtime sets `state`, and only to what a step says.

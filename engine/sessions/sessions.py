@@ -19,7 +19,7 @@ from hatchway.engine.base.errors import NotFound, Refusal, TokenRefused, TooMany
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.key_command import AGAIN, REMEMBERED
 from hatchway.engine.keys.key_options import KeyOptions
-from hatchway.engine.runtime import Actor, Data, Runtime
+from hatchway.engine.runtime import UNKNOWN, Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
 from hatchway.engine.sessions.session_limit import SessionLimit, is_live
 from hatchway.engine.settings.settings import Settings
@@ -40,9 +40,6 @@ NOT_ASKED = "key_not_asked"
 
 OVER = frozenset({"expired", "key_expired", "key_unregistered"})
 """Causes of a refusal by which a session is over, though no step has ended it yet."""
-
-UNKNOWN = -1
-"""A version that no actor has, so that `Runtime.absorb` reads the stored one whatever this engine knows."""
 
 
 def used_at(actor: Actor) -> float:

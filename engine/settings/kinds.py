@@ -160,6 +160,26 @@ def path() -> SettingKind:
     return SettingKind(_path, paths=lambda value: (str(value),))
 
 
+AGENT = "agent:"
+"""What stands for the keys of the SSH agent where a private key's path may stand. After it may be the fingerprint or
+comment of one of them."""
+
+
+def private_key() -> SettingKind:
+    """The absolute path of a private key, or `agent:` and what follows it."""
+
+    def read(raw: object) -> Path | str:
+        value = _text(raw)
+        if value.startswith(AGENT):
+            return value
+        try:
+            return _path(value)
+        except ValueError as fault:
+            raise ValueError(f"{fault}, or {AGENT} for a key of the SSH agent") from None
+
+    return SettingKind(read, paths=lambda value: () if isinstance(value, str) else (str(value),))
+
+
 def _host(raw: object) -> str:
     value = _text(raw)
     try:

@@ -190,7 +190,12 @@ class Settings(msgspec.Struct, frozen=True):
         Setting(AT_ONCE, kinds.text(), "`hatchway` on hosts that are dialled; unset: looked for"),
     ] = None
     key: Annotated[
-        Path | None, Setting(AT_ONCE, kinds.path(), "private key the command signs in with; unset: the engine's own")
+        Path | str | None,
+        Setting(
+            AT_ONCE,
+            kinds.private_key(),
+            "private key the command signs in with, or agent:, agent:NAME; unset: the engine's own",
+        ),
     ] = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from hatchway.engine.base.errors import FileRefused
@@ -35,8 +35,7 @@ def back_up(home: Path, copy: Path) -> None:
     except BaseException as error:
         shutil.rmtree(copy, ignore_errors=True)
         if isinstance(error, OSError):
-            detail = reason(error) if error.errno else str(error)
-            raise FileRefused(f"{copy} can't be written: {detail}", cause="unwritable") from None
+            raise FileRefused(f"{copy} can't be written: {reason(error)}", cause="unwritable") from None
         raise
 
 
@@ -54,8 +53,13 @@ def _is_kept(path: Path) -> bool:
 
 
 def _copy(source: str, target: str) -> None:
-    with suppress(FileNotFoundError):  # a log that was rotated, or an instance's file that went, since it was listed
+    """Raises FileRefused, which ends the copy: of an OSError `copytree` would make a list, and go on."""
+    try:
         shutil.copy2(source, target)
+    except FileNotFoundError:
+        pass  # a log that was rotated, or an instance's file that went, since it was listed
+    except OSError as error:
+        raise FileRefused(f"{source} can't be copied: {reason(error)}", cause="unwritable") from None
 
 
 def _copy_database(source: Path, target: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import trio
 
 from hatchway.engine.base.errors import StoreUnavailable
+from hatchway.engine.store.facts import share_texts
 from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
 from hatchway.engine.store.redis_link import RedisLink
 from hatchway.engine.store.scripts import COMMIT
@@ -38,27 +40,38 @@ class RedisStore:
         self.link = link
         self.fleet = ""
         """The identity of the fleet that the store belongs to; empty until `identity` was called."""
-        self._types: dict[str, type[msgspec.Struct]] = {}
-        self._encode = msgspec.msgpack.Encoder().encode
+        self.unheard: set[tuple[str, str, int]] = set()
+        """Chart, actor and version (0 for gone) of each change sent from here that its reader has not heard of yet."""
+        self._decode: dict[str, Callable[[bytes], tuple[str, float | None, msgspec.Struct]]] = {}
 
     def define(self, facts: Mapping[str, type[msgspec.Struct]]) -> None:
-        self._types.update(facts)
+        for chart, kind in facts.items():
+            shape: Any = tuple[str, float | None, kind]  # type: ignore[valid-type]
+            self._decode[chart] = msgspec.msgpack.Decoder(shape).decode
 
     async def load(self, chart: str, actor: str) -> Stored | None:
         return (await self.load_many(chart, [actor]))[0]
 
     async def load_many(self, chart: str, actors: Sequence[str]) -> list[Stored | None]:
         values = await self.link.call(lambda client: client.hmget(_actors(chart), list(actors)))
-        return [None if value is None else self._decode(chart, value) for value in values]
+        return [None if value is None else self._read(chart, value) for value in values]
 
     async def live(self, chart: str) -> list[tuple[str, Stored]]:
         found: dict[str, Stored] = {}
         cursor = 0
         while True:
             cursor, page = await self._page(chart, cursor)
-            found |= {name.decode(): self._decode(chart, value) for name, value in page.items()}
+            found |= {name.decode(): self._read(chart, value) for name, value in page.items()}
             if cursor == 0:
                 return list(found.items())
+
+    async def versions(self, chart: str, cursor: int) -> tuple[int, dict[str, int]]:
+        """Some stored actors' versions by name, from `cursor` on, and the cursor of the next: it is 0 first and last.
+
+        An actor that is made meanwhile may be missing.
+        """
+        cursor, page = await self._page(chart, cursor)
+        return cursor, {name.decode(): int(value.partition(b":")[0]) for name, value in page.items()}
 
     async def _page(self, chart: str, cursor: int) -> tuple[int, dict[bytes, bytes]]:
         page: tuple[int, dict[bytes, bytes]] = await self.link.call(
@@ -66,22 +79,25 @@ class RedisStore:
         )
         return page
 
-    def _decode(self, chart: str, value: bytes) -> Stored:
+    def _read(self, chart: str, value: bytes) -> Stored:
         version, _, packed = value.split(b":", 2)
-        state, deadline, facts = msgspec.msgpack.decode(packed, type=tuple[str, float | None, msgspec.Raw])
-        return Stored(int(version), state, deadline, msgspec.msgpack.decode(facts, type=self._types[chart]))
+        state, deadline, facts = self._decode[chart](packed)
+        return Stored(int(version), sys.intern(state), deadline, share_texts(facts))
 
     async def commit(self, change: Change) -> None:
         stored, once, tag = change.stored, change.once, secrets.token_hex(8)
         value = b""
         if stored is not None:
-            packed = self._encode((stored.state, stored.deadline, stored.facts))
-            value = b"%d:%s:%s" % (stored.version, tag.encode(), packed)
+            value = pack(stored, tag)
         used = PREFIX + "used:" + (once.key.hex() if once else "")
         keys = (_actors(change.chart), CHANGES, COUNTER, f"{PREFIX}done:{tag}", used, IDENTITY)
         version = stored.version if stored else 0
         args = (change.actor, change.chart, change.expected, version, value, tag, *_milliseconds(once), self.fleet)
+        moved = (change.chart, change.actor, version)
+        self.unheard.add(moved)
         answer = await self._insist(keys, args)
+        if answer != b"OK":
+            self.unheard.discard(moved)
         if answer == b"EMPTIED":
             raise self.link.give_up(EMPTIED)
         if answer == b"MOVED":
@@ -121,6 +137,14 @@ class RedisStore:
 
     def size(self) -> int:
         return 0  # the Redis server has tools of its own for that
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def pack(stored: Stored, tag: str) -> bytes:
+    """An actor as the store has it. `tag` names the commit that made it so."""
+    return b"%d:%s:%s" % (stored.version, tag.encode(), _encode((stored.state, stored.deadline, stored.facts)))
 
 
 def _milliseconds(once: Once | None) -> tuple[int | str, str]:

@@ -50,8 +50,8 @@ if ARGV[5] == '' then
 else
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[5])
 end
-local n = redis.call('INCR', KEYS[3])
-redis.call('XADD', KEYS[2], 'MAXLEN', '~', '20000', '*', 'n', n, 'c', ARGV[2], 'a', ARGV[1], 'v', ARGV[4])
+local n, since = redis.call('INCR', KEYS[3]), redis.call('TIME')[1] - 600
+redis.call('XADD', KEYS[2], 'MINID', '~', since .. '000', '*', 'n', n, 'c', ARGV[2], 'a', ARGV[1], 'v', ARGV[4])
 return 'OK'
 """)
 

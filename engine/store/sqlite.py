@@ -6,6 +6,7 @@ import contextlib
 import os
 import queue
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ import trio
 from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, StoreUnavailable
 from hatchway.engine.base.ticks import loop_ticks
+from hatchway.engine.store.facts import share_texts
 from hatchway.engine.store.pending_changes import Batch, PendingChange
 from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved
 from hatchway.engine.store.sqlite_file import damaged, files_of, in_words, open_database, which
@@ -112,7 +114,7 @@ class SQLiteStore:
             rows = connection.execute(query, (chart, *values)).fetchall()
         try:
             return [
-                (name, Stored(version, state, deadline, decode(facts)))
+                (name, Stored(version, sys.intern(state), deadline, share_texts(decode(facts))))
                 for name, version, state, deadline, facts in rows
             ]
         except msgspec.DecodeError as error:

@@ -71,6 +71,11 @@ def test_edit_changes_what_is_named(home: Path) -> None:
         (("--expires", "20270230"), "is no time"),
         (("--expires", "5s"), "is no time"),
         (("--expires", "0d"), "wants a whole number"),
+        (("--expires", ""), "the option expiry-time wants a value"),
+        (("--from", ""), "the option from wants a value"),
+        (("--instances", ""), "the option instances wants a value"),
+        (("--lifetime", ""), "the option lifetime wants a value"),
+        (("--lifetime", "4000d"), "from 1m to 3660d"),
         (("--from", "10.0.0.1/8"), "bits set behind its mask"),
         (("--from", 'a"b'), "neither an address"),
         (("--instances", "many"), "instances wants a number"),
@@ -92,7 +97,7 @@ def test_what_an_edit_refuses(home: Path) -> None:
     assert "no authorized key" in run("key", "edit", "nobody", "--instances", "1", code=1).stderr
     path = home / "authorized_keys"
     path.write_text(f'permissions="MASTER" {key("own").public.openssh()} engine\nno-pty {key().public.openssh()} rsa\n')
-    assert "engine's own key" in run("key", "edit", "engine", "--instances", "1", code=1).stderr
+    assert "this is the engine's own key" in run("key", "edit", "engine", "--instances", "1", code=1).stderr
     assert "option no-pty is not known here" in run("key", "edit", "rsa", "--instances", "1", code=1).stderr
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import socket
 import ssl
 import stat
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
@@ -160,6 +162,24 @@ def test_after_tls_plain_http_is_a_change(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("command_folder")
+def test_tls_to_an_engine_without_it(home: Path) -> None:
+    """An engine that was started again without TLS is not said to be away: the words lead to where it is."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as others:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def answer_in_clear() -> None:
+            peer, _ = listening.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+        others.submit(answer_in_clear)
+        with pytest.raises(
+            CertificateRefused, match=f"speaks no TLS.*hatchway login --url http://{address} --accept-certificate"
+        ):
+            tls_for(home, f"https://{address}")
+
+
 def test_nothing_is_trusted_at_first_use_where_a_token_could_go(home: Path, tmp_path: Path) -> None:
     """E6: only `login` and `pair` meet an engine for the first time, and not one that a token is stored for."""
     store_at = "https://127.0.0.1:1"

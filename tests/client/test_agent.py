@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import json
 import struct
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hatchway.api.client import ChallengeRefused, Client, Refused
 from hatchway.api.client import agent as agents
-from hatchway.api.client.agent import FAILURE, SIGN_RESPONSE, Agent, AgentFault, read_keys, read_signature, string
+from hatchway.api.client.agent import (
+    FAILURE,
+    SIGN_REQUEST,
+    SIGN_RESPONSE,
+    Agent,
+    AgentFault,
+    read_keys,
+    read_signature,
+    string,
+)
 from hatchway.api.client.signers import MOST_TRIED, agent_signers, only_key
-from tests.support.agents import false_agent, holding, listing
+from hatchway.engine.keys.keys import PrivateKey, read_openssh
+from tests.support.agents import Answer, false_agent, holding, listing
 from tests.support.fakes import key
 from tests.support.false_engine import answer, false_engine, nonce
+
+OPENSSH = (Encoding.OpenSSH, PublicFormat.OpenSSH)
 
 
 def ssh_authentication() -> str:
@@ -109,6 +123,66 @@ def test_keys_are_tried_in_the_agents_order_and_not_for_ever(monkeypatch: pytest
         with Client(url, key=f"agent:{held[7].identity}") as client, pytest.raises(Refused, match=r"^no$"):
             client.sign_in()
         assert tried == [held[7].identity]
+
+
+def refusing(one: PrivateKey, others: Answer) -> Answer:
+    """An agent that signs with all its keys but one."""
+    blob = string(b64decode(one.public.openssh().split()[1]))
+    return lambda message: (
+        string(bytes([FAILURE])) if message[0] == SIGN_REQUEST and message[1:].startswith(blob) else others(message)
+    )
+
+
+def engine_that_authorizes(
+    *known: str, refusal: tuple[int, str] = (401, "invalid_signature")
+) -> Callable[[bytes], bytes]:
+    """What an engine answers that authorizes these identities, and refuses others so."""
+
+    def reply(request: bytes) -> bytes:
+        if request.startswith(b"GET"):
+            host = request.lower().split(b"host: ")[1].split(b"\r\n")[0].decode()
+            return answer(200, json.dumps({"identity": "x", "nonce": nonce(host), "lifetime": "1m0s"}).encode())
+        status, code = refusal
+        if json.loads(request.partition(b"\r\n\r\n")[2])["identity"] not in known:
+            return answer(status, json.dumps({"status": status, "code": code, "detail": "key_types is rsa"}).encode())
+        return answer(200, b'{"token": "a.b.c", "permissions": [], "expires_at": 1}')
+
+    return reply
+
+
+def test_a_key_that_the_agent_does_not_sign_with_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is bound to hosts, or that nobody confirms, hides no other; where none signs in, it is told."""
+    held = holding(key(), key("two"))
+    for known in ((key("two").identity,), ()):
+        with (
+            false_agent(refusing(key(), held)) as agent,
+            false_engine(engine_that_authorizes(*known)) as (url, _),
+            Client(url, key="agent:") as client,
+        ):
+            monkeypatch.setenv("SSH_AUTH_SOCK", agent.path)
+            if known:
+                client.sign_in()
+                assert client.flows.signer is not None
+                assert client.flows.signer.identity == key("two").identity
+            else:
+                with pytest.raises(AgentFault, match=r"refused to sign with .* \(key 0\)"):
+                    client.sign_in()
+
+
+def test_no_rsa_key_where_the_engine_wants_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent with an Ed25519 key alone, at an engine that accepts none: told so, in the engine's own words."""
+    private = Ed25519PrivateKey.generate()
+    made = PrivateKey(private, read_openssh(private.public_key().public_bytes(*OPENSSH).decode()))
+    with (
+        false_agent(holding(made)) as agent,
+        false_engine(engine_that_authorizes(refusal=(422, "invalid_request"))) as (url, _),
+        Client(url, key="agent:") as client,
+    ):
+        monkeypatch.setenv("SSH_AUTH_SOCK", agent.path)
+        with pytest.raises(Refused, match=r"^there is no RSA key to sign in with, .*: key_types is rsa$"):
+            client.sign_in()
+        with pytest.raises(AgentFault, match=r"^the SSH agent holds no RSA key; .* \(it has ssh-ed25519\)"):
+            only_key()
 
 
 @pytest.mark.parametrize(

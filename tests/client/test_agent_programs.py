@@ -19,7 +19,7 @@ from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.keys.keys import parse_openssh
 from tests.support.agents import gpg_agent, script, ssh_agent, token_agent
 from tests.support.command import run
-from tests.support.fakes import ROOT, key
+from tests.support.fakes import ROOT, key, key_file
 from tests.support.live_engine import command, live_engine, told
 
 pytestmark = [pytest.mark.ssh, pytest.mark.process]
@@ -74,6 +74,8 @@ async def test_the_order_in_which_login_takes_its_key(home: Path, tmp_path: Path
                 ("setting", (), {"HATCHWAY_KEY": str(tmp_path / "setting.pem")}),
                 ("agent", ("--agent",), {"HATCHWAY_KEY": str(tmp_path / "setting.pem")}),
                 ("agent", (), {}),
+                ("agent", (), {"HATCHWAY_KEY": "agent:"}),
+                ("agent", ("--key", "agent:agent"), {"HATCHWAY_KEY": str(tmp_path / "setting.pem")}),
             )
             for name, flags, setting in ways:
                 shutil.rmtree(away, ignore_errors=True)
@@ -83,6 +85,50 @@ async def test_the_order_in_which_login_takes_its_key(home: Path, tmp_path: Path
             assert b"not both" in both.stderr
             shutil.rmtree(away)
             assert b"--key FILE" in (await command(away, "login", "--url", at.url, code=1)).stderr
+
+
+async def test_login_in_a_folder_that_has_signed_in_before(home: Path, tmp_path: Path) -> None:
+    """The key of the last session is no setting: a key of the agent comes before it, where the engine authorizes one. A
+    session whose agent is gone can't be replaced, which is told with the way out."""
+    away = tmp_path / "away"
+    key_file(tmp_path / "file.pem", key("file").pem())
+    with ssh_agent() as agent:
+        agent.add(key("agent"), "agent")
+        async with live_engine(home) as at:
+            at.engine.keys.register(key("file").public, FIVE, "file")
+            await command(away, "login", "--url", at.url, "--key", str(tmp_path / "file.pem"))
+            for name in ("file", "agent"):
+                signed_in = await told(away, "login", "--url", at.url, **agent.environ)
+                assert signed_in["key"] == key(name).identity
+                at.engine.keys.register(key("agent").public, FIVE, "agent")
+            await at.engine.sessions.end_all_of({key("agent").identity})
+            refused = (await command(away, "session", "list", code=1)).stderr.decode()
+            assert "that failed: there is no SSH agent" in refused
+            assert "hatchway config unset connection-token" in refused
+
+
+async def test_an_agent_s_key_as_the_setting(home: Path, tmp_path: Path) -> None:
+    """`agent:NAME` in the setting is that key of the agent, whatever the command does, and comes before what else the
+    agent holds; a name that the agent has not is told."""
+    away = tmp_path / "away"
+    with ssh_agent() as agent:
+        for name in ("first", "second"):
+            agent.add(key(name), name)
+        async with live_engine(home) as at:
+            for name in ("first", "second"):
+                at.engine.keys.register(key(name).public, FIVE, name)
+            await command(away, "config", "set", "url", at.url)
+            for setting in ("agent:second", f"agent:{key('second').identity}", f"agent:{key('second').identity[:20]}"):
+                await command(away, "config", "set", "key", setting)
+                assert (await told(away, "config", "get", "key"))["value"] == setting
+                (away / "connection-token").unlink(missing_ok=True)
+                assert (await told(away, "engine", "ping", **agent.environ))["identity"] == key("second").identity
+            await command(away, "config", "set", "key", "agent:third")
+            (away / "connection-token").unlink()
+            refused = await command(away, "engine", "ping", code=1, environ=agent.environ)
+            assert b"no key of the fingerprint or comment 'third'" in refused.stderr
+            refused = await command(away, "engine", "ping", code=1)
+            assert b"there is no SSH agent" in refused.stderr
 
 
 async def test_the_python_client_and_gpg_agent(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

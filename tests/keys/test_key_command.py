@@ -17,6 +17,7 @@ from hatchway.engine.keys.key_command import KeyCommand
 from hatchway.engine.sessions import sessions
 from tests.support.fakes import Browser, Hands, key, sign_in, signed
 from tests.support.live_engine import Live, live_engine
+from tests.support.timing import Share
 
 LINE = key("far").public.openssh()
 OTHER = key("other").public.openssh()
@@ -113,7 +114,7 @@ async def test_a_program_that_hangs_hurts_nobody(home: Path, tmp_path: Path, mon
         async with trio.open_nursery() as nursery:
             for number in range(20):
                 nursery.start_soon(guess, number)
-            until = time.monotonic() + 3
+            share, until = Share(), time.monotonic() + 3
             while time.monotonic() < until:
                 began = time.perf_counter()
                 assert (await browser.get("/api/auth/inspect/", token=token)).status == 200
@@ -123,7 +124,7 @@ async def test_a_program_that_hangs_hurts_nobody(home: Path, tmp_path: Path, mon
             nursery.cancel_scope.cancel()
         took.sort()
         print(f"p99 of an inspection beside it: {took[int(len(took) * 0.99)] * 1000:.1f} ms of {len(took)}")
-        assert took[len(took) // 2] < 0.1
+        assert took[len(took) // 2] * share.now() < 0.1
     for pid in (tmp_path / "pids").read_text().split():
         assert not alive(int(pid))
 

@@ -9,11 +9,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from hatchway.engine.base.errors import KeyRefused
 from hatchway.engine.keys import weak_keys
+from hatchway.engine.keys.key_files import load_public
 from hatchway.engine.keys.keys import (
     PassphraseWanted,
     PrivateKey,
@@ -104,6 +105,27 @@ def test_known_weak_keys_are_refused_for_what_they_are(name: str) -> None:
         assert read_public_key(data).bits >= 2048
     else:
         assert REASONS[name] in refusal(read_public_key, data).detail
+
+
+@pytest.mark.vectors
+def test_many_keys_get_the_verdicts_that_each_gets_alone() -> None:
+    """The factors of many keys are looked for together; whatever is weak about one of them is found all the same."""
+    odd = [numbers for name in BADKEYS if (numbers := _numbers((vectors() / "badkeys" / name).read_bytes()))]
+    sound = [key(name).public.rsa.public_numbers() for name in ("one", "two", "three")]
+    many = [(one.n, one.e) for one in [*odd, *sound * weak_keys.BATCH, *odd]]
+    told = weak_keys.weaknesses(many)
+    assert told == [weak_keys.weakness(n, e) for n, e in many]
+    words = " ".join(one for one in told if one)
+    for kind in ("small factor", "shares a prime", "ROCA", "Fermat", "pattern"):
+        assert kind in words
+
+
+def _numbers(data: bytes) -> RSAPublicNumbers | None:
+    try:
+        public, _ = load_public(data)
+    except KeyRefused:
+        return None
+    return public.public_numbers() if isinstance(public, RSAPublicKey) else None
 
 
 @pytest.mark.vectors

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import pwd
 import random
+import re
 import shutil
 import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations, islice
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from hatchway.engine.keys.key_lines import parse_file
+from hatchway.engine.keys.keys import generate_key
 from tests.conftest import SYSTEM_PATH
 from tests.support.fakes import effort, key, key_file
 from tests.support.ports import free_port
@@ -24,6 +29,9 @@ pytestmark = pytest.mark.ssh
 
 LINES = 300
 """Of CI; HATCHWAY_EFFORT multiplies them."""
+
+OFFERED = 30
+"""Keys that one connection offers; ssh takes no more than a hundred."""
 
 SOURCES = ("127.0.0.1", "127.1.2.3", "127.9.9.9", "127.200.0.7")
 """Addresses of loopback that a connection may come from."""
@@ -90,18 +98,30 @@ def line_of(dice: random.Random, public: str) -> str:
     return f"{options}{end}{public} somebody\n"
 
 
+def publics(count: int) -> list[str]:
+    """As many sound RSA-2048 public keys, in OpenSSH's form: a few keys' primes, each multiplied by each."""
+    primes: list[int] = []
+    while len(primes) * (len(primes) - 1) // 2 < count:
+        numbers = generate_key(2048).rsa.private_numbers()
+        primes += [numbers.p, numbers.q]
+    pairs = islice(combinations(primes, 2), count)
+    keys = (RSAPublicNumbers(65537, one * other).public_key() for one, other in pairs)
+    return [made.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode() for made in keys]
+
+
 class Sshd:
     """A real sshd on a free port of loopback, with one file of keys for everybody."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
-        self.keys, self.identity = folder / "authorized_keys", key_file(folder / "id")
+        self.keys = folder / "authorized_keys"
         host = folder / "host"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(host)], check=True)
         config = folder / "sshd_config"
         config.write_text(
             f"ListenAddress 127.0.0.1:{self.port}\nHostKey {host}\nAuthorizedKeysFile {self.keys}\nPidFile none\n"
             "StrictModes no\nUsePAM no\nUseDNS no\nPasswordAuthentication no\nPermitRootLogin yes\n"
+            "KbdInteractiveAuthentication no\nMaxAuthTries 1000\nLoginGraceTime 0\n"
         )
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)  # it starts only where there is one
@@ -119,23 +139,48 @@ class Sshd:
                 return
         raise AssertionError((folder / "log").read_text())
 
-    def accepts(self, line: str, source: str) -> bool:
-        """Whether the key may log in by this line, from there."""
-        self.keys.write_text(line)
+    def _ssh(self, source: str, identities: Sequence[Path]) -> subprocess.CompletedProcess[str]:
         user = pwd.getpwuid(os.geteuid()).pw_name
         options = ("BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "IdentitiesOnly=yes")
         arguments = [word for one in options for word in ("-o", one)]
-        where = ("-p", str(self.port), f"{user}@127.0.0.1")
+        offered = [word for one in identities for word in ("-i", str(one))]
         done = subprocess.run(
-            [*("ssh", "-F", "none", "-q", *arguments, "-i", str(self.identity), "-b", source), *where, "true"],
+            [
+                *("ssh", "-F", "none", "-v", *arguments, *offered, "-b", source),
+                *("-p", str(self.port), f"{user}@127.0.0.1", "true"),
+            ],
             env={"PATH": os.environ["PATH"]},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=60,
+            text=True,
+            timeout=120,
             check=False,
         )
         assert done.returncode in (0, 255), done
-        return done.returncode == 0
+        return done
+
+    def accepted(self, lines: Sequence[tuple[str, str]], source: str) -> list[bool]:
+        """Of lines and the keys in them: whether each key is accepted from there, by the file of all of them.
+
+        One connection offers every key without a signature, which sshd answers once it has read the key's line and
+        judged its options (RFC 4252 section 7). ssh then has no private key to go on with, and offers the next.
+        """
+        self.keys.write_text("".join(line for line, _ in lines))
+        offered = [self.folder / f"offered-{number}.pub" for number in range(len(lines))]
+        for path, (_, public) in zip(offered, lines, strict=True):
+            path.write_text(f"{public}\n")
+        told = self._ssh(source, offered).stderr
+        found = {
+            kind: set(re.findall(rf"{kind} key: \S*/offered-(\d+)\.pub", told))
+            for kind in ("Offering public", "accepts")
+        }
+        assert len(found["Offering public"]) == len(lines), told
+        return [str(number) in found["accepts"] for number in range(len(lines))]
+
+    def logs_in(self, line: str, source: str) -> bool:
+        """Whether the test key `one` logs in by this line, from there."""
+        self.keys.write_text(line)
+        return self._ssh(source, [key_file(self.folder / "id")]).returncode == 0
 
     def close(self) -> None:
         """End it."""
@@ -167,17 +212,30 @@ def ours(line: str, source: str) -> tuple[bool, str]:
 def test_generated_lines_are_judged_as_by_sshd(sshd: Sshd) -> None:
     """We accept nothing that sshd refuses, and refuse nothing that it accepts but for a reason in the list."""
     dice = random.Random(17)
+    keys = publics(int(LINES * effort()))
     seen: Counter[str] = Counter()
-    for _ in range(int(LINES * effort())):
-        line, source = line_of(dice, key().public.openssh()), dice.choice(SOURCES)
-        mine, fault = ours(line, source)
-        theirs = sshd.accepts(line, source)
-        reasons = [words for words in STRICTER if words in fault]
-        assert mine == theirs or (theirs and reasons), (line.partition("ssh-rsa")[0], source, mine, theirs, fault)
-        seen[f"both {mine}" if mine == theirs else reasons[0]] += 1
+    for first in range(0, len(keys), OFFERED):
+        lines = [(line_of(dice, public), public) for public in keys[first : first + OFFERED]]
+        source = dice.choice(SOURCES)
+        for (line, _), theirs in zip(lines, sshd.accepted(lines, source), strict=True):
+            mine, fault = ours(line, source)
+            reasons = [words for words in STRICTER if words in fault]
+            assert mine == theirs or (theirs and reasons), (line.partition("ssh-rsa")[0], source, mine, theirs, fault)
+            seen[f"both {mine}" if mine == theirs else reasons[0]] += 1
     print(dict(seen))
     assert seen["both True"] > LINES / 20
     assert seen["both False"] > LINES / 5
+
+
+def test_a_key_that_is_accepted_logs_in(sshd: Sshd) -> None:
+    """What sshd answers to a key that is offered without a signature is what it does at a login."""
+    public = key().public.openssh()
+    for options, source in (
+        *(('from="127.1.0.0/16" ', "127.1.2.3"), ('from="127.1.0.0/16" ', "127.0.0.1")),
+        *(('expiry-time="20990101Z" ', "127.0.0.1"), ('expiry-time="20190101Z" ', "127.0.0.1")),
+    ):
+        line = f"{options}{public}\n"
+        assert sshd.accepted([(line, public)], source) == [sshd.logs_in(line, source)] == [ours(line, source)[0]], line
 
 
 @pytest.mark.parametrize(
@@ -195,6 +253,7 @@ def test_generated_lines_are_judged_as_by_sshd(sshd: Sshd) -> None:
 def test_each_way_in_which_we_are_stricter(sshd: Sshd, line: str, why: str) -> None:
     """The list says what is so: sshd accepts, and our reader refuses in those words."""
     assert why in STRICTER
-    whole = f"{line}{key().public.openssh()}\n"
-    assert sshd.accepts(whole, "127.0.0.1")
+    public = key().public.openssh()
+    whole = f"{line}{public}\n"
+    assert sshd.accepted([(whole, public)], "127.0.0.1") == [True]
     assert why in ours(whole, "127.0.0.1")[1]

@@ -179,6 +179,7 @@ def test_a_setting_of_ours_with_a_wrong_value_is_refused(home: Path) -> None:
         ("url", "http://engine/console", "without a path"),
         ("url", "http://engine:99999", "port"),
         ("key", "a\nb", "one line"),
+        ("key", "agent", "or agent: for a key of the SSH agent"),
         ("vendor_key", "", "a text"),
     ],
 )

@@ -13,7 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.store.backup import back_up
 from hatchway.engine.store.sqlite import PROBED
 from tests.support.fakes import key
 from tests.support.processes import HATCHWAY, EngineProcess, bearer, sign_in
@@ -196,3 +198,14 @@ def test_a_later_start(disk: Path) -> None:
         engine.terminate()
     finally:
         engine.close()
+
+
+def test_a_backup_that_finds_no_room(disk: Path, tmp_path: Path) -> None:
+    """One sentence says why, and the disk is as empty as before."""
+    home = tmp_path / "home"
+    (home / "log").mkdir(parents=True)
+    for name in ("private-key.pem", "authorized_keys", "log/events.jsonl"):
+        (home / name).write_bytes(bytes(1_500_000))
+    with pytest.raises(FileRefused, match=rf"^\S+ can't be copied: {NO_ROOM}$"):
+        back_up(home, disk / "copy")
+    assert list(disk.iterdir()) == []

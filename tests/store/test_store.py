@@ -27,6 +27,7 @@ class Facts(msgspec.Struct, frozen=True):
     """What the actors of these tests carry."""
 
     note: str
+    many: tuple[str, ...] = ()
 
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite-inline", pytest.param("redis", marks=pytest.mark.redis)])
@@ -64,6 +65,20 @@ async def test_what_is_committed_is_loaded(store: Store) -> None:
     assert await store.load("session", "a") == stored(2, note="ü")
     assert await store.load("session", "b") is None
     assert await store.load("other", "a") is None
+
+
+async def test_equal_texts_take_memory_once(store: Store) -> None:
+    """However many actors carry them: what was read for one is the very object that was read for another."""
+    for actor in ("a", "b"):
+        value = Stored(1, "active", None, Facts("an address", ("one", "two")))
+        await store.commit(Change("session", actor, 0, value))
+    (_, one), (_, other) = await store.live("session")
+    assert one == other == value
+    if not isinstance(store, MemoryStore):
+        assert isinstance(one.facts, Facts)
+        assert isinstance(other.facts, Facts)
+        assert one.facts.note is other.facts.note
+        assert one.facts.many is other.facts.many
 
 
 async def test_a_moved_version_changes_nothing(store: Store) -> None:

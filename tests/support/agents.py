@@ -222,7 +222,8 @@ def holding(*held: PrivateKey) -> Answer:
         private, data = known.get(fields.string()), fields.string()
         if private is None:
             return string(bytes([FAILURE]))
-        signature = string(b"rsa-sha2-256") + string(sign(private, data, "RS256"))
+        name = b"ssh-ed25519" if private.public.kind == "ed25519" else b"rsa-sha2-256"
+        signature = string(name) + string(sign(private, data, "RS256"))
         return string(bytes([SIGN_RESPONSE]) + string(signature))
 
     return answer

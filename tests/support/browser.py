@@ -9,7 +9,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,9 +22,9 @@ from hatchway.engine.keys.keys import read_private_key
 from tests.support.containers import IMAGE
 from tests.support.fakes import ROOT, signed
 from tests.support.ports import free_port
+from tests.support.processes import HATCHWAY, wait_answering
 
 KEYS = ROOT / "tests" / "data" / "own" / "keys"
-HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
 INSTANCE = "/api/platform/singularity/instance/"
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (
@@ -73,14 +72,7 @@ class Host:
         arguments = [*HATCHWAY, "engine", "start", "--port", str(self.port)]
         self._process = subprocess.Popen(arguments, env=self.environ, cwd=ROOT, stdout=log, stderr=log)
         log.close()
-        until = time.monotonic() + 20
-        while time.monotonic() < until and self._process.poll() is None:
-            try:
-                if httpx.get(f"{self.url}readyz").status_code == 200:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.05)
-        raise AssertionError((self.home.parent / "engine.log").read_text())
+        wait_answering(self._process, self.url, self.home.parent / "engine.log")
 
     def stop(self) -> None:
         """Ends the engine, and first what a test left running under it."""

@@ -52,6 +52,17 @@ def test_the_clock_stands(hatchway_engine: EngineProcess) -> None:
         assert hatchway_engine.now == session.expires_at
 
 
+@pytest.mark.process
+def test_one_line_is_printed() -> None:
+    """A client reads one line of JSON and may stop reading: nothing follows, at the engine's end either."""
+    command = [*HATCHWAY, "test-engine"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        child.terminate()
+        assert (json.loads(line)["pid"], child.communicate()) == (child.pid, (b"", b""))
+
+
 def test_the_clock_runs(hatchway_engine: EngineProcess) -> None:
     """At the speed that it is told, until it is told to stand."""
     session = hatchway_engine.sign_in("1m")

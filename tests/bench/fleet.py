@@ -1,0 +1,184 @@
+"""What the sessions of a whole fleet cost one engine of it: to take up, to hold, to hear of, to find again.
+
+The store is a real Redis. Its sessions are written in the store's own format, by nobody's sign-in.
+"""
+
+from __future__ import annotations
+
+import gc
+import secrets
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+from hatchway.engine.access.challenges import encode
+from hatchway.engine.access.principal import SessionFacts
+from hatchway.engine.base.permissions import FIVE
+from hatchway.engine.engine import Engine, open_engine
+from hatchway.engine.settings.settings import Settings
+from hatchway.engine.store.protocol import Stored
+from hatchway.engine.store.redis import CHANGES, COUNTER, IDENTITY, PREFIX, pack
+from hatchway.engine.store.scripts import COMMIT
+from tests.bench.results import Plan, Results
+from tests.support.processes import prepare
+from tests.support.redis_server import RedisServer
+
+SESSIONS = f"{PREFIX}actors:session"
+BATCH = 500
+FEW = 100
+
+RATES = (100, 1000)
+"""Changes a second that the other engines make."""
+
+WATCHED = 4.0
+"""Seconds in which changes are counted."""
+
+
+class Store:
+    """A connection to the fleet's store, in Redis' own protocol."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._answers = self._socket.makefile("rb")
+
+    def ask(self, *words: str | bytes | int) -> bytes:
+        """One command; what comes back, or the first line of it."""
+        raw = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        self._socket.sendall(b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw))
+        line = self._answers.readline()
+        return self._answers.read(int(line[1:]) + 2)[:-2] if line.startswith(b"$") and line[1:2] != b"-" else line
+
+    def fill(self, count: int) -> list[str]:
+        """Live sessions, four to an identity. Returns their names."""
+        names = []
+        for start in range(0, count, BATCH):
+            row: list[str | bytes] = []
+            for number in range(start, min(start + BATCH, count)):
+                name, stored = session(number)
+                names.append(name)
+                row += (name, pack(stored, secrets.token_hex(8)))
+            self.ask("HSET", SESSIONS, *row)
+        self.move(names[0], 1)
+        return names
+
+    def move(self, name: str, version: int) -> None:
+        """A change as another engine makes it: the session has a next version."""
+        tag = secrets.token_hex(8)
+        value = pack(session(0)[1], tag).replace(b"1:", b"%d:" % (version + 1), 1)
+        keys = (SESSIONS, CHANGES, COUNTER, f"{PREFIX}done:{tag}", f"{PREFIX}used:", IDENTITY)
+        args = (name, "session", version, version + 1, value, tag, "", "", "")
+        assert self.ask("EVAL", COMMIT.text, len(keys), *keys, *args) == b"OK"
+
+
+def session(number: int) -> tuple[str, Stored]:
+    """The name of a session, and what the store has of it. It lasts longer than any measuring."""
+    now = time.time()
+    who, address = f"SHA256:{number // 4:043}", f"203.0.113.{number % 250}"
+    facts = SessionFacts(who, "pairing", FIVE, 86_400, now, now + 604_800, address, "a laptop", "a browser", now)
+    return f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}", Stored(1, "active", now + 86_400, facts)
+
+
+class Cost(NamedTuple):
+    """CPU seconds of the engine's thread, but for bytes. `taken_up` and `bytes` are of one session."""
+
+    taken_up: float
+    bytes: float
+    found_again: float
+    heard: list[float]
+
+
+def _resident() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@contextmanager
+def changing(store: Store, names: list[str], rate: int) -> Iterator[list[int]]:
+    """Sessions move, so many a second, for the block; how many did, as the only item."""
+    moved, over = [0], threading.Event()
+
+    def move() -> None:
+        began = time.monotonic()
+        while not over.wait(max(began + moved[0] / rate - time.monotonic(), 0)):
+            name = names[moved[0] % len(names)]
+            store.move(name, int(store.ask("HGET", SESSIONS, name).partition(b":")[0]))
+            moved[0] += 1
+
+    thread = threading.Thread(target=move)
+    thread.start()
+    try:
+        yield moved
+    finally:
+        over.set()
+        thread.join()
+
+
+async def heard(engine: Engine, store: Store, names: list[str], rate: int) -> float:
+    """CPU seconds of the engine for one change that it hears of."""
+    idle = await _spent(WATCHED)
+    with changing(store, names, rate) as moved:
+        return (await _spent(WATCHED) - idle) / moved[0]
+
+
+async def _spent(seconds: float) -> float:
+    before = time.thread_time()
+    await trio.sleep(seconds)
+    return time.thread_time() - before
+
+
+async def found_again(engine: Engine, store: Store) -> float:
+    """CPU seconds from a lost connection until the engine answers from its memory again."""
+    lost_at, before = engine.clock.elapsed(), time.thread_time()
+    store.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    await confirmed(engine, lost_at)
+    return time.thread_time() - before
+
+
+async def confirmed(engine: Engine, since: float) -> None:
+    """Wait until the engine's memory of the sessions was confirmed after that elapsed time."""
+    assert engine.fleet is not None
+    while engine.fleet.confirmed_at <= since:
+        await trio.sleep(0.01)
+
+
+async def cost(folder: Path, count: int) -> Cost:
+    """Of `count` sessions to an engine."""
+    server = RedisServer(folder / "redis", durable=False).start()
+    try:
+        store = Store(server.port)
+        names = store.fill(count)
+        prepare(folder / "home")
+        resident, before = _resident(), time.thread_time()
+        async with open_engine(folder / "home", lambda: Settings(store=server.url)) as engine:
+            taken_up, held = time.thread_time() - before, _resident() - resident
+            await confirmed(engine, -inf)
+            changes = [await heard(engine, store, names, rate) for rate in RATES]
+            return Cost(taken_up / count, held / count, await found_again(engine, store), changes)
+    finally:
+        server.close()
+
+
+def measure(results: Results, plan: Plan) -> None:
+    """An engine of a fleet with few sessions, and one of a fleet with many."""
+    many = int(100_000 * plan.size)
+    told: dict[int, list[Cost]] = {FEW: [], many: []}
+    for _ in range(plan.rounds):
+        for count, costs in told.items():
+            with tempfile.TemporaryDirectory() as folder:
+                costs.append(trio.run(cost, Path(folder), count))
+    results.add("fleet's session, taken up", "us CPU", [one.taken_up * 1e6 for one in told[many]])
+    results.add("fleet's session, held", "bytes", [one.bytes for one in told[many]])
+    for place, rate in enumerate(RATES):
+        results.add(f"fleet's change heard, {rate}/s", "us CPU", [one.heard[place] * 1e6 for one in told[many]])
+    for count, costs in told.items():
+        results.add(f"fleet found again, {count:,} sessions", "ms CPU", [one.found_again * 1e3 for one in costs])
+    few, full = (f"fleet found again, {count:,} sessions" for count in told)
+    results.ratio(f"fleet found again, {many:,} / {FEW} sessions", full, few)

@@ -1,0 +1,188 @@
+"""How an engine keeps its memory of the fleet's sessions complete: through a real store, without the engines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.fleet import change_reader
+from hatchway.engine.fleet.fleet import Fleet, open_fleet
+from hatchway.engine.runtime import Runtime
+from hatchway.engine.runtime.records import Records
+from hatchway.engine.store.redis import CHANGES
+from hatchway.statecharts import session
+from tests.runtime.test_shared_store import Facts
+from tests.support.fleet import Relay
+from tests.support.redis_server import RedisServer, speak
+
+pytestmark = pytest.mark.redis
+
+SOON = 20.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One Redis for all tests here, emptied before each."""
+    running = RedisServer(tmp_path_factory.mktemp("changes") / "redis", durable=False)
+    try:
+        yield running.start()
+    finally:
+        running.close()
+
+
+class Member:
+    """One engine's part in the fleet, as far as sessions go."""
+
+    def __init__(self, fleet: Fleet, clock: SystemClock) -> None:
+        self.fleet = fleet
+        self.runtime = Runtime(clock, Records(clock, lambda record: None))
+        nothing = dict.fromkeys(("issue_token", "end_session", "clean_up_tokens"), lambda actor, data: None)
+        rules = {"session_lifetime": lambda facts, now: now + 3600}
+        self.runtime.register(session.CHART, facts=Facts, store=fleet.store, effects=nothing, rules=rules)
+
+    async def start(self, *names: str) -> None:
+        for name in names:
+            await self.runtime.create("session", name, "start", Facts(), proof="signature")
+
+    async def end(self, name: str) -> None:
+        await self.runtime.send("session", name, "logout")
+
+    async def holds(self, *names: str) -> None:
+        """Wait until these sessions are what it knows to be all."""
+        with trio.fail_after(SOON):
+            while not self.fleet.fresh or {one.id for one in self.runtime.actors("session")} != set(names):
+                await trio.sleep(0.01)
+
+
+@asynccontextmanager
+async def member(url: str, home: str) -> AsyncIterator[Member]:
+    """In the fleet for the block; its tasks are for the test to start."""
+    clock = SystemClock()
+    async with open_fleet(url, clock, home, home) as fleet:
+        yield Member(fleet, clock)
+
+
+@pytest.fixture
+async def other(server: RedisServer) -> AsyncIterator[Member]:
+    """An engine that changes sessions."""
+    speak(server.port, "FLUSHALL")
+    async with member(server.url, "birch") as made:
+        yield made
+
+
+@pytest.fixture
+def relay(server: RedisServer) -> Iterator[Relay]:
+    """The way of `reader` to the store."""
+    made = Relay(server.port)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+async def reader(server: RedisServer, other: Member, relay: Relay, nursery: trio.Nursery) -> AsyncIterator[Member]:
+    """An engine that has taken up two sessions, `a` and `b`, and hears of what becomes of them."""
+    await other.start("a", "b")
+    async with member(relay.url, "ash") as made:
+        await made.fleet.take_up(made.runtime)
+        speak(server.port, "CONFIG", "RESETSTAT")
+        nursery.start_soon(made.fleet.run, made.runtime, {})
+        await made.holds("a", "b")
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+def all_read(server: RedisServer) -> bool:
+    """Whether anybody has gone through all sessions of the store since they were taken up."""
+    return b"cmdstat_hscan" in speak(server.port, "INFO", "commandstats")
+
+
+async def test_what_is_told_between_the_taking_up_and_the_reading(server: RedisServer, other: Member) -> None:
+    """A start reads the sessions once: what changed meanwhile is heard of as any change is."""
+    await other.start("a", "b")
+    async with member(server.url, "ash") as made, trio.open_nursery() as nursery:
+        await made.fleet.take_up(made.runtime)
+        speak(server.port, "CONFIG", "RESETSTAT")
+        await other.end("a")
+        await other.start("c")
+        nursery.start_soon(made.fleet.run, made.runtime, {})
+        await made.holds("b", "c")
+        assert not all_read(server)
+        nursery.cancel_scope.cancel()
+
+
+async def test_after_a_lost_connection_reading_goes_on(
+    server: RedisServer, other: Member, relay: Relay, reader: Member
+) -> None:
+    """What changed meanwhile is heard of, and nothing else is read again."""
+    for name in ("c", "d", "e"):
+        relay.cut()
+        await other.start(name)
+        relay.mend()
+        await reader.holds("a", "b", name)
+        relay.cut()
+        await other.end(name)
+        relay.mend()
+        await reader.holds("a", "b")
+    assert not all_read(server)
+
+
+async def test_a_server_that_never_had_the_last_change(
+    server: RedisServer, other: Member, relay: Relay, reader: Member
+) -> None:
+    """As after a failover that lost something: all sessions are compared, and what the store has counts."""
+    await other.start("c")
+    await reader.holds("a", "b", "c")
+    relay.cut()
+    speak(server.port, "XTRIM", CHANGES, "MAXLEN", "0")
+    speak(server.port, "HDEL", "hatchway:actors:session", "a")
+    speak(server.port, "XADD", CHANGES, "*", "n", "3", "c", "session", "a", "somebody", "v", "1")
+    relay.mend()
+    await reader.holds("b", "c")
+    assert all_read(server)
+    await other.end("b")
+    await reader.holds("c")
+
+
+async def test_an_own_change_that_a_failover_lost(
+    server: RedisServer, other: Member, relay: Relay, reader: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine has not heard of it yet, so that its place among the changes is still there: it is read anew."""
+    monkeypatch.setattr(change_reader, "GATHERED", 2.0)
+    await other.start("c")
+    await reader.holds("a", "b", "c")  # and it reads no further for a while
+    await reader.start("d")
+    last = speak(server.port, "XREVRANGE", CHANGES, "+", "-", "COUNT", "1").split(b"\r\n")[3].decode()
+    speak(server.port, "XDEL", CHANGES, last)
+    speak(server.port, "DECR", f"{CHANGES}:n")
+    speak(server.port, "HDEL", "hatchway:actors:session", "d")
+    relay.cut()
+    relay.mend()
+    await other.start("e")
+    await reader.holds("a", "b", "c", "e")
+    assert not all_read(server)
+    assert not reader.fleet.store.unheard
+
+
+async def test_a_number_that_is_missing(server: RedisServer, other: Member, reader: Member) -> None:
+    """Whatever it was about: all sessions are compared."""
+    speak(server.port, "HDEL", "hatchway:actors:session", "a")
+    speak(server.port, "INCR", f"{CHANGES}:n")
+    await other.start("c")
+    await reader.holds("b", "c")
+    assert all_read(server)
+
+
+async def test_changes_stay_for_ten_minutes(server: RedisServer, other: Member) -> None:
+    """However many there are; older ones go, some hundred aside."""
+    for number in range(1, 1001):
+        speak(server.port, "XADD", CHANGES, f"{number}-0", "n", str(number))
+    speak(server.port, "SET", f"{CHANGES}:n", "1000")
+    names = [f"s{number:03}" for number in range(300)]
+    await other.start(*names)
+    assert 300 <= int(speak(server.port, "XLEN", CHANGES)[1:]) < 500
