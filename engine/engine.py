@@ -20,8 +20,9 @@ from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, Refusal
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.fleet.key_watch import KeyWatch
+from hatchway.engine.instances.all_instances import AllInstances
 from hatchway.engine.instances.apptainer.apptainer import Apptainer
-from hatchway.engine.instances.instances import Instances, is_live
+from hatchway.engine.instances.instances import Instances, TakenBy, is_live, nobody_else
 from hatchway.engine.instances.protocol import Platform
 from hatchway.engine.journal.heads import KEYS as HEAD_KEYS
 from hatchway.engine.journal.heads import remember_keys
@@ -39,6 +40,7 @@ from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records, Saw
 from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.key_uses import KeyUses
+from hatchway.engine.sessions.orphans import Orphans
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.engine.settings.redis_address import is_redis
 from hatchway.engine.settings.settings import Settings, keys_folder
@@ -50,13 +52,9 @@ from hatchway.engine.store.sqlite import SQLiteStore
 if TYPE_CHECKING:
     from hatchway.engine.fleet.codes import RemoteCodes
     from hatchway.engine.fleet.membership import Membership
-    from hatchway.engine.fleet.remote_instances import RemoteInstances
     from hatchway.engine.fleet.shared_instances import SharedInstances
 
 log = structlog.get_logger(__name__)
-
-CONFIRMED = 5.0
-"""Seconds between two looks for keys of live sessions that a program of the site is to be asked for again."""
 
 
 class Engine:
@@ -110,10 +108,12 @@ class Engine:
         self.key_watch.on_token_keys.append(self._remember_keys)
         self._remember_keys()
         self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
+        self.orphans = Orphans(self.sessions, self.runtime, self.keys)
         self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
-        self.instances, self._shared_instances = self._instances(store, platform or self._platform())
+        self.all_instances, self._shared_instances = self._instances(store, platform or self._platform())
+        self.instances = self.all_instances.own
         self.certificate: str | None = None
         """SHA-256 fingerprint of the certificate that the server shows; None without TLS."""
         self.stopping = trio.Event()
@@ -154,14 +154,14 @@ class Engine:
             return make(None)
         return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
 
-    def _instances(self, own: Store, platform: Platform) -> tuple[Instances, SharedInstances | None]:
-        def make(store: Store, others: RemoteInstances | None) -> Instances:
+    def _instances(self, own: Store, platform: Platform) -> tuple[AllInstances, SharedInstances | None]:
+        def make(store: Store, taken_by: TakenBy = nobody_else) -> Instances:
             return Instances(
-                self.runtime, store, platform, lambda: self.settings, self.home, others, self._instances_allowed
+                self.runtime, store, platform, lambda: self.settings, self.home, taken_by, self._instances_allowed
             )
 
         if self._membership is None:
-            return make(own, None), None
+            return AllInstances(make(own), self.clock), None
         return self._membership.join_instances(own, self.runtime, make, lambda: self.stopping.is_set())
 
     def _key_types(self) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ class Engine:
         shared = self.settings.slurm.folder
         if shared is None:
             return self.home / "slurm"
-        return shared / self.fleet.lease.home.rpartition(":")[2] if self.fleet else shared
+        return shared / self.fleet.lease.engine_id.rpartition(":")[2] if self.fleet else shared
 
     def _load_own_key(self) -> PublicKey:
         if self._membership is None or self._membership.keys is None:
@@ -215,7 +215,7 @@ class Engine:
             await self.fleet.check_token_key(self.tokens.key_ids())
             await self.fleet.take_up(self.runtime)
         self.metrics.count(self.runtime)
-        self.orphans_ended = await self.sessions.end_orphans()
+        self.orphans_ended = await self.orphans.end_all()
 
     async def run(self, *, watch: bool = True, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fire the delays and mind the instances, for ever; with `watch` also look for hand edits of authorized_keys,
@@ -230,7 +230,7 @@ class Engine:
             if watch:
                 nursery.start_soon(self.key_watch.run, self._follow_keys)
                 nursery.start_soon(self.key_uses.run, self.stopping)
-                nursery.start_soon(self._confirm_keys)
+                nursery.start_soon(self.orphans.run, lambda: bool(self.settings.authorized_keys_command))
                 nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
             if self._shared_instances is not None:
@@ -240,18 +240,8 @@ class Engine:
 
     async def _follow_keys(self) -> None:
         """The keys' file was changed."""
-        await self.sessions.end_orphans()
+        await self.orphans.end_all()
         await self.key_uses.follow()
-
-    async def _confirm_keys(self) -> None:
-        """Keep asking for the keys of sessions that are authorized elsewhere, while the settings name a program."""
-        while True:
-            await trio.sleep(CONFIRMED)
-            if self.settings.authorized_keys_command:
-                try:
-                    await self.sessions.confirm_keys()
-                except Refusal as refused:
-                    log.warning("keys_not_confirmed", why=refused.detail)
 
     async def _end_pairings(self) -> None:
         await self.stopping.wait()

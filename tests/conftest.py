@@ -130,9 +130,9 @@ ONE_USERS_INSTANCES = (
 
 LONG = (
     *ONE_USERS_INSTANCES,
-    *("simulation", "sshd_options", "openapi", "slurm", "fuzz", "fleet_instances", "crash", "interleavings"),
+    *("simulation", "sshd_options", "slurm", "openapi", "fuzz", "fleet_instances", "naughty_strings", "dist", "crash"),
     *("console_firefox", "open_kills", "fleet_kills", "key_expiry", "fleet_contract", "fleet", "pairing_processes"),
-    *("fleet_endpoints", "dist", "ten_minutes", "workers", "console_live", "load", "faults"),
+    *("interleavings", "fleet_endpoints", "ten_minutes", "workers", "console_live", "load", "faults"),
 )
 """Files that take long, longest first. Begun last, one of them would be all that is left to wait for."""
 

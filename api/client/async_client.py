@@ -10,19 +10,9 @@ import anyio
 import anyio.to_thread
 import httpx
 
+from hatchway.api.client import wire
 from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
 from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
-from hatchway.api.client.wire import (
-    Accepted,
-    ClientFault,
-    Inspection,
-    LineReader,
-    NotAnEngine,
-    SignedIn,
-    Started,
-    Unreachable,
-    as_type,
-)
 from hatchway.engine.base.errors import Refusal
 
 T = TypeVar("T")
@@ -45,27 +35,27 @@ class AsyncClient(ClientBase):
         await self._http.aclose()
         self._left.close()
 
-    async def sign_in(self, lifetime: str | None = None) -> SignedIn:
+    async def sign_in(self, lifetime: str | None = None) -> wire.SignedIn:
         """Sign in by the key; `lifetime` such as `30m` or `2h` (section 4.2)."""
         return await self.run(self.flows.sign_in(lifetime))
 
-    async def pair(self, code: str, accepted: Callable[[Accepted], None]) -> SignedIn:
+    async def pair(self, code: str, accepted: Callable[[wire.Accepted], None]) -> wire.SignedIn:
         """Sign in by a pairing code; `accepted` is told when the operator is asked (section 4.4)."""
-        reply, lines = await self.run(self.flows.pair(code)), LineReader()
+        reply, lines = await self.run(self.flows.pair(code)), wire.LineReader()
         async with self._reading(reply.response) as pieces:
             async for piece in pieces:
                 for line in lines.feed(piece):
                     told = self.flows.pair_line(line, reply)
-                    if isinstance(told, SignedIn):
+                    if isinstance(told, wire.SignedIn):
                         return told
                     accepted(told)
-        raise NotAnEngine(HUNG_UP)
+        raise wire.NotAnEngine(HUNG_UP)
 
-    async def renew(self) -> SignedIn:
+    async def renew(self) -> wire.SignedIn:
         """The same session with a new token."""
         return await self.run(self.flows.renew())
 
-    async def inspect(self) -> Inspection:
+    async def inspect(self) -> wire.Inspection:
         """Whether the session is valid, whose it is, what it may do."""
         return await self.run(self.flows.inspect())
 
@@ -81,7 +71,7 @@ class AsyncClient(ClientBase):
         """End a session by its id."""
         await self.delete(session_path(session))
 
-    async def start_instance(self, **fields: Any) -> Started:
+    async def start_instance(self, **fields: Any) -> wire.Started:
         """Start a container instance; fields as in section 2.6."""
         return await self.run(self.flows.start_instance(fields))
 
@@ -91,7 +81,7 @@ class AsyncClient(ClientBase):
 
     async def instance(self, identity: str) -> dict[str, Any]:
         """One instance."""
-        return as_type(await self.get(instance_path(identity)), dict[str, Any])
+        return wire.as_type(await self.get(instance_path(identity)), dict[str, Any])
 
     async def stop_instance(self, identity: str) -> Any:
         """Stop an instance."""
@@ -126,7 +116,7 @@ class AsyncClient(ClientBase):
             elif isinstance(driven.step, Work):
                 try:
                     done = await anyio.to_thread.run_sync(driven.step.do, abandon_on_cancel=True)
-                except (ClientFault, Refusal) as fault:
+                except (wire.ClientFault, Refusal) as fault:
                     driven.fail(fault)
                 else:
                     driven.go_on(done)
@@ -134,7 +124,7 @@ class AsyncClient(ClientBase):
                 driven.go_on(await self._send(driven.step))
         return driven.result
 
-    async def _send(self, ask: Ask) -> Reply | Unreachable:
+    async def _send(self, ask: Ask) -> Reply | wire.Unreachable:
         try:
             if self._socket is None and self._own.is_in_question(self.flows.url):
                 await anyio.to_thread.run_sync(self._check_own)
@@ -148,7 +138,7 @@ class AsyncClient(ClientBase):
             return Reply(response.status_code, response.headers, bytes(body))
         except httpx.TransportError as fault:
             return self._failed(fault)
-        except Unreachable as fault:
+        except wire.Unreachable as fault:
             return fault
 
     async def _pieces(self, raw: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -18,19 +18,9 @@ from typing import Any, TypeVar
 
 import httpx
 
+from hatchway.api.client import wire
 from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
 from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
-from hatchway.api.client.wire import (
-    Accepted,
-    ClientFault,
-    Inspection,
-    LineReader,
-    NotAnEngine,
-    SignedIn,
-    Started,
-    Unreachable,
-    as_type,
-)
 from hatchway.engine.base.errors import Refusal
 
 T = TypeVar("T")
@@ -52,27 +42,27 @@ class Client(ClientBase):
         self._http.close()
         self._left.close()
 
-    def sign_in(self, lifetime: str | None = None) -> SignedIn:
+    def sign_in(self, lifetime: str | None = None) -> wire.SignedIn:
         """Sign in by the key; `lifetime` such as `30m` or `2h` (section 4.2)."""
         return self.run(self.flows.sign_in(lifetime))
 
-    def pair(self, code: str, accepted: Callable[[Accepted], None]) -> SignedIn:
+    def pair(self, code: str, accepted: Callable[[wire.Accepted], None]) -> wire.SignedIn:
         """Sign in by a pairing code; `accepted` is told when the operator is asked (section 4.4)."""
-        reply, lines = self.run(self.flows.pair(code)), LineReader()
+        reply, lines = self.run(self.flows.pair(code)), wire.LineReader()
         with closing(reply.response):
             for piece in self._pieces(reply):
                 for line in lines.feed(piece):
                     told = self.flows.pair_line(line, reply)
-                    if isinstance(told, SignedIn):
+                    if isinstance(told, wire.SignedIn):
                         return told
                     accepted(told)
-        raise NotAnEngine(HUNG_UP)
+        raise wire.NotAnEngine(HUNG_UP)
 
-    def renew(self) -> SignedIn:
+    def renew(self) -> wire.SignedIn:
         """The same session with a new token."""
         return self.run(self.flows.renew())
 
-    def inspect(self) -> Inspection:
+    def inspect(self) -> wire.Inspection:
         """Whether the session is valid, whose it is, what it may do."""
         return self.run(self.flows.inspect())
 
@@ -88,7 +78,7 @@ class Client(ClientBase):
         """End a session by its id."""
         self.delete(session_path(session))
 
-    def start_instance(self, **fields: Any) -> Started:
+    def start_instance(self, **fields: Any) -> wire.Started:
         """Start a container instance; fields as in section 2.6."""
         return self.run(self.flows.start_instance(fields))
 
@@ -98,7 +88,7 @@ class Client(ClientBase):
 
     def instance(self, identity: str) -> dict[str, Any]:
         """One instance."""
-        return as_type(self.get(instance_path(identity)), dict[str, Any])
+        return wire.as_type(self.get(instance_path(identity)), dict[str, Any])
 
     def stop_instance(self, identity: str) -> Any:
         """Stop an instance."""
@@ -134,7 +124,7 @@ class Client(ClientBase):
             elif isinstance(driven.step, Work):
                 try:
                     done = driven.step.do()
-                except (ClientFault, Refusal) as fault:
+                except (wire.ClientFault, Refusal) as fault:
                     driven.fail(fault)
                 else:
                     driven.go_on(done)
@@ -142,7 +132,7 @@ class Client(ClientBase):
                 driven.go_on(self._send(driven.step))
         return driven.result
 
-    def _send(self, ask: Ask) -> Reply | Unreachable:
+    def _send(self, ask: Ask) -> Reply | wire.Unreachable:
         try:
             self._check_own()
             response = self._http.send(self._http.build_request(**self._arguments(ask)), stream=True)
@@ -155,7 +145,7 @@ class Client(ClientBase):
             return Reply(response.status_code, response.headers, bytes(body))
         except httpx.TransportError as fault:
             return self._failed(fault)
-        except Unreachable as fault:
+        except wire.Unreachable as fault:
             return fault
 
     def _pieces(self, reply: Reply) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ from hatchway.api.server.server import ServerLimits, limits_of, open_sockets, se
 from hatchway.api.server.tls import Tls, keep_in_time, wanted
 from hatchway.api.server.unix_sockets import bind_private, can_be_forwarded_to
 from hatchway.engine.base.errors import Refusal
-from hatchway.engine.base.memory import settle
+from hatchway.engine.base.memory import collect_rarely
 from hatchway.engine.base.text import printable
 from hatchway.engine.base.version import installed_version
 from hatchway.engine.engine import Engine, open_engine
@@ -150,6 +150,7 @@ class EngineServer:
 
     def status(self) -> dict[str, Any]:
         """The server's part of `engine status`. `uptime` is in seconds."""
+        # The name: see `api.workers.relay.NAME`.
         more: dict[str, Any] = {"doors": self.workers.pids} if self.workers else {}
         if self.socket_way is not None:
             more["socket_way"] = self.socket_way
@@ -263,7 +264,7 @@ async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
     """Run until stopped by a signal or the operator. Raises EngineUnavailable, FileRefused, SettingRefused."""
     set_up_logs(load().log)
     async with open_server(home, load) as server:
-        settle()
+        collect_rarely()
         sys.setswitchinterval(HAND_OVER)
         if sys.stdout.isatty():
             _print_start_page(server)

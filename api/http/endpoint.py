@@ -99,10 +99,10 @@ class Endpoint:
     """A row of the table: method, path, function, and what is known of the endpoint.
 
     `access` is `open` (no token is needed), `session` (any good token), or the permission needed. `body` is the type
-    of a JSON body's fields. A `plain` endpoint may be answered by the plain-request parser. A `held` one may take long,
-    or answer with a stream. Neither kind goes through Quart. `event` is CHART.EVENT for an endpoint that asks for one:
-    where the permission is missing, the journal gets that event's refusal. `asks`, `answers` and `refusals` are for the
-    description.
+    of a JSON body's fields. A request to a `plain` endpoint may be read by the plain-request parser. A `held` endpoint
+    may take long, or answer with a stream. Neither kind goes through Quart. `event` is CHART.EVENT for an endpoint that
+    asks for one: where the permission is missing, the journal gets that event's refusal. `asks`, `answers` and
+    `refusals` are for the description.
     """
 
     method: str

@@ -62,7 +62,7 @@ class Gateway:
         """The response to a whole request of the plain-request parser, at once where nothing has to be waited for.
 
         None leaves the request to h11, and so to `admit` and `respond`: where its endpoint is not `plain`, or the
-        setting `lane` is off.
+        setting `lane` (so the parser was called once) is off.
         """
         route, settings = self._routes.exact.get((request.method, request.path)), self.backend.settings
         if route is None or not route.endpoint.plain or not settings.lane:

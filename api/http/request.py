@@ -1,4 +1,4 @@
-"""The two types between a server and an endpoint: plain values that know neither Quart nor ASGI."""
+"""The two types between a server and an endpoint, plain values; and what both sides must call alike besides."""
 
 from __future__ import annotations
 

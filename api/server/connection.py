@@ -16,7 +16,7 @@ from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.h1 import H1, PENDING_BYTES
 from hatchway.api.server.plain_requests import FastPath, PlainParser, encode
 from hatchway.api.server.sockets import Socket, Writer
-from hatchway.api.server.streams import End
+from hatchway.api.server.streams import SocketAddress
 
 if TYPE_CHECKING:
     from hatchway.api.server.h2 import H2
@@ -42,8 +42,8 @@ class Connection:
     """A client's connection. It is ended by `end` (after the response), `cancel` (the app is cancelled) or `cut` (at
     once); none of them waits."""
 
-    client: End
-    server: End
+    client: SocketAddress
+    server: SocketAddress
     protocol: H1 | H2
     """These three are set by `_begin`, once the handshake is over."""
 
@@ -54,16 +54,22 @@ class Connection:
         self.writer = Writer(self.socket, context, self)
         self.places = context.places(sock.family)
         self.share = self.places.share(sock)
-        self.held = 0
+        self.held_bytes = 0
+        """Bytes kept for the client; `Places` counts them."""
         self.busy = False
+        """Whether a request is being answered."""
         self.secure, self._tls = tls is not None, tls
         self._asked = False
+        """Whether the client has made a request yet."""
         self._late = False
+        """Whether a head did not come whole in its time: the client is told so."""
         self._nursery: trio.Nursery | None = None
         self._reading = trio.CancelScope()
         self._ended = False
         self._pause: trio.CancelScope | None = None
+        """Around the wait of a reader whose protocol takes nothing now. Cancelled once it goes on."""
         self._quiet: trio.Event | None = None
+        """Set when no request is being answered any more, for a client that has closed its side."""
         context.join(self)
 
     async def run(self) -> None:
@@ -292,6 +298,6 @@ class Connection:
         self.socket.cut()
 
 
-def _address(address: Any) -> End:
+def _address(address: Any) -> SocketAddress:
     """One end of a connection, from what the socket says: address and port, None at a Unix socket."""
     return address[:2] if isinstance(address, tuple) else None

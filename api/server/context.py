@@ -70,7 +70,8 @@ class Context:
         self.head = Queue(WaitKind.HEAD, lambda: limits().header_seconds)
         self.body = Queue(WaitKind.BODY, lambda: limits().body_seconds + BODY_GRACE)
         self.write = Queue(WaitKind.WRITE, lambda: limits().write_seconds)
-        self.ticks, self.token = loop_ticks(), trio.lowlevel.current_trio_token()
+        self.ticks, self.trio_token = loop_ticks(), trio.lowlevel.current_trio_token()
+        """What puts writes off to the end of a tick, and what wakes tasks from there."""
         self.starts = Starts(self.ticks)
         # Unix sockets are counted by themselves, so that no flood over the network keeps this host's own clients out.
         self._places, self._local_places = Places((self.idle, self.head)), Places((self.idle, self.head))

@@ -189,7 +189,7 @@ class H2(H2Protocol):
         status = refusal(headers, self.owner.context.header_bytes)
         if status is not None:
             return await self._refuse(stream_id, status)
-        if self.owner.held > CONNECTION_BYTES:  # the client may try again when it has read some of its responses
+        if self.owner.held_bytes > CONNECTION_BYTES:  # the client may try again when it has read some of its responses
             return self._reset(stream_id, h2.errors.ErrorCodes.REFUSED_STREAM)
         fields = dict(headers)
         stream = H2Stream(self.owner, self, stream_id, fields[b":method"].decode("ascii"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from hatchway.api.server.binding import listen, other_loopback, places
+from hatchway.api.server.binding import addresses_of, listen, other_loopback
 from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.silent import SilentConnections
@@ -52,7 +52,7 @@ async def open_sockets(host: str, port: int, *, both_loopbacks: bool = False) ->
             f"the limit of open files leaves no room for a connection: give it {SPARE_FILES + 1} or more (ulimit -n)"
         )
     try:
-        wanted = await places(host)
+        wanted = await addresses_of(host)
         if both_loopbacks:
             wanted += await other_loopback(wanted)
         return listen(wanted, port, BACKLOG)

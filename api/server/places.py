@@ -36,7 +36,7 @@ class Occupant(Protocol):
     """A connection, as `Places` sees it."""
 
     share: Share
-    held: int
+    held_bytes: int
     """Bytes kept for it, by its calls of `Places.hold`."""
 
     def give_way(self) -> None:
@@ -46,7 +46,7 @@ class Occupant(Protocol):
 class Share:
     """What one address has: an IPv4 address, the /64 of an IPv6 address, or all local sockets together."""
 
-    __slots__ = ("address", "held", "occupants", "silent")
+    __slots__ = ("address", "held_bytes", "occupants", "silent")
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -54,7 +54,7 @@ class Share:
         """All connections, the oldest first."""
         self.silent: dict[Occupant, None] = {}
         """Those that have not made a request yet, the oldest first."""
-        self.held = 0
+        self.held_bytes = 0
 
 
 class Places:
@@ -125,7 +125,7 @@ class Places:
         share = occupant.share
         if occupant not in share.occupants:
             return
-        self.hold(occupant, -occupant.held)
+        self.hold(occupant, -occupant.held_bytes)
         self.asked(occupant)
         del share.occupants[occupant]
         self._taken -= 1
@@ -137,12 +137,12 @@ class Places:
         off."""
         if occupant not in occupant.share.occupants:
             return
-        occupant.held += change
-        occupant.share.held += change
+        occupant.held_bytes += change
+        occupant.share.held_bytes += change
         self._held += change
         while change > 0 and self._held > HELD_BYTES:
-            share = max(self._shares.values(), key=lambda one: one.held)
-            leaving = max(share.occupants, key=lambda one: one.held)
+            share = max(self._shares.values(), key=lambda one: one.held_bytes)
+            leaving = max(share.occupants, key=lambda one: one.held_bytes)
             self._give_way(leaving, "too much waits for clients that do not send or read on", share)
 
     def _give_way(self, leaving: Occupant, why: str, share: Share) -> None:

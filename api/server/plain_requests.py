@@ -1,6 +1,7 @@
 """The plain-request parser: reads a request that is whole in the buffer, exactly as h11 would, and leaves all others.
 
-The setting `lane` switches it on and off.
+The setting `lane` switches it on and off: so the parser was called once. A server's `fast_path` is what answers the
+requests that the parser reads, the gateway's `handle`.
 """
 
 from __future__ import annotations

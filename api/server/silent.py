@@ -22,12 +22,12 @@ BEGUN_AT_ONCE = 8
 class SilentConnection:
     """A connection whose client has sent nothing yet. It counts as a connection, and its idle time runs."""
 
-    __slots__ = ("_silent", "held", "places", "share", "sock")
+    __slots__ = ("_silent", "held_bytes", "places", "share", "sock")
 
     def __init__(self, sock: socket.socket, places: Places, silent: SilentConnections) -> None:
         self.sock, self.places, self._silent = sock, places, silent
         self.share: Share = places.share(sock)
-        self.held = 0
+        self.held_bytes = 0
 
     def expire(self, kind: WaitKind) -> None:
         """Close: the client has sent nothing for too long."""

@@ -200,10 +200,10 @@ class Writer:
         try:
             self._unsent = self._unsent[self._socket.send_now(self._unsent) :]
         except trio.BrokenResourceError:
-            self._context.token.run_sync_soon(self._owner.cut)
+            self._context.trio_token.run_sync_soon(self._owner.cut)
         else:
             if self._unsent:
-                self._context.token.run_sync_soon(self._send_rest)
+                self._context.trio_token.run_sync_soon(self._send_rest)
 
     def _send_rest(self) -> None:
         """Start a task that sends what the kernel did not take at once."""

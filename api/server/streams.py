@@ -21,8 +21,8 @@ from hatchway.api.server.places import WAITING_COST
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case, values without the space around them."""
 
-End = tuple[str, int] | None
-"""One end of a connection: address and port. None at a Unix socket."""
+SocketAddress = tuple[str, int] | None
+"""Address and port of one end of a connection. None at a Unix socket."""
 
 
 class Owner(Expiring, Protocol):
@@ -30,10 +30,10 @@ class Owner(Expiring, Protocol):
 
     app: App
     context: Context
-    client: End
-    server: End
+    client: SocketAddress
+    server: SocketAddress
     secure: bool
-    held: int
+    held_bytes: int
 
     def hold(self, change: int) -> None:
         """`change` more bytes are kept for the client, or fewer."""

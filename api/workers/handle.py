@@ -101,7 +101,7 @@ class WorkerHandle:
             self.channel.post(Responded(ask.number, response))
         else:
             # The mark belongs to the response: no task has run since it was made.
-            until = self._engine.sessions.keep(response.about)
+            until = self._engine.sessions.keep_for_worker(response.about)
             mark = self._counters.mark(response.about.session) if until else None
             self.channel.post(Responded(ask.number, response._replace(about=None), mark, until))
 

@@ -17,7 +17,11 @@ from hatchway.api.workers.messages import BROKEN, Part, RelayedRequest
 from hatchway.engine.base.errors import StoreUnavailable
 
 NAME = "doors.sock"
-"""Name of the Unix socket, in the engine's folder, on which its app listens for workers."""
+"""Name of the Unix socket, in the engine's folder, on which its app listens for workers.
+
+Worker processes were called doors once. What others may rely on keeps that name: this file, the `doors` of an engine's
+status, the event `door_ended` on record.
+"""
 
 PASSING = 2.0
 """Seconds in which a worker surely ends after its engine."""

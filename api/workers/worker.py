@@ -24,7 +24,7 @@ from hatchway.api.workers.engine_client import EngineClient
 from hatchway.api.workers.messages import Configure, Configured, RequestCounts, Stop, ToWorker
 from hatchway.api.workers.relay import Relay
 from hatchway.engine.base.errors import Refusal
-from hatchway.engine.base.memory import settle
+from hatchway.engine.base.memory import collect_rarely
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.journal.logs import set_up_logs, use_log_settings
 from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
@@ -79,7 +79,7 @@ class Worker:
                 nursery.start_soon(self._obey_signals)
                 nursery.start_soon(self._tell_counts)
                 await nursery.start(self._serve, nursery.cancel_scope)
-                settle()
+                collect_rarely()
                 self._channel.post(Configured())
             self._count()
             self._channel.finish()

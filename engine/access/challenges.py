@@ -9,6 +9,7 @@ from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import NamedTuple, Protocol
 
+from hatchway.engine.base.base64url import FROM_URL, decode_any, encode, encoded
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import SignatureRefused
 
@@ -37,40 +38,13 @@ class ChallengeFacts(NamedTuple):
     until: float | None = None
 
 
-_TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_+/", b"+/\0\0")
-
-
-def encode(part: bytes) -> str:
-    """base64url without padding (RFC 7515 section 2)."""
-    return encoded(part).decode()
-
-
-def encoded(part: bytes) -> bytes:
-    """The same as ASCII."""
-    return b2a_base64(part, newline=False).rstrip(b"=").translate(_TO_URL)
-
-
-def decode(part: str) -> bytes:
-    """The bytes of canonical base64url; raises ValueError for any other spelling."""
-    said = part.encode("ascii")
-    data = _decoded(said)
-    if encoded(data) != said:
-        raise ValueError("not canonical base64url")
-    return data
-
-
-def _decoded(part: bytes) -> bytes:
-    """The bytes of any spelling, for what a MAC shows to be ours. Raises ValueError for none."""
-    return a2b_base64(part.translate(_FROM_URL) + b"=" * (-len(part) % 4))
-
-
 def decode_signature(text: str) -> bytes:
     """The bytes of a signature in strict base64 or base64url, padded or not. Raises SignatureRefused otherwise."""
     try:
         said = text.encode("ascii")
         bare = said.rstrip(b"=")
         if b"-" in bare or b"_" in bare:
-            bare = bare.translate(_FROM_URL)
+            bare = bare.translate(FROM_URL)
         data = a2b_base64(bare + b"=" * (-len(bare) % 4), strict_mode=True)
     except ValueError:
         raise SignatureRefused("bad_base64") from None
@@ -125,7 +99,7 @@ class Challenges:
         text, _, mac = nonce.encode("utf-8", "surrogatepass").rpartition(b".")
         try:
             _, _, identity, _, issued = text.split(b".")
-            time = _decoded(issued)[:8]
+            time = decode_any(issued)[:8]
         except ValueError:
             raise SignatureRefused("foreign_nonce") from None
         moment = int.from_bytes(time, "big") / 1000
@@ -139,7 +113,9 @@ class Challenges:
         # The time comes first, so that the store's used set grows at its end and not all over.
         digest = time + sha256(made).digest()
         kept = LIFETIME + 1 + self._slack
-        return ChallengeFacts(_decoded(identity).decode(), digest, kept - age, moment + kept if self._shared else None)
+        return ChallengeFacts(
+            decode_any(identity).decode(), digest, kept - age, moment + kept if self._shared else None
+        )
 
 
 def _mac(key: bytes, text: bytes) -> bytes:

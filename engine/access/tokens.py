@@ -12,7 +12,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from hatchway.engine.access.challenges import decode, encode, encoded
+from hatchway.engine.base.base64url import decode, encode, encoded
 from hatchway.engine.base.errors import TokenRefused
 
 TYPE = "hatchway-session+jwt"

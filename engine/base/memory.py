@@ -16,7 +16,7 @@ tracebacks and threads, msgspec for an older Python."""
 @contextmanager
 def loading() -> Iterator[None]:
     """Around the import of the engine: without `UNUSED`, and without looking for garbage, of which imports make none.
-    `settle` ends that, once the engine runs."""
+    `collect_rarely` ends that, once the engine runs."""
     gc.disable()
     with without(*UNUSED):
         yield
@@ -31,7 +31,7 @@ PAUSE = 300.0
 open, and finds little: nearly all garbage of ours is found by counting references."""
 
 
-def settle() -> None:
+def collect_rarely() -> None:
     """Exempt all present objects from garbage collection, and have the others collected rarely and in short runs.
 
     To be called once, from inside trio.

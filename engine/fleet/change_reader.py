@@ -24,7 +24,7 @@ from hatchway.engine.store.redis_link import RedisLink
 
 log = structlog.get_logger(__name__)
 
-CHARTS = ("session",)
+SHARED_CHARTS = ("session",)
 """Charts whose actors every engine of the fleet has in memory."""
 
 IDENTIFIED = 0.2
@@ -127,11 +127,11 @@ class ChangeReader:
         await self._check_identity(ask, self._clock.elapsed())
         unheard = set(self._store.unheard)
         if self._heard is not None and await self._is_there(ask, self._heard):
-            for chart in CHARTS:
+            for chart in SHARED_CHARTS:
                 await self._runtime.absorb(chart, {name: UNKNOWN for moved, name, _ in unheard if moved == chart})
         else:
             heard = await last_change(ask)
-            for chart in CHARTS:
+            for chart in SHARED_CHARTS:
                 await self._compare(chart)
             self._heard = heard
             log.info("sessions_compared")
@@ -174,11 +174,12 @@ class ChangeReader:
                 self._heard = None
                 raise StoreUnavailable("messages are missing", cause="gap")
             heard = change
+            # A change says to which version `v` the actor `a` of the chart `c` was moved; its number is `n`.
             chart, name, version = (change.fields[field].decode() for field in (b"c", b"a", b"v"))
             moved.setdefault(chart, {})[name] = int(version)
             self._store.unheard.discard((chart, name, int(version)))
         for chart, versions in moved.items():
-            if chart in CHARTS:
+            if chart in SHARED_CHARTS:
                 await self._runtime.absorb(chart, versions)
             elif chart in self._mirrors:
                 await self._mirrors[chart]()

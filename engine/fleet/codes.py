@@ -55,7 +55,7 @@ class RemoteCodes:
     async def publish(self, pairing: str, code: str) -> None:
         """Have every engine accept the code from now on. Raises StoreUnavailable."""
         digest, remembered = _digest(code), int((REMEMBERED + CLAIM_WINDOW) * 1000)
-        keys, args = [CODES, _recent(digest)], [digest, self._fleet.lease.run, pairing, remembered]
+        keys, args = [CODES, _recent(digest)], [digest, self._fleet.lease.run_id, pairing, remembered]
         await self._fleet.link.script(PUBLISH, keys, args, durable=True)
 
     def retire(self, code: str) -> None:
@@ -92,7 +92,7 @@ class RemoteCodes:
 
     async def _deliver(self, digest: str, body: bytes, ticket: str) -> str:
         """Have the store consume the code and send the call to the engine that issued it. Returns that engine's run."""
-        keys, args = [CODES, _recent(digest)], [digest, self._most_wrong(), ticket, self._fleet.lease.run, body]
+        keys, args = [CODES, _recent(digest)], [digest, self._most_wrong(), ticket, self._fleet.lease.run_id, body]
         outcome, *run = await self._fleet.link.script(CLAIM, keys, args, durable=True)
         if not run:
             raise PairingCodeRefused(f"{outcome.decode()}_code")
@@ -139,7 +139,7 @@ class ClaimServer:
         )  # the script CLAIM puts the pairing, which the caller does not know, ahead
         request = msgspec.msgpack.decode(encoded, type=ClaimRequest)
         claim = Claim(pairing.decode(), request.origin, str(request.shown.get("agent") or ""))
-        await self._pairings.take(claim, request.shown)
+        await self._pairings.claim_here(claim, request.shown)
         caller.report(claim.match.encode())
         with caller.presence:
             await claim.wait_answered()

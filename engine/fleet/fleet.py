@@ -13,7 +13,7 @@ import trio
 from hatchway.engine.access.limits import Limit
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
-from hatchway.engine.fleet.change_reader import CHARTS, ChangeReader, Follow, LastChange, last_change
+from hatchway.engine.fleet.change_reader import SHARED_CHARTS, ChangeReader, Follow, LastChange, last_change
 from hatchway.engine.fleet.lease import SECONDS, Lease, inbox, lease_of
 from hatchway.engine.fleet.limits import FleetLimit
 from hatchway.engine.runtime import Runtime
@@ -76,7 +76,7 @@ class Fleet:
         """Have `runtime` take up what the store holds; `run` goes on from there. Raises StoreUnavailable."""
         async with self.link.one_connection() as ask:
             self._heard = await last_change(ask)
-        for chart in CHARTS:
+        for chart in SHARED_CHARTS:
             await runtime.restore(chart)
 
     async def run(self, runtime: Runtime, mirrors: Mapping[str, Follow]) -> None:
@@ -84,7 +84,7 @@ class Fleet:
 
         `mirrors` are functions that read something else anew, by the chart under which the store tells its changes.
         """
-        own = inbox(self.lease.run)
+        own = inbox(self.lease.run_id)
         reader = ChangeReader(self.link, self.store, self._clock, runtime, own, self._take, mirrors, self._heard)
         self._reader = reader
         async with trio.open_nursery() as nursery:
@@ -100,17 +100,17 @@ class Fleet:
         Their tokens would be refused here, and ours there.
         """
         agreed = (await self.store.agree(TOKEN_KEY_ID, own[0].encode())).decode()
-        await self._refuse_other_signers(agreed, own)
+        await self._refuse_other_token_keys(agreed, own)
         if agreed != own[0]:
             await self.tell_token_key(own[0])
 
-    async def check_signers(self, own: tuple[str, ...]) -> None:
+    async def check_token_key_ahead(self, own: tuple[str, ...]) -> None:
         """As `check_token_key`, before the key that this engine will sign with is settled."""
         agreed = await self.link.call(lambda client: client.get(TOKEN_KEY_ID))
         if agreed is not None:
-            await self._refuse_other_signers(agreed.decode(), own)
+            await self._refuse_other_token_keys(agreed.decode(), own)
 
-    async def _refuse_other_signers(self, agreed: str, own: tuple[str, ...]) -> None:
+    async def _refuse_other_token_keys(self, agreed: str, own: tuple[str, ...]) -> None:
         if agreed not in own and await self.others():
             raise EngineUnavailable(
                 "the other engines of this fleet sign tokens with another key than this one's token-key.pem: give all"
@@ -137,7 +137,7 @@ class Fleet:
     async def others(self) -> list[str]:
         """The live engines of the fleet but this one."""
         runs = await self.link.call(lambda client: client.hkeys(f"{PREFIX}engines"))
-        others = [run.decode() for run in runs if run.decode() != self.lease.run]
+        others = [run.decode() for run in runs if run.decode() != self.lease.run_id]
         return [run for run in others if await self._is_alive(run)]
 
     async def _is_alive(self, run: str) -> bool:
@@ -295,15 +295,15 @@ class Fleet:
 
 
 @asynccontextmanager
-async def open_fleet(url: str, clock: Clock, name: str, home: str) -> AsyncIterator[Fleet]:
-    """A place in the fleet behind `url`, until left, for the engine `home` on the host `name`.
+async def open_fleet(url: str, clock: Clock, name: str, engine_id: str) -> AsyncIterator[Fleet]:
+    """A place in the fleet behind `url`, until left, for the engine `engine_id` on the host `name`.
 
     Raises EngineUnavailable where its store can't be used.
     """
     address = read_address(url)
     link = RedisLink(address)
     async with trio.open_nursery() as nursery:
-        fleet = Fleet(link, clock, Lease(link, clock, name, home), nursery)
+        fleet = Fleet(link, clock, Lease(link, clock, name, engine_id), nursery)
         nursery.start_soon(link.run)
         connected = await _connect(fleet)
         if connected:

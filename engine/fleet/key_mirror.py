@@ -35,7 +35,7 @@ class KeyMirror:
         self._version = 0
         self._following = trio.Lock()
 
-    async def join(self, fleet: str, own: PublicKey, home: Path, check_signers: CheckSigners) -> None:
+    async def join(self, fleet: str, own: PublicKey, home: Path, check_token_key_ahead: CheckSigners) -> None:
         """Take up the store's keys at an engine's start. Where the store has none, this engine puts its own there.
 
         An engine whose `own` key is new to this fleet has it authorized, as at any first start (section 2.3).
@@ -45,20 +45,20 @@ class KeyMirror:
         joined, wanted = _read(self._folder / FLEET), f"{fleet}\n{own.identity}\n".encode()
         if joined != wanted:
             brought = SharedKeys() if joined else _brought(home)
-            await self._check(brought, check_signers)
+            await self._check(brought, check_token_key_ahead)
             await self._store.change(partial(_with_engine, brought=brought, own=own))
         await self.follow()
         if joined != wanted:
             files.write_private(self._folder / FLEET, wanted)
 
-    async def _check(self, brought: SharedKeys, check_signers: CheckSigners) -> None:
+    async def _check(self, brought: SharedKeys, check_token_key_ahead: CheckSigners) -> None:
         """Raises EngineUnavailable where the store has no keys and live engines sign with others than `brought`
         holds."""
         ids = (key_id(keys.read_token_key(brought.token).public_key()),) if brought.token else ()
         if (await self._store.read()).keys.token:
             return
         try:
-            await check_signers(ids)
+            await check_token_key_ahead(ids)
         except EngineUnavailable:
             if not (await self._store.read()).keys.token:  # else another engine has stored the keys meanwhile
                 raise

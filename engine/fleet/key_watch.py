@@ -27,7 +27,10 @@ WATCHED = 1.0
 
 
 class KeyWatch:
-    """Watches the keys in `folder`. With a `mirror` the folder is a copy of what the fleet's store holds."""
+    """Watches the keys in `folder`. With a `mirror` the folder is a copy of what the fleet's store holds.
+
+    An engine of no fleet has one too. It stands in this package since what other engines change comes in here as well.
+    """
 
     def __init__(
         self,

@@ -24,13 +24,13 @@ EPOCH = 3600
 
 
 class Lease:
-    """One engine's lease. `run` names this process, `home` the engine across restarts, `name` its host.
+    """One engine's lease. `run_id` names this process, `engine_id` the engine across restarts, `name` its host.
 
     `refresh` is to be called about once a second.
     """
 
-    def __init__(self, link: RedisLink, clock: Clock, name: str, home: str) -> None:
-        self.run, self.name, self.home = secrets.token_hex(8), name, home
+    def __init__(self, link: RedisLink, clock: Clock, name: str, engine_id: str) -> None:
+        self.run_id, self.name, self.engine_id = secrets.token_hex(8), name, engine_id
         self._link, self._clock = link, clock
         self._offset = 0.0
         self._mac_keys: dict[int, bytes] = {}
@@ -44,8 +44,8 @@ class Lease:
         """Renew the lease, and call the watchers of runs whose lease is gone. Raises StoreUnavailable."""
         watched, sent = sorted({run for run, _ in self._watches.values()}), self._clock.elapsed()
         fresh = (secrets.token_bytes(32), secrets.token_bytes(32))
-        keys = (lease_of(self.run), inbox(self.run), f"{PREFIX}engines", f"{PREFIX}home:{self.home}")
-        args = (self.run, self.name, int(SECONDS * 1000), EPOCH, *fresh, int(REMEMBERED * 1000), *watched)
+        keys = (lease_of(self.run_id), inbox(self.run_id), f"{PREFIX}engines", f"{PREFIX}home:{self.engine_id}")
+        args = (self.run_id, self.name, int(SECONDS * 1000), EPOCH, *fresh, int(REMEMBERED * 1000), *watched)
         answer = await self._link.script(LEASE, keys, args, durable=True)
         seconds, micros, epoch = (int(value) for value in answer[:3])
         self._offset = seconds + micros / 1e6 - (sent + self._clock.elapsed()) / 2
@@ -70,8 +70,8 @@ class Lease:
     async def give_up(self) -> None:
         """Delete the lease, since the engine stops. Where the store is away, the lease runs out."""
         with suppress(StoreUnavailable):
-            await self._link.call(lambda client: client.delete([lease_of(self.run), inbox(self.run)]))
-            await self._link.call(lambda client: client.hdel(f"{PREFIX}engines", [self.run]))
+            await self._link.call(lambda client: client.delete([lease_of(self.run_id), inbox(self.run_id)]))
+            await self._link.call(lambda client: client.hdel(f"{PREFIX}engines", [self.run_id]))
 
     def now(self) -> float:
         """The store's time, in epoch seconds."""

@@ -17,7 +17,8 @@ from hatchway.engine.fleet.remote_instances import InstanceServer, RemoteInstanc
 from hatchway.engine.fleet.roster import Roster
 from hatchway.engine.fleet.shared_instances import SharedInstances
 from hatchway.engine.fleet.witness import Witness
-from hatchway.engine.instances.instances import Instances
+from hatchway.engine.instances.all_instances import AllInstances
+from hatchway.engine.instances.instances import Instances, TakenBy
 from hatchway.engine.journal.heads import Heads
 from hatchway.engine.keys.own_keys import make_own_key
 from hatchway.engine.pairings.pairings import Pairings
@@ -59,9 +60,9 @@ class Membership:
         return pairings
 
     def join_instances(
-        self, own: Store, runtime: Runtime, make: Callable[[Store, RemoteInstances], Instances], is_stopping: IsStopping
-    ) -> tuple[Instances, SharedInstances]:
-        """The instance service, by `make`, with the instances of the other engines; and the store that it is given.
+        self, own: Store, runtime: Runtime, make: Callable[[Store, TakenBy], Instances], is_stopping: IsStopping
+    ) -> tuple[AllInstances, SharedInstances]:
+        """The instance service, by `make`, beside the instances of the other engines; and the store that it is given.
 
         That store keeps the service's instances in `own` and shows them to the other engines. Its `run` is to be
         started once the service runs.
@@ -71,9 +72,10 @@ class Membership:
             return instances.progress_in(name, state)
 
         shared = SharedInstances(own, self.roster, runtime, progress, lambda owner: instances.allowance(owner))
-        instances = make(shared, RemoteInstances(self.roster, self.calls))
+        others = RemoteInstances(self.roster, self.calls)
+        instances = make(shared, others.taken_by)
         InstanceServer(self.calls, instances, is_stopping)
-        return instances, shared
+        return AllInstances(instances, runtime.clock, others), shared
 
 
 @asynccontextmanager
@@ -84,5 +86,5 @@ async def open_membership(home: Path, settings: Settings, clock: Clock, own: Sto
         identity, keys = await fleet.store.identity(), None
         if settings.keys == "store":
             keys = KeyMirror(FleetKeys(fleet.store), keys_folder(home, settings))
-            await keys.join(identity, make_own_key(home), home, fleet.check_signers)
+            await keys.join(identity, make_own_key(home), home, fleet.check_token_key_ahead)
         yield Membership(fleet, identity, keys)

@@ -57,11 +57,11 @@ class CallReply(msgspec.Struct, array_like=True):
 
 
 class RemoteCall:
-    """A call that this engine makes. `run` names the called engine's run, and is empty until the call is sent."""
+    """A call that this engine makes. `run_id` names the called engine's run, and is empty until the call is sent."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet, self.ticket = fleet, secrets.token_hex(8)
-        self.run = ""
+        self.run_id = ""
         self.replied = False
         self._progress: bytes | None = None
         self._heard, self._over = trio.Event(), trio.Event()
@@ -69,7 +69,7 @@ class RemoteCall:
 
     async def send(self, deliver: Deliver) -> None:
         """Send the call by `deliver`. Raises what that raises."""
-        self.run = await deliver(self.ticket)
+        self.run_id = await deliver(self.ticket)
 
     async def progress(self, within: float) -> bytes:
         """What the method reports before it returns; raises as `reply` does where nothing came within the seconds."""
@@ -93,7 +93,7 @@ class RemoteCall:
 
     def cancel(self) -> None:
         """Tell the method that its caller no longer needs it. The reply still comes: it says what was done."""
-        self._fleet.post(self.run, kind="cancel", ticket=self.ticket)
+        self._fleet.post(self.run_id, kind="cancel", ticket=self.ticket)
 
     def end(self, why: Exception) -> None:
         """Wait no longer: `reply` and `progress` raise `why`."""
@@ -115,8 +115,8 @@ class RemoteCall:
 class Caller:
     """The other side of a call that this engine was sent."""
 
-    def __init__(self, fleet: Fleet, run: str, ticket: str) -> None:
-        self._fleet, self.run, self.ticket = fleet, run, ticket
+    def __init__(self, fleet: Fleet, run_id: str, ticket: str) -> None:
+        self._fleet, self.run_id, self.ticket = fleet, run_id, ticket
         self.reported = False
         """Whether anything was reported: the reply must not overtake it."""
         self.presence = trio.CancelScope()
@@ -126,7 +126,7 @@ class Caller:
     def report(self, progress: bytes) -> None:
         """Tell the caller something small before the method returns."""
         self.reported = True
-        self._fleet.post(self.run, kind="progress", ticket=self.ticket, body=progress)
+        self._fleet.post(self.run_id, kind="progress", ticket=self.ticket, body=progress)
 
 
 Method = Callable[[bytes, Caller], Awaitable[bytes]]
@@ -154,7 +154,7 @@ class RemoteCalls:
             return await call.reply(within)
 
     async def _deliver(self, run: str, method: str, body: bytes, ticket: str) -> str:
-        fields = ("kind", "call", "ticket", ticket, "caller", self._fleet.lease.run, "method", method, "body", body)
+        fields = ("kind", "call", "ticket", ticket, "caller", self._fleet.lease.run_id, "method", method, "body", body)
         if not await self._fleet.link.script(CALL, [inbox(run), lease_of(run)], fields):
             raise NoReply
         return run
@@ -166,11 +166,11 @@ class RemoteCalls:
         self._made[call.ticket] = call
         try:
             await call.send(deliver)
-            with self._fleet.lease.watch(call.run, partial(call.end, NoReply())):
+            with self._fleet.lease.watch(call.run_id, partial(call.end, NoReply())):
                 yield call
         finally:
             del self._made[call.ticket]
-            if call.run and not call.replied:
+            if call.run_id and not call.replied:
                 call.cancel()
 
     async def _take_response(self, message: Message) -> None:
@@ -197,7 +197,7 @@ class RemoteCalls:
 
     async def _serve(self, caller: Caller, method: str, body: bytes) -> None:
         try:
-            with self._fleet.lease.watch(caller.run, caller.presence.cancel):
+            with self._fleet.lease.watch(caller.run_id, caller.presence.cancel):
                 reply = CallReply(await self.methods[method](body, caller))
         except Refusal as refused:
             reply = CallReply(b"", refused.code, refused.detail, refused.cause, refused.retry_after)
@@ -212,7 +212,7 @@ class RemoteCalls:
     async def _reply(self, caller: Caller, reply: CallReply) -> None:
         """Store the reply, then send the message that it is there. It may be large, so other messages don't wait for
         it; where progress was reported, that goes first."""
-        keys, args = (inbox(caller.run), _reply_key(caller.ticket)), (caller.ticket, _encode(reply))
+        keys, args = (inbox(caller.run_id), _reply_key(caller.ticket)), (caller.ticket, _encode(reply))
         send = partial(self._fleet.link.script, REPLY, keys, args)
         if caller.reported:
             self._fleet.later(send)

@@ -12,10 +12,12 @@ from hatchway.engine.base.errors import HostUnavailable, InstanceNotFound, TooMa
 from hatchway.engine.fleet.remote_calls import RETRY_AFTER, Caller, NoReply, RemoteCalls
 from hatchway.engine.fleet.roster import InstanceReport, Roster, Row, generation_of, without_values
 from hatchway.engine.instances import output
-from hatchway.engine.instances.instances import Instances, Seen, is_live
+from hatchway.engine.instances.all_instances import Seen
+from hatchway.engine.instances.instances import Instances, is_live
 from hatchway.engine.instances.protocol import Stream
 from hatchway.engine.instances.tails import LogFile
 from hatchway.engine.runtime.records import Origin
+from hatchway.statecharts import instance
 
 HELD = 2.0
 """Seconds that an engine holds a call for more of a log while there is none."""
@@ -67,11 +69,17 @@ class RemoteInstances:
         self._reading = 0
 
     async def all(self) -> list[Seen]:
-        return [_seen(row) for row in await self._roster.rows() if row.home != self._roster.home]
+        return [_seen(row) for row in await self._roster.rows() if row.engine_id != self._roster.engine_id]
 
     async def find(self, name: str) -> Seen | None:
         row = await self._roster.row(name)
-        return None if row is None or row.home == self._roster.home else _seen(row)
+        return None if row is None or row.engine_id == self._roster.engine_id else _seen(row)
+
+    async def taken_by(self, name: str) -> str | None:
+        """The host of another engine where an instance of that name is live, None where there is none. Raises
+        StoreUnavailable."""
+        seen = await self.find(name)
+        return None if seen is None or seen.state in instance.CHART.final else seen.host
 
     async def stop(self, seen: Seen, origin: Origin) -> Seen:
         told = await self._call(seen, "stop", StopRequest(seen.identity, origin), InstanceReport, STOPPED_WITHIN)
@@ -112,7 +120,7 @@ class RemoteInstances:
 
     async def _call(self, seen: Seen, method: str, request: msgspec.Struct, reply: type[T], within: float) -> T:
         try:
-            body = await self._calls.call(seen.run, method, _encode(request), within)
+            body = await self._calls.call(seen.run_id, method, _encode(request), within)
         except NoReply:
             words = f"the engine on {seen.host}, which runs the instance, does not answer; try again once it does"
             raise HostUnavailable(words, retry_after=RETRY_AFTER) from None
@@ -151,4 +159,4 @@ class InstanceServer:
 
 def _seen(row: Row) -> Seen:
     told = row.told
-    return Seen(row.name, told.state, told.progress, told.facts, row.host, row.answers, row.run)
+    return Seen(row.name, told.state, told.progress, told.facts, row.host, row.answers, row.run_id)

@@ -40,16 +40,16 @@ _decode = msgspec.msgpack.Decoder(InstanceReport).decode
 
 
 class Row(NamedTuple):
-    """An instance as its engine told it last, at `version` of its actor. The engine is that of `home` on `host`; `run`
-    is its last run, and `answers` says whether that is alive."""
+    """An instance as its engine told it last, at `version` of its actor. The engine is `engine_id` on `host`;
+    `run_id` names its last run, and `answers` says whether that is alive."""
 
     name: str
-    home: str
+    engine_id: str
     generation: str
     version: int
     told: InstanceReport
     host: str
-    run: str
+    run_id: str
     answers: bool
 
 
@@ -57,21 +57,21 @@ class Roster:
     """One engine's access to the list. Every method raises StoreUnavailable."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._link, self.home = fleet.link, fleet.lease.home
+        self._link, self.engine_id = fleet.link, fleet.lease.engine_id
         self._read: dict[bytes, InstanceReport] = {}
         """Decoded rows by their bytes. Most rows are as they were, and decoding one takes 20 us."""
 
     async def enter(self, name: str, version: int, live: bool, told: InstanceReport, most: int | None = None) -> str:
         """Write a row of this engine. Returns the host whose instance has the name, empty where the row is written;
         with `most`, FULL where the whole fleet has so many live instances of its owner already."""
-        args = [name, self.home, generation_of(told.facts), version, int(live), _encode(told)]
+        args = [name, self.engine_id, generation_of(told.facts), version, int(live), _encode(told)]
         args += ["", ""] if most is None else [told.facts.owner, most]
         held: bytes = await self._link.script(ENTER, [ROWS_OF], args, durable=True)
         return held.decode()
 
     async def drop(self, name: str, generation: str) -> None:
         """Delete the row of this engine's instance of that name and generation."""
-        await self._link.script(DROP, [ROWS_OF], [name, self.home, generation], durable=True)
+        await self._link.script(DROP, [ROWS_OF], [name, self.engine_id, generation], durable=True)
 
     async def rows(self) -> list[Row]:
         """The rows of all engines."""

@@ -167,7 +167,7 @@ class SharedInstances:
 
     async def _compare(self) -> None:
         """Compare all rows with all instances, and write those that differ."""
-        told = {row.name: row for row in await self.roster.rows() if row.home == self.roster.home}
+        told = {row.name: row for row in await self.roster.rows() if row.engine_id == self.roster.engine_id}
         for actor in self._runtime.actors("instance"):
             row, generation = told.pop(actor.id, None), generation_of(actor.facts)
             if row is None or (row.generation, row.version) != (generation, actor.version):

@@ -34,7 +34,7 @@ class Witness:
         self._fleet.later(partial(self._send, signed))
 
     async def _send(self, signed: str) -> None:
-        fields = ("kind", "head", "home", self._fleet.lease.home, "head", signed)
+        fields = ("kind", "head", "home", self._fleet.lease.engine_id, "head", signed)
         for run in await self._fleet.others():
             await self._fleet.link.script(SEND, [inbox(run)], fields)
 

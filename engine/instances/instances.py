@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import trio
 
@@ -45,47 +43,16 @@ def too_many_of_key(most: int) -> TooManyInstances:
     return TooManyInstances(words, retry_after=FULL_RETRY)
 
 
-class Seen(NamedTuple):
-    """An instance of this engine or of another of the fleet, as clients are shown it.
-
-    `answers` says whether its engine does; if not, all else is what that engine told last. `run` names that engine's
-    run, and is empty for this engine's own instances.
-    """
-
-    identity: str
-    state: str
-    progress: str | None
-    facts: InstanceFacts
-    host: str
-    answers: bool = True
-    run: str = ""
+TakenBy = Callable[[str], Awaitable[str | None]]
+"""Takes a name; gives the host of another engine where an instance of that name is live, None where there is none."""
 
 
-class FleetInstances(Protocol):
-    """The instances of the other engines of a fleet."""
-
-    async def all(self) -> list[Seen]:
-        """The other engines' instances, live or ended lately. Raises StoreUnavailable."""
-
-    async def find(self, name: str) -> Seen | None:
-        """Another engine's instance of that name, None where there is none. Raises StoreUnavailable."""
-
-    async def stop(self, seen: Seen, origin: Origin) -> Seen:
-        """End the instance; returns it as it ended. Raises InstanceNotFound, HostUnavailable, StoreUnavailable."""
-
-    async def read(self, seen: Seen, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
-        """The instance's log, as `Instances.read` has it.
-
-        Raises InstanceNotFound, HostUnavailable, StoreUnavailable, also while it is read; TooManyRequests.
-        """
+async def nobody_else(name: str) -> None:
+    """The other engines of an engine of no fleet."""
 
 
 class Instances:
-    """Starts, shows and stops instances. `run` must have begun before any is asked for.
-
-    `all`, `find`, `end` and `read` are for the instances of the whole fleet, all else for those of this engine. `fleet`
-    has the other engines' instances, and is None for an engine of no fleet.
-    """
+    """Starts, shows and stops the instances of this engine. `run` must have begun before any is asked for."""
 
     def __init__(
         self,
@@ -94,15 +61,15 @@ class Instances:
         platform: Platform,
         settings: Callable[[], Settings],
         home: Path,
-        fleet: FleetInstances | None = None,
+        taken_by: TakenBy = nobody_else,
         allowance: Allowance = unlimited,
     ) -> None:
-        """`allowance` tells how many live ones the key of an identity allows it."""
+        """`taken_by` asks the other engines of a fleet for a name; `allowance` tells how many live ones the key of an
+        identity allows it."""
         self.allowance = allowance
         self._runtime, self._store, self._platform = runtime, store, platform
         self._settings, self._home = settings, home
-        self._fleet = fleet
-        self._host = socket.gethostname()
+        self._taken_by = taken_by
         self._supervisor = InstanceSupervisor(runtime, platform)
         self.tails = tails.Tails()
         runtime.register(
@@ -172,9 +139,9 @@ class Instances:
     async def _check_fleet(self, name: str) -> None:
         """Raises InstanceExists where the name is live at another engine. It is asked before an ended instance of that
         name is removed here, with its exit code and log."""
-        seen = None if self._fleet is None else await self._fleet.find(name)
-        if seen is not None and seen.state not in instance.CHART.final:
-            raise InstanceExists(f"an instance named {name} is there already, on {seen.host}")
+        host = await self._taken_by(name)
+        if host is not None:
+            raise InstanceExists(f"an instance named {name} is there already, on {host}")
 
     @property
     def may_ask(self) -> tuple[str, ...]:
@@ -188,9 +155,13 @@ class Instances:
         shown = [actor for actor in self._runtime.actors("instance") if actor.id not in outdated]
         return sorted(shown, key=lambda actor: float(actor.facts.requested_at))
 
+    def peek(self, name: str) -> Actor | None:
+        """The instance of that name, live or ended lately; None where there is none."""
+        return self._runtime.peek("instance", name)
+
     def show(self, name: str) -> Actor:
-        """The instance of that name, live or ended lately. Raises InstanceNotFound."""
-        actor = self._runtime.peek("instance", name)
+        """As `peek`. Raises InstanceNotFound where there is none."""
+        actor = self.peek(name)
         if actor is None:
             raise InstanceNotFound("this engine has no such instance")
         return actor
@@ -227,57 +198,6 @@ class Instances:
         if actor.facts.started is None:
             raise InstanceNotFound("the instance never ran: it has no log")
         return self._platform.log(actor.facts.started, stream)
-
-    # Instances of the whole fleet
-
-    def seen(self, actor: Actor) -> Seen:
-        """An instance of this engine, as clients are shown it."""
-        return Seen(actor.id, actor.state, self.progress(actor), actor.facts, self._host)
-
-    async def all(self) -> list[Seen]:
-        """The instances of all engines, live or ended lately, in the order of their requests. Raises
-        StoreUnavailable."""
-        found = {actor.id: self.seen(actor) for actor in self.shown()}
-        if self._fleet is not None:
-            oldest = self._runtime.clock.wall() - KEPT_SECONDS
-            for other in await self._fleet.all():
-                mine = found.get(other.identity)
-                if (mine is None or mine.state in instance.CHART.final) and (other.facts.ended_at or oldest) >= oldest:
-                    found[other.identity] = other
-        return sorted(found.values(), key=lambda seen: seen.facts.requested_at)
-
-    async def find(self, name: str) -> Seen:
-        """The instance of that name at any engine, live or ended lately. Raises InstanceNotFound, StoreUnavailable."""
-        actor = self._runtime.peek("instance", name)
-        if self._fleet is not None and (actor is None or not is_live(actor)):
-            other = await self._fleet.find(name)
-            if other is not None:
-                return other
-            if actor is None:
-                raise InstanceNotFound("no engine of this fleet has such an instance")
-        return self.seen(self.show(name))
-
-    async def end(self, name: str, origin: Origin) -> Seen:
-        """Stop the instance, wherever it runs, and wait until it has ended. Raises as `stop`, and HostUnavailable."""
-        found = await self.find(name)
-        if self._fleet is None or not found.run:
-            return self.seen(await self.stop(name, origin))
-        if found.state in instance.CHART.final:
-            raise InstanceNotFound("no engine of this fleet has such an instance that is live")
-        return await self._fleet.stop(found, origin)
-
-    async def read(self, name: str, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
-        """What the instance has written, in pieces. With `goes_on` also what it writes until it ends, for as long as
-        `goes_on()` is true.
-
-        Raises InstanceNotFound, HostUnavailable, StoreUnavailable, TooManyRequests; while it is read, the middle two.
-        """
-        found = await self.find(name)
-        if self._fleet is not None and found.run:
-            return await self._fleet.read(found, stream, goes_on)
-        actor = self.show(name)
-        path, begin = self.log(actor, stream)
-        return tails.pieces(tails.LogFile(path, begin), lambda: is_live(actor), goes_on, self.tails)
 
     # Ended instances: kept for their exit code and log, until their name is wanted or their time is over
 

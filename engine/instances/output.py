@@ -1,4 +1,8 @@
-"""What an instance wrote: its log's file and, where that is full, the files beside it (see `watcher`), in pieces."""
+"""What an instance wrote: its log's file and, where that is full, the files beside it (see `watcher`), in pieces.
+
+Several instances of one name write into one file, one after the other: `begin` is where in it an instance's own output
+begins. A `position` counts from there, over all files.
+"""
 
 from __future__ import annotations
 

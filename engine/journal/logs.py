@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, TextIO
 
 import msgspec
@@ -121,24 +122,19 @@ def use_log_settings(settings: LogSettings, *, people: bool) -> None:
     _quick = None if for_people else (level, structlog.get_config()["logger_factory"]().msg)
 
 
-class _LogLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A record's line in the format for programs: what structlog would write, in a fifth of the time."""
+_DETAILS = ("source", "target", "effects", "identity", "address", "request_id", "cause", "count", "traceparent")
+"""Fields of a record that a log line has too, where they say anything."""
 
-    kind: str
-    seq: int
-    actor: str
-    event: str
-    level: str
-    timestamp: datetime
-    source: str | None = None
-    target: str | None = None
-    effects: tuple[str, ...] = ()
-    identity: str | None = None
-    address: str | None = None
-    request_id: str | None = None
-    cause: str | None = None
-    count: int | msgspec.UnsetType = msgspec.UNSET
-    traceparent: str | msgspec.UnsetType = msgspec.UNSET
+_details = attrgetter(*_DETAILS)
+
+_LogLine = msgspec.defstruct(
+    "_LogLine",
+    [("kind", str), ("seq", int), ("actor", str), ("event", str), ("level", str), ("timestamp", datetime)]
+    + [(field.name, field.type, field.default) for field in msgspec.structs.fields(Record) if field.name in _DETAILS],
+    omit_defaults=True,
+    gc=False,
+)
+"""A record's line in the format for programs: what structlog would write, in a fifth of the time."""
 
 
 def log_record(record: Record) -> None:
@@ -149,45 +145,14 @@ def log_record(record: Record) -> None:
         if level >= least:
             tell(_json(_line(record, "warning" if level == logging.WARNING else "info")))
         return
-    fields = {name: getattr(record, name) for name in _SHOWN}
+    fields = {name: getattr(record, name) for name in ("kind", "seq", "actor", *_DETAILS)}
     told = {name: value for name, value in fields.items() if value not in (None, (), msgspec.UNSET)}
     log.log(level, f"{record.chart}.{record.event}", **told)
 
 
-def _line(record: Record, level: str) -> _LogLine:
-    return _LogLine(
-        record.kind,
-        record.seq,
-        record.actor,
-        f"{record.chart}.{record.event}",
-        level,
-        datetime.now(UTC),
-        record.source,
-        record.target,
-        record.effects,
-        record.identity,
-        record.address,
-        record.request_id,
-        record.cause,
-        record.count,
-        record.traceparent,
-    )
-
-
-_SHOWN = (
-    "kind",
-    "seq",
-    "actor",
-    "source",
-    "target",
-    "effects",
-    "identity",
-    "address",
-    "request_id",
-    "cause",
-    "count",
-    "traceparent",
-)
+def _line(record: Record, level: str) -> msgspec.Struct:
+    event = f"{record.chart}.{record.event}"
+    return _LogLine(record.kind, record.seq, record.actor, event, level, datetime.now(UTC), *_details(record))
 
 
 def _printable(logger: Any, name: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Both ends of a pairing as the service sees them: the terminal, the console's claim, and the fleet's other engines."""
+"""Both ends of a pairing as the service sees them: the terminal with its code, and the console that claims it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import trio
 from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.runtime.records import Origin
+
+AGENT_LENGTH = 200
+"""Characters of a user agent shown at most, after escaping."""
 
 
 class Terminal(Protocol):
@@ -131,4 +134,17 @@ MESSAGES = {
     "engine_stopped": "withdrawn: the engine was stopped",
     "too_many_wrong_codes": "withdrawn: too many wrong codes were tried; run the command again for a new one",
 }
-"""What the terminal prints when a pairing ends."""
+"""What the terminal prints when a pairing ends, by the final state, or by the cause where that says more."""
+
+
+def escaped_agent(agent: bytes) -> str:
+    """Bytes from a stranger as text for a terminal: 0x20-0x7E only, `\\`, `"` and all others as \\xNN, cut at 200."""
+    shown: list[str] = []
+    length = 0
+    for byte in agent[:AGENT_LENGTH]:
+        piece = chr(byte) if 0x20 <= byte <= 0x7E and byte not in b'\\"' else f"\\x{byte:02x}"
+        length += len(piece)
+        if length > AGENT_LENGTH:
+            break
+        shown.append(piece)
+    return "".join(shown)

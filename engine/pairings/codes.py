@@ -1,4 +1,4 @@
-"""Pairing codes as drawn and as typed (section 2.5), and a stranger's text made fit for a terminal."""
+"""Pairing codes as drawn and as typed, and when one is over (sections 2.5 and 3.1)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ LAST_EVENTS = CHART.final | {"failed"}
 LONGEST_TYPED = 64
 """Characters of a code as typed, with its spaces and hyphens; a longer text is no code."""
 
-AGENT_LENGTH = 200
-"""Characters of a user agent shown at most, after escaping."""
-
 _FOLDED = str.maketrans({"O": "0", "I": "1", "L": "1"})
 
 
@@ -36,16 +33,3 @@ def normalise(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).upper()
     kept = "".join(sign for sign in folded if not (sign.isspace() or unicodedata.category(sign) == "Pd"))
     return kept.translate(_FOLDED)
-
-
-def printable(agent: bytes) -> str:
-    """Bytes from a stranger as text for a terminal: 0x20-0x7E only, `\\`, `"` and all others as \\xNN, cut at 200."""
-    shown: list[str] = []
-    length = 0
-    for byte in agent[:AGENT_LENGTH]:
-        piece = chr(byte) if 0x20 <= byte <= 0x7E and byte not in b'\\"' else f"\\x{byte:02x}"
-        length += len(piece)
-        if length > AGENT_LENGTH:
-            break
-        shown.append(piece)
-    return "".join(shown)

@@ -5,16 +5,26 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 import trio
 
 from hatchway.engine.access.devices import device_of
 from hatchway.engine.access.limits import Shared, limit_of
+from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
-from hatchway.engine.pairings.claims import MESSAGES, Claim, Claimant, FleetCodes, Issued, PairingCode, Shown, Terminal
-from hatchway.engine.pairings.codes import new_code, normalise, printable
+from hatchway.engine.pairings.claims import (
+    MESSAGES,
+    Claim,
+    Claimant,
+    FleetCodes,
+    Issued,
+    PairingCode,
+    Shown,
+    Terminal,
+    escaped_agent,
+)
+from hatchway.engine.pairings.codes import new_code, normalise
 from hatchway.engine.runtime import Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
 from hatchway.engine.settings.settings import Settings
@@ -42,8 +52,11 @@ class PairingFacts(msgspec.Struct, frozen=True, gc=False):
     match: str = ""
 
 
-Start = Callable[..., Any]
-End = Callable[[str, str], Awaitable[None]]
+SessionStart = Callable[..., Awaitable[IssuedSession]]
+"""`Sessions.start`."""
+
+SessionEnd = Callable[[str, str], Awaitable[None]]
+"""`Sessions.end`: takes a token of the session, and the cause."""
 
 
 class Pairings:
@@ -58,8 +71,8 @@ class Pairings:
         runtime: Runtime,
         store: Store,
         settings: Callable[[], Settings],
-        start_session: Start,
-        end_session: End,
+        start_session: SessionStart,
+        end_session: SessionEnd,
         shared: Shared | None = None,
         fleet: FleetCodes | None = None,
     ) -> None:
@@ -150,15 +163,15 @@ class Pairings:
             self._runtime.records.surplus("pairing", "claim", origin)
             raise
         code = normalise(text)
-        shown: Shown = claimant._asdict() | {"agent": printable(claimant.agent)}
+        shown: Shown = claimant._asdict() | {"agent": escaped_agent(claimant.agent)}
         name = self._find(code)
         if name is None and self._fleet is not None:
             return await self._claim_remote(self._fleet, code, shown, address, origin)
         if name is None:
             raise await self._refusal(code, address, origin)
         await self._wrong.give_back(address)
-        claim = Claim(name, origin, printable(claimant.agent))
-        await self.take(claim, shown)
+        claim = Claim(name, origin, escaped_agent(claimant.agent))
+        await self.claim_here(claim, shown)
         return claim
 
     async def _claim_remote(self, fleet: FleetCodes, code: str, shown: Shown, address: str, origin: Origin) -> Claim:
@@ -172,7 +185,7 @@ class Pairings:
         await self._wrong.give_back(address)
         return claim
 
-    async def take(self, claim: Claim, shown: Shown) -> None:
+    async def claim_here(self, claim: Claim, shown: Shown) -> None:
         """Claim a code that was printed at this engine, for a console of whatever engine. Raises PairingCodeRefused."""
         changes = {"match": f"{secrets.randbelow(100):02d}"}
         try:

@@ -226,7 +226,7 @@ class ActorTable:
             moved = [name for name in held if self._version(name) != versions[name]]
             values = await self.store.load_many(self.chart.name, moved) if moved else ()
             for name, stored in zip(moved, values, strict=True):
-                self._believe(name, stored, self.actors.get(name))
+                self._take_over(name, stored, self.actors.get(name))
         finally:
             for name in held:
                 self.locks.release(name)
@@ -237,9 +237,9 @@ class ActorTable:
 
     async def load(self, actor: Actor) -> Actor | None:
         """The actor as the store has it now; None where it is gone. Its lock must be held."""
-        return self._believe(actor.id, await self.store.load(self.chart.name, actor.id), actor)
+        return self._take_over(actor.id, await self.store.load(self.chart.name, actor.id), actor)
 
-    def _believe(self, name: str, stored: Stored | None, known: Actor | None) -> Actor | None:
+    def _take_over(self, name: str, stored: Stored | None, known: Actor | None) -> Actor | None:
         actor = self.actors.get(name) or known or Actor(self.chart.name, name, NONE, 0, None, None)
         if stored is None:
             if self.drop(name) is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature
@@ -98,41 +99,38 @@ class KeySignIn:
         TooManyRequests."""
         if not self._keys.must_be_asked(identity):
             return
-        try:
+        with self._counting_surplus(origin):
             self._failures.check(origin.address or "")
             await self._keys.ask_elsewhere(identity)
-        except TooManyRequests:
-            self._records.surplus("session", "start", origin)
-            raise
 
     async def _signer(self, signed: Signed, origin: Origin) -> KeyGrant:
         if is_quick(signed, self._keys):
             return signer_of(signed, self._keys)
-        try:
+        with self._counting_surplus(origin):
             return await self._search.signer_of(signed, origin.address or "")
-        except TooManyRequests:
-            self._records.surplus("session", "start", origin)
-            raise
 
     def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
         address = origin.address or ""
         if self._tried.has(address, challenge.digest, answer):
-            try:
+            with self._counting_surplus(origin):
                 self._failures.check(address)
-            except TooManyRequests:
-                self._records.surplus("session", "start", origin)
-                raise
 
     async def _count_failure(self, cause: str, origin: Origin) -> None:
         """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
         address = origin.address or ""
-        try:
+        with self._counting_surplus(origin):
             self._failures.check(address)
             await self._failures.take(address)
+        self._records.refusal("session", "-", "start", cause, origin, saw=UNPROVEN)
+
+    @contextmanager
+    def _counting_surplus(self, origin: Origin) -> Iterator[None]:
+        """A refusal for a limit, which is raised on, is counted: records of their own would be too many."""
+        try:
+            yield
         except TooManyRequests:
             self._records.surplus("session", "start", origin)
             raise
-        self._records.refusal("session", "-", "start", cause, origin, saw=UNPROVEN)
 
     async def _hear_of_keys(self) -> None:
         """Wait until this engine knows the keys that its fleet took out before now. Raises StoreUnavailable."""

@@ -5,19 +5,17 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from math import inf
 from typing import Any, Literal
 
-from hatchway.engine.access.challenges import encode
 from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import Shared
 from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
-from hatchway.engine.base.errors import NotFound, Refusal, TokenRefused, TooManyRequests
+from hatchway.engine.base.base64url import encode
+from hatchway.engine.base.errors import NotFound, Refusal, TokenRefused
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
-from hatchway.engine.keys.key_command import AGAIN, REMEMBERED
 from hatchway.engine.keys.key_options import KeyOptions
 from hatchway.engine.runtime import UNKNOWN, Actor, Data, Runtime
 from hatchway.engine.runtime.records import NOBODY, Origin
@@ -27,7 +25,7 @@ from hatchway.engine.store.protocol import Once, Store
 from hatchway.statecharts import session
 from hatchway.statecharts.interpreter import EventRefused
 
-KEPT = 600.0
+KEPT_BY_WORKER = 600.0
 """Seconds that a worker may answer inspections of a session by itself. The engine sees no use of it meanwhile."""
 
 NO_DEVICE = Device()
@@ -88,7 +86,7 @@ class Sessions:
             rules={"session_lifetime": _lifetime_ends},
             owner=_identity_of,
         )
-        self._limit = SessionLimit(runtime, settings, lambda name: self._revoke(name, NOBODY, "too_many_sessions"))
+        self._limit = SessionLimit(runtime, settings, lambda name: self.end_named(name, NOBODY, "too_many_sessions"))
 
     async def start(
         self,
@@ -110,7 +108,7 @@ class Sessions:
         try:
             now = self._clock.wall()
             age = self._settings().session_max_age
-            latest = min(now + age.key, self._key_ends(identity, now)) if method == "key" else now + age.pairing
+            latest = min(now + age.key, self.key_ends(identity, now)) if method == "key" else now + age.pairing
             address = sys.intern(origin.address or "")
             label, agent = map(sys.intern, device)
             facts = SessionFacts(
@@ -122,7 +120,7 @@ class Sessions:
             result = await self._runtime.create(
                 "session", name, "start", facts, origin=by, once=once, proof=proof, label=device.label
             )
-            return _signed_in(result)
+            return _issued(result)
         finally:
             self._limit.leave(identity)
 
@@ -175,15 +173,15 @@ class Sessions:
         actor = self._actors.get(principal.session)
         if actor is None:
             return 0
-        by_key = self._key_ends(principal.identity, actor.facts.started_at)
+        by_key = self.key_ends(principal.identity, actor.facts.started_at)
         if principal.method == "key":
             by_key = min(by_key, self._clock.wall() + self._keys.good_for(principal.identity))
         return min(principal.expires_at, actor.deadline or 0, by_key)
 
-    def keep(self, principal: Principal) -> float:
+    def keep_for_worker(self, principal: Principal) -> float:
         """Epoch seconds until which a worker may answer inspections of this session by itself. Till then it is in use:
         `SessionLimit` ends no session that is. 0 where the next answer depends on where the next request comes from."""
-        actor, until = self._actors.get(principal.session), self._clock.wall() + KEPT
+        actor, until = self._actors.get(principal.session), self._clock.wall() + KEPT_BY_WORKER
         grant = self._keys.find(principal.identity) if principal.method == "key" else None
         if grant is not None and grant.options is not None and grant.options.sources is not None:
             return 0
@@ -202,12 +200,12 @@ class Sessions:
         grant = self._grant_of(facts)
         return None if grant is None else permissions.cut(facts.permissions, grant.permissions)
 
-    def _key_ends(self, identity: str, started_at: float) -> float:
+    def key_ends(self, identity: str, started_at: float) -> float:
         """When a session of that key that began then ends at the latest, by what its line says now."""
         grant = self._keys.find(identity)
         return inf if grant is None or grant.options is None else grant.options.ends_by(started_at)
 
-    def _lost(self, facts: SessionFacts) -> str | None:
+    def lost(self, facts: SessionFacts) -> str | None:
         """Why the session's key carries it no longer; None where it does."""
         if facts.method == "pairing":
             return None
@@ -268,13 +266,13 @@ class Sessions:
             return
         if actor is not None:
             await self._runtime.catch_up(actor)
-            if (cause := self._lost(actor.facts)) is not None:
-                await self._revoke(actor.id, NOBODY, cause)
+            if (cause := self.lost(actor.facts)) is not None:
+                await self.end_named(actor.id, NOBODY, cause)
 
     async def renew(self, principal: Principal, origin: Origin) -> IssuedSession:
         """The same session, its lifetime counted from now. Raises TokenRefused where a logout came first."""
         changes = {"renewed_at": self._clock.wall()}
-        return _signed_in(await self._event(principal.session, "renew", origin, changes))
+        return _issued(await self._event(principal.session, "renew", origin, changes))
 
     async def logout(self, principal: Principal, origin: Origin) -> None:
         """End the session. When this returns, that is stored, and no token of the session is accepted. Raises
@@ -320,45 +318,15 @@ class Sessions:
             or not is_live(actor, self._clock.wall())
         ):
             raise NotFound("no such session")
-        await self._revoke(name, origin, "revoked")
+        await self.end_named(name, origin, "revoked")
 
     async def end_all_of(self, identities: set[str], origin: Origin = NOBODY) -> int:
         """End every session of these identities, whose keys are authorized no more. Returns how many it ended."""
         names = [actor.id for actor in self._runtime.actors("session") if actor.facts.identity in identities]
-        return sum([await self._revoke(name, origin, "key_unregistered") for name in names])
+        return sum([await self.end_named(name, origin, "key_unregistered") for name in names])
 
-    async def end_orphans(self) -> int:
-        """End the sessions whose key was taken out of authorized_keys, by hand or while the engine was down, or is
-        over; shorten those that its line now ends sooner. How many ended."""
-        ended = 0
-        for actor in [one for one in self._runtime.actors("session") if one.facts.method == "key"]:
-            if (cause := self._lost(actor.facts)) is not None:
-                ended += await self._revoke(actor.id, NOBODY, cause)
-            elif (latest := self._key_ends(actor.facts.identity, actor.facts.started_at)) < (actor.deadline or 0):
-                await self._shorten(actor, latest)
-        return ended
-
-    async def confirm_keys(self) -> None:
-        """Ask again for the keys of live sessions that no line is of, before a minute is over; end the sessions of
-        those that are granted nothing any more. Raises StoreUnavailable."""
-        live = {actor.facts.identity for actor in self._runtime.actors("session") if actor.facts.method == "key"}
-        for identity in live:
-            if self._keys.good_for(identity) > REMEMBERED - AGAIN:
-                continue
-            with suppress(TooManyRequests):  # a later round asks
-                await self._keys.ask_elsewhere(identity)
-                if self._keys.find(identity) is None:
-                    await self.end_all_of({identity})
-
-    async def _shorten(self, actor: Actor, latest: float) -> None:
-        """Whatever the clock does from now on, the session's own deadline is the new one."""
-        facts: SessionFacts = actor.facts
-        renewed_at = facts.renewed_at or (actor.deadline or 0) - facts.lifetime
-        with suppress(EventRefused):  # it has ended meanwhile
-            changes = {"latest": latest, "renewed_at": renewed_at}
-            await self._runtime.send("session", actor.id, "shorten", changes=changes)
-
-    async def _revoke(self, name: str, origin: Origin, cause: str) -> bool:
+    async def end_named(self, name: str, origin: Origin, cause: str) -> bool:
+        """End the session of this name. Returns whether there was one to end. Raises StoreUnavailable."""
         try:
             await self._runtime.send("session", name, "revoke", origin=origin, cause=cause)
         except EventRefused:
@@ -367,7 +335,7 @@ class Sessions:
 
     async def end(self, token: str, cause: str) -> None:
         """End the session of a token that never reached its owner."""
-        await self._revoke(self._tokens.read(token).sid, NOBODY, cause)
+        await self.end_named(self._tokens.read(token).sid, NOBODY, cause)
 
 
 def _lifetime_ends(facts: SessionFacts, now: float) -> float:
@@ -378,7 +346,7 @@ def _identity_of(facts: SessionFacts) -> str:
     return facts.identity
 
 
-def _signed_in(result: object) -> IssuedSession:
+def _issued(result: object) -> IssuedSession:
     """The result of a step whose effect is `issue_token`."""
     assert isinstance(result, IssuedSession)
     return result

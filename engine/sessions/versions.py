@@ -27,7 +27,7 @@ class VersionMark(NamedTuple):
 
 def create() -> int:
     """The descriptor of new shared memory, all zero. It has no name by which another program could open it."""
-    fd = os.memfd_create("hatchway-validity")
+    fd = os.memfd_create("hatchway-versions")
     os.ftruncate(fd, SIZE)
     return fd
 

@@ -181,8 +181,8 @@ class SQLiteStore:
         return self._end(self._make(changes))
 
     def _make(self, changes: list[Change | None]) -> list[BaseException | None]:
-        """Begin a transaction and make the changes; returns the error of each. Where the store fails it is rolled
-        back."""
+        """Make the changes in the transaction that was begun; returns the error of each. Where the store fails, the
+        transaction is rolled back."""
         try:
             return [self._attempt(self._connection.execute, change) for change in changes]
         except Exception as error:  # whatever it is, the tasks that wait must be woken with it

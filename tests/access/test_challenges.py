@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatchway.engine.access.challenges import ANY, LIFETIME, PREFIX, Challenges, decode, decode_signature, encode
+from hatchway.engine.access.challenges import ANY, LIFETIME, PREFIX, Challenges, decode_signature
+from hatchway.engine.base.base64url import decode, encode
 from hatchway.engine.base.errors import SignatureRefused
 from tests.support.fakes import Hands
 

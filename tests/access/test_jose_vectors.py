@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from hatchway.engine.access.challenges import decode, encode
 from hatchway.engine.access.tokens import Tokens, key_id
+from hatchway.engine.base.base64url import decode, encode
 from hatchway.engine.base.errors import KeyRefused, SignatureRefused, TokenRefused
 from hatchway.engine.keys.keys import PublicKey, identity_of, read_public_key, verify
 from tests.support.fakes import vectors

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hatchway.engine.access import tokens
-from hatchway.engine.access.challenges import decode, encode
 from hatchway.engine.access.tokens import LONGEST_TOKEN, TYPE, Tokens, key_id
+from hatchway.engine.base.base64url import decode, encode
 from hatchway.engine.base.errors import TokenRefused
 from tests.support.hostile_requests import token_attacks
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import trio
 
-from hatchway.engine.access.challenges import encode
 from hatchway.engine.access.principal import SessionFacts
+from hatchway.engine.base.base64url import encode
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.settings.settings import Settings

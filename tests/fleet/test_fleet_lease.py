@@ -68,7 +68,7 @@ async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: St
     clock = SystemClock()
     async with open_fleet(server.url, clock, "ash", "home") as fleet, trio.open_nursery() as nursery:
         runtime = Runtime(clock, Records(clock, lambda record: None))
-        with patch.object(change_reader, "CHARTS", ()):
+        with patch.object(change_reader, "SHARED_CHARTS", ()):
             nursery.start_soon(fleet.run, runtime, {"keys": follow})
             told = ""
             with trio.fail_after(20):
@@ -159,10 +159,10 @@ async def test_what_a_renewal_leaves_in_the_store(link: RedisLink, server: Redis
     """The engine's name for three seconds, its place among the engines, and its run and host under its home."""
     one = engine(link)
     await one.refresh()
-    assert 2000 < int(speak(server.port, "PTTL", f"hatchway:engine:{one.run}")[1:]) <= 3000
-    for key, value in (("engine:" + one.run, "host"), ("home:home", f"{one.run}|host")):
+    assert 2000 < int(speak(server.port, "PTTL", f"hatchway:engine:{one.run_id}")[1:]) <= 3000
+    for key, value in (("engine:" + one.run_id, "host"), ("home:home", f"{one.run_id}|host")):
         assert speak(server.port, "GET", f"hatchway:{key}").split(b"\r\n")[1] == value.encode()
-    assert speak(server.port, "HGET", "hatchway:engines", one.run).split(b"\r\n")[1] == b"host"
+    assert speak(server.port, "HGET", "hatchway:engines", one.run_id).split(b"\r\n")[1] == b"host"
 
 
 async def test_what_a_renewal_is_told(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,21 +252,21 @@ async def test_who_is_heard_of_no_more_is_dead(
         await here.refresh()
         return sorted(died)
 
-    with here.watch(stops.run, lambda: died.append("stops")):
+    with here.watch(stops.run_id, lambda: died.append("stops")):
         with (
-            here.watch(stops.run, lambda: died.append("stops too")),
-            here.watch(silent.run, lambda: died.append("silent")),
-            here.watch(lives.run, lambda: died.append("lives")),
+            here.watch(stops.run_id, lambda: died.append("stops too")),
+            here.watch(silent.run_id, lambda: died.append("silent")),
+            here.watch(lives.run_id, lambda: died.append("lives")),
         ):
-            assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run) == b":1\r\n"
+            assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run_id) == b":1\r\n"
             await stops.give_up()
-            assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run) == b":0\r\n"
+            assert speak(server.port, "HEXISTS", "hatchway:engines", stops.run_id) == b":0\r\n"
             await trio.sleep(0.4)
             assert died == [], "a renewal tells"
             assert await told() == ["silent", "stops", "stops too"]
         assert await told() == ["stops"]
     assert await told() == []
-    assert len({each.run for each in (here, stops, lives, silent)}) == 4
+    assert len({each.run_id for each in (here, stops, lives, silent)}) == 4
 
 
 async def test_what_cannot_be_told_runs_out(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:

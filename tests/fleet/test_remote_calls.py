@@ -39,19 +39,19 @@ class Side:
     """One engine's fleet and calls, without the engine."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.fleet, self.run, self.calls = fleet, fleet.lease.run, RemoteCalls(fleet)
+        self.fleet, self.run_id, self.calls = fleet, fleet.lease.run_id, RemoteCalls(fleet)
 
     async def deliver(self, other: Side, method: str, ticket: str) -> str:
         """As a script of the store's does that picks the engine by itself."""
-        self.fleet.post(other.run, kind="call", ticket=ticket, caller=self.run, method=method, body=b"")
-        return other.run
+        self.fleet.post(other.run_id, kind="call", ticket=ticket, caller=self.run_id, method=method, body=b"")
+        return other.run_id
 
 
 @pytest.fixture
 async def sides(redis: RedisServer) -> AsyncIterator[tuple[Side, Side]]:
     clock = SystemClock()
     place = partial(open_fleet, redis.url, clock)
-    with patch.object(change_reader, "CHARTS", ()):
+    with patch.object(change_reader, "SHARED_CHARTS", ()):
         async with place("ash", "ash") as ash, place("elm", "elm") as elm, trio.open_nursery() as nursery:
             made = Side(ash), Side(elm)
             for fleet in (ash, elm):
@@ -68,14 +68,14 @@ async def test_a_call_and_its_reply(sides: Sides, redis: RedisServer) -> None:
     a, b = sides
 
     async def double(body: bytes, caller: Caller) -> bytes:
-        assert caller.run == a.run
+        assert caller.run_id == a.run_id
         return 2 * body
 
     b.calls.serve("double", double)
     got: dict[int, bytes] = {}
 
     async def call(number: int) -> None:
-        got[number] = await a.calls.call(b.run, "double", bytes([number]) * 40_000, SOON)
+        got[number] = await a.calls.call(b.run_id, "double", bytes([number]) * 40_000, SOON)
 
     async with trio.open_nursery() as nursery:
         for number in range(20):
@@ -101,7 +101,7 @@ async def test_a_refusal_is_the_callers_too(sides: Sides, refusal: Refusal) -> N
 
     sides[1].calls.serve("refuse", refuse)
     with pytest.raises(type(refusal)) as refused:
-        await sides[0].calls.call(sides[1].run, "refuse", b"", SOON)
+        await sides[0].calls.call(sides[1].run_id, "refuse", b"", SOON)
     got = refused.value
     assert (got.detail, got.cause, got.retry_after) == (refusal.detail, refusal.cause, refusal.retry_after)
 
@@ -116,7 +116,7 @@ async def test_anything_else_is_the_called_engines_fault(sides: Sides, fault: Ex
     sides[1].calls.serve("fail", fail)
     for method in ("fail", "unknown"):
         with pytest.raises(HostUnavailable):
-            await sides[0].calls.call(sides[1].run, method, b"", SOON)
+            await sides[0].calls.call(sides[1].run_id, method, b"", SOON)
 
 
 async def test_who_does_not_reply(sides: Sides) -> None:
@@ -124,7 +124,7 @@ async def test_who_does_not_reply(sides: Sides) -> None:
     a, b = sides
     b.calls.serve("hang", _hang)
     with pytest.raises(NoReply):
-        await a.calls.call(b.run, "hang", b"", 0.1)
+        await a.calls.call(b.run_id, "hang", b"", 0.1)
     with pytest.raises(NoReply), trio.fail_after(SOON):
         await a.calls.call("nobody", "hang", b"", inf)
 
@@ -136,7 +136,7 @@ async def test_who_does_not_reply(sides: Sides) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(die)
             with pytest.raises(NoReply):
-                await a.calls.call(b.run, "hang", b"", inf)
+                await a.calls.call(b.run_id, "hang", b"", inf)
 
 
 async def _hang(body: bytes, caller: Caller) -> bytes:
@@ -241,8 +241,8 @@ async def test_a_reply_waits_for_no_other(sides: Sides) -> None:
 
     b.calls.serve("echo", echo)
     with patch.object(b.fleet.link, "script", one_is_slow), trio.fail_after(SOON):
-        async with a.calls.open(partial(a.calls._deliver, b.run, "echo", b"slow")) as late:
-            assert await a.calls.call(b.run, "echo", b"quick", SOON) == b"quick"
+        async with a.calls.open(partial(a.calls._deliver, b.run_id, "echo", b"slow")) as late:
+            assert await a.calls.call(b.run_id, "echo", b"quick", SOON) == b"quick"
             assert not late.replied
             slow.set()
             assert await late.reply() == b"slow"
@@ -273,6 +273,6 @@ async def test_a_stop_waits_for_a_reply(sides: Sides, redis: RedisServer) -> Non
             with patch.object(fir.link, "script", slowly):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(fir.run, Runtime(clock, Records(clock, lambda record: None)), {})
-                    outer.start_soon(call, fir.lease.run)
+                    outer.start_soon(call, fir.lease.run_id)
                     await replying.wait()
                     nursery.cancel_scope.cancel()

@@ -27,9 +27,8 @@ from hatchway.engine.fleet import change_reader, remote_instances, shared_instan
 from hatchway.engine.fleet.fleet import Fleet, open_fleet
 from hatchway.engine.fleet.membership import Membership
 from hatchway.engine.fleet.remote_calls import Caller
-from hatchway.engine.fleet.remote_instances import RemoteInstances
 from hatchway.engine.fleet.roster import generation_of
-from hatchway.engine.instances.instances import Instances
+from hatchway.engine.instances.instances import Instances, TakenBy
 from hatchway.engine.instances.request import InstanceFields
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Record, Records
@@ -56,11 +55,12 @@ class Member:
         self.place, known = Membership(fleet, "", None), Settings(registries=("docker.io",))
         self.fleet, self.roster, self.calls = fleet, self.place.roster, self.place.calls
 
-        def make(store: Store, elsewhere: RemoteInstances) -> Instances:
+        def make(store: Store, taken_by: TakenBy) -> Instances:
             allowance = lambda identity: self.allowed  # noqa: E731
-            return Instances(self.runtime, store, platform, lambda: known, Path("/engine"), elsewhere, allowance)
+            return Instances(self.runtime, store, platform, lambda: known, Path("/engine"), taken_by, allowance)
 
-        self.instances, self.shared = self.place.join_instances(own, self.runtime, make, lambda: False)
+        self.everywhere, self.shared = self.place.join_instances(own, self.runtime, make, lambda: False)
+        self.instances = self.everywhere.own
 
     async def start(self, name: str = "one") -> str:
         """The state it is in then, or the code of the refusal."""
@@ -71,7 +71,7 @@ class Member:
             return refused.code
 
     async def listed(self) -> list[tuple[str, str, str, bool]]:
-        seen = await self.instances.all()
+        seen = await self.everywhere.all()
         return [(one.identity, one.state, one.host, one.answers) for one in seen]
 
     async def until_listed(self, *rows: tuple[str, str, str, bool]) -> None:
@@ -110,7 +110,7 @@ def hosts(redis: RedisServer) -> tuple[Host, Host]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Comparisons come round within a test's time; these engines have no sessions."""
-    monkeypatch.setattr(change_reader, "CHARTS", ())
+    monkeypatch.setattr(change_reader, "SHARED_CHARTS", ())
     monkeypatch.setattr(shared_instances, "LOOK", 0.1)
     monkeypatch.setattr(shared_instances, "COMPARED", 0.5)
 
@@ -142,24 +142,24 @@ async def test_where_a_name_is_taken(hosts: Hosts) -> None:
         assert await a.start() == "running"
         with pytest.raises(InstanceExists, match="there already, on ash"):
             await b.instances.start(InstanceFields("docker://x", identity="one"), ORIGIN)
-        await b.instances.end("one", ORIGIN)
+        await b.everywhere.stop("one", ORIGIN)
         assert await b.start() == "running"
         assert await a.listed() == await b.listed() == [("one", "running", "elm", True)]
         assert a.instances.show("one").state == "stopped"
-        assert (await a.instances.find("one")).host == "elm"
+        assert (await a.everywhere.find("one")).host == "elm"
         with capture_logs() as told:
             await a.shared._compare()
         assert told == []  # that a name went to another is no news
         assert await a.start() == "instance_exists"
         with pytest.raises(InstanceNotFound, match="no engine of this fleet"):
-            await a.instances.find("two")
+            await a.everywhere.find("two")
 
 
 async def test_a_refused_start_costs_nothing(hosts: Hosts) -> None:
     """What ended here under a name that another host has by now is still there, with its exit code and log."""
     async with hosts[0].engine() as a, hosts[1].engine() as b:
         assert await a.start() == "running"
-        await a.instances.end("one", ORIGIN)
+        await a.everywhere.stop("one", ORIGIN)
         assert await b.start() == "running"
         assert await a.start() == "instance_exists"
         assert a.instances.show("one").state == "stopped"
@@ -212,7 +212,7 @@ async def test_a_key_s_instances_are_counted_over_the_fleet(hosts: Hosts) -> Non
         assert told == {"running": 4, "too_many_instances": 46}
         live = [name for name, state, *_ in await a.listed() if state == "running"]
         assert len(live) == 4
-        await a.instances.end(live[0], ORIGIN)
+        await a.everywhere.stop(live[0], ORIGIN)
         assert await b.start("another") == "running"
         assert await a.start("yet-another") == "too_many_instances"
 
@@ -233,7 +233,7 @@ async def _until(true: Callable[..., bool], member: Member) -> None:
     with trio.fail_after(20):
         while True:
             try:
-                if true(await member.instances.find("one")):
+                if true(await member.everywhere.find("one")):
                     return
             except InstanceNotFound:
                 pass
@@ -245,11 +245,11 @@ async def test_away_and_forgotten(hosts: Hosts, redis: RedisServer) -> None:
     name is another's by then, both go on, and each host shows its own."""
     async with hosts[0].engine() as a:
         assert (await a.start("one"), await a.start("two")) == ("running", "running")
-        home = a.roster.home
+        home = a.roster.engine_id
     async with hosts[1].engine() as b:
         await b.until_listed(("one", "running", "ash", False), ("two", "running", "ash", False))
         with pytest.raises(HostUnavailable, match="the engine on ash"):
-            await b.instances.end("one", ORIGIN)
+            await b.everywhere.stop("one", ORIGIN)
         assert await b.start() == "instance_exists"
         speak(redis.port, "DEL", f"hatchway:home:{home}")
         assert await b.listed() == []
@@ -257,7 +257,7 @@ async def test_away_and_forgotten(hosts: Hosts, redis: RedisServer) -> None:
         async with hosts[0].engine() as a:
             await b.until_listed(("two", "running", "ash", True), ("one", "running", "elm", True))
             assert [row[:3] for row in await a.listed()] == [("one", "running", "ash"), ("two", "running", "ash")]
-            await b.instances.end("one", ORIGIN)
+            await b.everywhere.stop("one", ORIGIN)
             await b.until_listed(("one", "running", "ash", True), ("two", "running", "ash", True))
 
 
@@ -284,7 +284,7 @@ async def test_a_row_of_a_newer_version(hosts: Hosts, redis: RedisServer, monkey
             assert await a.listed() == [("one", "running", "ash", True)]
         assert [line["name"] for line in said if line["event"] == "instance_not_understood"] == ["two"]
         with pytest.raises(StoreUnavailable, match="newer version"):
-            await a.instances.find("two")
+            await a.everywhere.find("two")
 
 
 async def test_a_store_that_forgot(hosts: Hosts, redis: RedisServer) -> None:
@@ -307,14 +307,14 @@ async def test_logs_read_at_once(hosts: Hosts, monkeypatch: pytest.MonkeyPatch, 
     hosts[0].platform.log = lambda started, stream: (log, 0)  # type: ignore[method-assign]
     async with hosts[0].engine() as a, hosts[1].engine() as b:
         await a.start()
-        first = await b.instances.read("one", "out", lambda: True)
+        first = await b.everywhere.read("one", "out", lambda: True)
         with pytest.raises(TooManyRequests):
-            await b.instances.read("one", "out", None)
+            await b.everywhere.read("one", "out", None)
         assert await anext(first) == b"said\n"
         with pytest.raises(TooManyRequests):
-            await b.instances.read("one", "out", None)
+            await b.everywhere.read("one", "out", None)
         await first.aclose()
-        pieces = [piece async for piece in await b.instances.read("one", "out", None)]
+        pieces = [piece async for piece in await b.everywhere.read("one", "out", None)]
         assert pieces == [b"said\n"]
 
 
@@ -327,7 +327,7 @@ async def test_a_log_that_never_pauses(hosts: Hosts, tmp_path: Path) -> None:
         for reader in (a, b):
             log.write_bytes(b"said\n")
             allowed = iter((True, False))
-            pieces = await reader.instances.read(name, "out", partial(next, allowed))
+            pieces = await reader.everywhere.read(name, "out", partial(next, allowed))
             assert await anext(pieces) == b"said\n"
             log.write_bytes(b"said\nmore\n")
             assert [piece async for piece in pieces] == []
@@ -337,7 +337,7 @@ async def test_a_start_that_is_left(hosts: Hosts) -> None:
     """Who leaves while what had the name before is cleared away leaves nothing of it behind: the start goes on."""
     async with hosts[0].engine() as a:
         await a.start()
-        await a.instances.end("one", ORIGIN)
+        await a.everywhere.stop("one", ORIGIN)
         dropping = trio.Event()
 
         async def slow(name: str, generation: str) -> None:
@@ -360,7 +360,7 @@ async def test_an_engine_that_hangs(hosts: Hosts, monkeypatch: pytest.MonkeyPatc
     async with hosts[0].engine() as a, hosts[1].engine() as b:
         await a.start()
         with patch.dict(a.calls.methods, {"stop": _never}), pytest.raises(HostUnavailable, match="on ash"):
-            await b.instances.end("one", ORIGIN)
+            await b.everywhere.stop("one", ORIGIN)
 
 
 async def _never(body: bytes, caller: Caller) -> bytes:
@@ -378,11 +378,11 @@ async def test_a_reply_to_a_caller_that_seems_gone(
 
         async def stop_and_lapse(body: bytes, caller: Caller) -> bytes:
             answer = await stop(body, caller)
-            speak(redis.port, "DEL", f"hatchway:engine:{b.fleet.lease.run}")
+            speak(redis.port, "DEL", f"hatchway:engine:{b.fleet.lease.run_id}")
             return answer
 
         with patch.dict(a.calls.methods, {"stop": stop_and_lapse}):
-            assert (await b.instances.end("one", ORIGIN)).state == "stopped"
+            assert (await b.everywhere.stop("one", ORIGIN)).state == "stopped"
 
 
 async def test_a_fault_of_the_other_engine(hosts: Hosts) -> None:
@@ -391,8 +391,8 @@ async def test_a_fault_of_the_other_engine(hosts: Hosts) -> None:
         await a.start()
         fault = partial(_raise, ValueError("a fault of ours"))
         with patch.dict(a.calls.methods, {"stop": fault}), pytest.raises(HostUnavailable, match="log has why"):
-            await b.instances.end("one", ORIGIN)
-        assert (await b.instances.end("one", ORIGIN)).state == "stopped"
+            await b.everywhere.stop("one", ORIGIN)
+        assert (await b.everywhere.stop("one", ORIGIN)).state == "stopped"
 
 
 async def _raise(error: Exception, body: bytes, caller: Caller) -> bytes:

@@ -40,7 +40,7 @@ def test_a_start_loads_no_more_than_it_needs() -> None:
     does what looks at the keys, and never brings what it has for certificates."""
     code = f"""
 import gc, sys, trio
-from hatchway.engine.base.memory import loading, settle
+from hatchway.engine.base.memory import collect_rarely, loading
 with loading():
     import hatchway.api.host.run
 from hatchway.engine.keys.keys import parse_openssh
@@ -48,7 +48,7 @@ print("badkeys" in sys.modules)
 parse_openssh({LINE!r})
 print([name for name in {LEFT_OUT} if name in sys.modules])
 async def main():
-    settle()
+    collect_rarely()
 trio.run(main)
 import rich.traceback
 print(gc.isenabled(), gc.get_freeze_count() > 10_000)

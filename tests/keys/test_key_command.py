@@ -14,7 +14,7 @@ from hatchway.api.http.app import make_app
 from hatchway.engine.base.errors import TooManyRequests
 from hatchway.engine.keys import key_command
 from hatchway.engine.keys.key_command import KeyCommand
-from hatchway.engine.sessions import sessions
+from hatchway.engine.sessions import orphans
 from tests.support.fakes import Browser, Hands, key, sign_in, signed
 from tests.support.live_engine import Live, live_engine
 from tests.support.timing import Share
@@ -143,9 +143,9 @@ async def test_sessions_are_asked_for_again_and_end_when_the_key_is_gone(
 ) -> None:
     """Before each minute is over, whether they are used or not; a program that fails then is as one that says no."""
     monkeypatch.setattr(key_command, "REMEMBERED", 4.0)
-    monkeypatch.setattr(sessions, "REMEMBERED", 4.0)
-    monkeypatch.setattr(sessions, "AGAIN", 1.0)
-    monkeypatch.setattr("hatchway.engine.engine.CONFIRMED", 0.5)
+    monkeypatch.setattr(orphans, "REMEMBERED", 4.0)
+    monkeypatch.setattr(orphans, "AGAIN", 1.0)
+    monkeypatch.setattr(orphans, "CONFIRMED", 0.5)
     async with live_engine(home, authorized_keys_command=answering(tmp_path)) as at:
         browser = browser_of(at)
         token = (await sign_in(browser, key("far"), identity=key("far").identity))["token"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hatchway.engine.pairings.codes import AGENT_LENGTH, ALPHABET, LENGTH, LONGEST_TYPED, new_code, normalise, printable
+from hatchway.engine.pairings.claims import AGENT_LENGTH, escaped_agent
+from hatchway.engine.pairings.codes import ALPHABET, LENGTH, LONGEST_TYPED, new_code, normalise
 
 
 def test_a_new_code_is_one_as_typed() -> None:
@@ -41,11 +42,11 @@ def test_what_typing_does_not_change(typed: str, read: str) -> None:
 def test_each_byte_on_a_terminal(byte: int) -> None:
     """0x20 to 0x7E as they are, but for backslash and quote; all others by their number."""
     plain = 0x20 <= byte <= 0x7E and byte not in (0x22, 0x5C)
-    assert printable(bytes([byte])) == (chr(byte) if plain else f"\\x{byte:02x}")
+    assert escaped_agent(bytes([byte])) == (chr(byte) if plain else f"\\x{byte:02x}")
 
 
 def test_a_long_agent_is_cut_between_two_signs() -> None:
     """At 200 characters after escaping, and never inside an escape."""
-    assert printable(b"a" * 300) == "a" * AGENT_LENGTH
-    assert printable(b"\0" * 300) == "\\x00" * (AGENT_LENGTH // 4)
-    assert printable(b"a" * 197 + b"\0b") == "a" * 197
+    assert escaped_agent(b"a" * 300) == "a" * AGENT_LENGTH
+    assert escaped_agent(b"\0" * 300) == "\\x00" * (AGENT_LENGTH // 4)
+    assert escaped_agent(b"a" * 197 + b"\0b") == "a" * 197

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hatchway.api.http.app import make_app
 from hatchway.engine.base.errors import PairingExpired, StoreUnavailable, TooManyRequests
 from hatchway.engine.engine import Engine
-from hatchway.engine.pairings.codes import ALPHABET, normalise, printable
+from hatchway.engine.pairings.claims import escaped_agent
+from hatchway.engine.pairings.codes import ALPHABET, normalise
 from hatchway.engine.store.memory import MemoryStore
 from hatchway.engine.store.protocol import Change
 from tests.support.fakes import Browser, Reply, jump, virtual_engine, watch_of
@@ -400,7 +401,7 @@ def test_look_alikes_are_folded(code: str, random: Any) -> None:
 @given(st.binary(max_size=300))
 def test_agents_are_harmless(agent: bytes) -> None:
     """D27: only 0x20-0x7E reaches a terminal, at most 200 characters, and quotes can't be closed."""
-    shown = printable(agent)
+    shown = escaped_agent(agent)
     assert len(shown) <= 200
     assert all(" " <= sign <= "~" for sign in shown)
     assert '"' not in shown

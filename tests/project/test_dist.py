@@ -87,8 +87,10 @@ def installed(wheel: Path) -> Iterator[dict[str, Future[Path]]]:
 
     def install(version: str) -> Path:
         place = wheel.parent / version
-        run(PYTHONS[version], "-m", "venv", place, cwd=wheel.parent)
-        run(place / "bin/python", "-m", "pip", "install", "-q", wheel, cwd=wheel.parent)
+        run(PYTHONS[version], "-m", "venv", "--without-pip", place, cwd=wheel.parent)
+        # One pip for all, and nothing compiled that is never imported: two thirds of the work of an environment.
+        pip = (sys.executable, "-m", "pip", "--python", place / "bin/python", "--disable-pip-version-check")
+        run(*pip, "install", "-q", "--no-compile", wheel, cwd=wheel.parent)
         return place / "bin"
 
     with ThreadPoolExecutor(len(PYTHONS)) as pool:

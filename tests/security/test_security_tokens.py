@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA1, SHA256, SHA512
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from hatchway.engine.access.challenges import decode, encode
+from hatchway.engine.base.base64url import decode, encode
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.support.fakes import key, signed

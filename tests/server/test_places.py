@@ -21,7 +21,7 @@ from hatchway.api.server.unix_sockets import listen_private
 from tests.support.fakes import key
 from tests.support.processes import EngineProcess, bearer, running_engine, sign_in
 from tests.support.raw_clients import GET, Client, Served, serving
-from tests.support.server_apps import Told, bare_app, lane_of
+from tests.support.server_apps import Told, bare_app, fast_path_of
 
 MOST = 40
 LIMITS = ServerLimits(max_connections=MOST)
@@ -34,11 +34,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tls")
 
 
-@pytest.fixture(params=["plain", "tls", "lane"])
+@pytest.fixture(params=["plain", "tls", "fast"])
 async def served(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Served]:
     """A server with forty places."""
-    lane = lane_of if request.param == "lane" else None
-    async with serving(limits=LIMITS, lane=lane, certified=folder if request.param == "tls" else None) as served:
+    fast_path = fast_path_of if request.param == "fast" else None
+    certified = folder if request.param == "tls" else None
+    async with serving(limits=LIMITS, fast_path=fast_path, certified=certified) as served:
         yield served
 
 
@@ -86,7 +87,7 @@ async def test_silent_connections_keep_nobody_out(served: Served, autojump_clock
     assert [await is_over(client) for client in (silent[0], silent[-2])] == [True, False]
 
 
-@pytest.mark.parametrize("served", ["plain", "lane"], indirect=True)
+@pytest.mark.parametrize("served", ["plain", "fast"], indirect=True)
 async def test_idle_connections_keep_nobody_out(served: Served, autojump_clock: MockClock) -> None:
     """Nor do those that asked something once: the one that has been idle the longest is closed, and its last answer is
     not lost. An address that holds less keeps what it has."""

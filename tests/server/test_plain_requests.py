@@ -1,4 +1,4 @@
-"""The lane takes whole plain requests only, reads them as h11 does, and leaves everything else as it came."""
+"""The fast path takes whole plain requests only, reads them as h11 does, and leaves everything else as it came."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hatchway.api.server.server import FastPath, ServerLimits
 from hatchway.engine.engine import Engine
 from tests.support.fakes import effort
 from tests.support.raw_clients import GET, serving
-from tests.support.server_apps import Told, lane_of
+from tests.support.server_apps import Told, fast_path_of
 from tests.support.timing import kept
 
 LIMIT = 16 * 1024
@@ -207,7 +207,7 @@ def mutant(chance: random.Random) -> bytes:
 
 @pytest.mark.fuzz
 def test_no_difference_from_h11() -> None:
-    """What the lane takes of mutated requests, h11 reads the same; 10,000 of them, times HATCHWAY_EFFORT."""
+    """What the fast path takes of mutated requests, h11 reads the same; 10,000 of them, times HATCHWAY_EFFORT."""
     seed = random.SystemRandom().randrange(2**32)
     chance, taken, tries = random.Random(seed), 0, int(10_000 * effort())
     for _ in range(tries):
@@ -234,7 +234,7 @@ def test_no_request_is_slow() -> None:
 
 
 def test_encode_as_h11() -> None:
-    """The lane's answers look as h11 writes them."""
+    """The fast path's answers look as h11 writes them."""
     reply = Response(401, b"{}", ((b"content-type", b"application/json"), (b"WWW-Authenticate", b"Bearer")))
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(INSPECT)
@@ -253,8 +253,8 @@ def test_no_split_answer(header: tuple[bytes, bytes]) -> None:
 
 
 async def test_taken_and_left(autojump_clock: MockClock) -> None:
-    """On one connection, what the lane takes and what it leaves are answered in the order they were asked in."""
-    async with serving(lane=lane_of) as served:
+    """On one connection, what the fast path takes and what it leaves are answered in the order they were asked in."""
+    async with serving(fast_path=fast_path_of) as served:
         client = await served.connect()
         close = GET % (b"/hello", b"Connection: close\r\n")
         plain, other = GET % (b"/hello", b""), GET % (b"/nowhere", b"")
@@ -266,8 +266,8 @@ async def test_taken_and_left(autojump_clock: MockClock) -> None:
 
 
 async def test_an_answer_that_waits(autojump_clock: MockClock) -> None:
-    """A lane's answer may take longer than the idle time, and the connection goes on; the shutdown waits for it."""
-    async with serving(lane=lane_of) as served:
+    """A fast path may take longer than the idle time, and the connection goes on; the shutdown waits for it."""
+    async with serving(fast_path=fast_path_of) as served:
         client = await served.connect()
         before = trio.current_time()
         assert (await client.get(b"/wait"))[0] == 200
@@ -284,17 +284,17 @@ async def test_an_answer_that_waits(autojump_clock: MockClock) -> None:
 
 
 async def test_a_lane_that_fails(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
-    """A lane's mistake is a bare 500, the end of that connection and one line in the log."""
+    """A fast path's mistake is a bare 500, the end of that connection and one line in the log."""
 
     def broken(request: Request) -> Response | None:
         if request.path == "/fail":
             raise ValueError("a handler's mistake")
         return None
 
-    def lane(told: Told) -> FastPath:
+    def fast_path(told: Told) -> FastPath:
         return broken
 
-    async with serving(lane=lane) as served:
+    async with serving(fast_path=fast_path) as served:
         client = await served.connect()
         await client.send(GET % (b"/fail", b"") * 3)
         answer = await client.rest()
@@ -307,7 +307,7 @@ async def test_a_lane_that_fails(autojump_clock: MockClock, caplog: pytest.LogCa
 async def test_the_same_again(autojump_clock: MockClock) -> None:
     """A request that is repeated byte by byte is taken each time, one that differs anew, under the limit of now."""
     limits = ServerLimits()
-    async with serving(lane=lane_of, limits=lambda: limits) as served:
+    async with serving(fast_path=fast_path_of, limits=lambda: limits) as served:
         client = await served.connect()
         for number, path in enumerate([b"/hello", b"/hello", b"/hello", b"/nowhere", b"/hello", b"/peer", b"/hello"]):
             assert (await client.get(path))[0] == (404 if number == 3 else 200)

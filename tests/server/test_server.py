@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from hatchway.api.server.server import ServerLimits
 from tests.support.raw_clients import GET, Served, serving
-from tests.support.server_apps import Told, bare_app, lane_of, quart_app
+from tests.support.server_apps import Told, bare_app, fast_path_of, quart_app
 
 BIG = 8 * 1024 * 1024
 
@@ -24,12 +24,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tls")
 
 
-@pytest.fixture(params=["bare plain", "bare tls", "quart plain", "quart tls", "lane plain", "lane tls"])
+@pytest.fixture(params=["bare plain", "bare tls", "quart plain", "quart tls", "fast plain", "fast tls"])
 async def served(request: pytest.FixtureRequest, folder: Path, autojump_clock: MockClock) -> AsyncIterator[Served]:
-    """Each app, and the bare one behind a lane, over each transport."""
+    """Each app, and the bare one behind a fast path, over each transport."""
     make: Callable[[Told], Any] = quart_app if "quart" in request.param else bare_app
-    lane = lane_of if "lane" in request.param else None
-    async with serving(make, certified=folder if "tls" in request.param else None, lane=lane) as served:
+    fast_path = fast_path_of if "fast" in request.param else None
+    async with serving(make, certified=folder if "tls" in request.param else None, fast_path=fast_path) as served:
         yield served
 
 

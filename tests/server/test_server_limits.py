@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from hatchway.api.server.server import ServerLimits
 from tests.support.raw_clients import GET, Client, Served, serving
-from tests.support.server_apps import lane_of
+from tests.support.server_apps import fast_path_of
 
 POST = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
 
@@ -22,11 +22,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tls")
 
 
-@pytest.fixture(params=["plain", "tls", "lane plain", "lane tls"])
+@pytest.fixture(params=["plain", "tls", "fast plain", "fast tls"])
 async def served(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Served]:
-    """A bare app over each transport, alone and behind a lane."""
-    lane = lane_of if "lane" in request.param else None
-    async with serving(certified=folder if "tls" in request.param else None, lane=lane) as served:
+    """A bare app over each transport, alone and behind a fast path."""
+    fast_path = fast_path_of if "fast" in request.param else None
+    async with serving(certified=folder if "tls" in request.param else None, fast_path=fast_path) as served:
         yield served
 
 

@@ -1,4 +1,4 @@
-"""The lane's answers of one tick are sent together at its end: in order, whole, never past a client that is slow."""
+"""Answers of the fast path go out together at the end of a tick: in order, whole, never past a client that is slow."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ async def test_answers_of_one_tick_are_sent_at_its_end(autojump_clock: MockClock
     readable: list[list[int]] = []
     clients: list[Client] = []
 
-    def lane(told: Told) -> FastPath:
+    def fast_path(told: Told) -> FastPath:
         def answer(request: Request) -> Response:
             readable.append(select.select([client.stream.socket.fileno() for client in clients], [], [], 0)[0])
             return Response(200, b"hello", ())
 
         return answer
 
-    async with serving(lane=lane) as served:
+    async with serving(fast_path=fast_path) as served:
         clients += [await served.connect() for _ in range(5)]
         await trio.testing.wait_all_tasks_blocked(0.01)
         for client in clients:
@@ -42,24 +42,24 @@ async def test_answers_of_one_tick_are_sent_at_its_end(autojump_clock: MockClock
     assert readable == [[]] * 5
 
 
-def lane_of_sizes(told: Told) -> FastPath:
+def fast_path_of_sizes(told: Told) -> FastPath:
     """`/N` is answered with N bytes; `/fail` fails, `/nowhere` is left to the app."""
 
-    def lane(request: Request) -> Response | None:
+    def fast_path(request: Request) -> Response | None:
         told.taken += 1
         size = request.path[1:]
         if size == "fail":
             raise ValueError("a handler's mistake")
         return Response(200, bytes(int(size)), ()) if size.isdigit() else None
 
-    return lane
+    return fast_path
 
 
 async def test_the_next_request_comes_before_the_tick_ends(autojump_clock: MockClock) -> None:
     """An answer that still waits to be sent is not forgotten for the next one."""
     told_again = 300
 
-    def lane(told: Told) -> FastPath:
+    def fast_path(told: Told) -> FastPath:
         def answer(request: Request) -> Response:
             told.taken += 1
             if told.taken < told_again:
@@ -68,16 +68,16 @@ async def test_the_next_request_comes_before_the_tick_ends(autojump_clock: MockC
 
         return answer
 
-    async with serving(lane=lane) as served:
+    async with serving(fast_path=fast_path) as served:
         client = await served.connect()
         await client.send(GET % (b"/", b""))
         assert [int((await client.answer())[2]) for _ in range(told_again)] == list(range(1, told_again + 1))
 
 
 async def test_what_the_kernel_does_not_take_follows_in_order(autojump_clock: MockClock) -> None:
-    """Answers of lane and app behind a large one, asked for at once and one by one; others go on meanwhile."""
+    """Answers of fast path and app behind a large one, asked for at once and one by one; others go on meanwhile."""
     big = GET % (b"/%d" % BIG, b"")
-    async with serving(lane=lane_of_sizes) as served:
+    async with serving(fast_path=fast_path_of_sizes) as served:
         slow, other = await served.connect(), await served.connect()
         assert len((await slow.get(b"/%d" % BIG))[2]) == BIG
         await slow.send(big)
@@ -94,7 +94,7 @@ async def test_what_the_kernel_does_not_take_follows_in_order(autojump_clock: Mo
 
 async def test_a_connection_that_ends_with_its_tick_says_all_it_had_to_say(autojump_clock: MockClock) -> None:
     """Whatever the kernel did not take at once, up to the last word."""
-    async with serving(lane=lane_of_sizes) as served:
+    async with serving(fast_path=fast_path_of_sizes) as served:
         client = await served.connect()
         await client.send(GET % (b"/%d" % BIG, b"") + GET % (b"/fail", b""))
         await trio.sleep(1)
@@ -106,7 +106,7 @@ async def test_a_connection_that_ends_with_its_tick_says_all_it_had_to_say(autoj
 async def test_a_client_that_takes_nothing_is_not_read_on(autojump_clock: MockClock) -> None:
     """It asks again and again and reads no answer: no more is made than it takes, and after 30 seconds it is cut."""
     limits = ServerLimits(write_seconds=30)
-    async with serving(lane=lane_of_sizes, limits=lambda: limits) as served:
+    async with serving(fast_path=fast_path_of_sizes, limits=lambda: limits) as served:
         deaf = await served.connect()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask_until_cut, deaf)
@@ -127,7 +127,7 @@ async def ask_until_cut(client: Client) -> None:
 
 async def test_a_shutdown_waits_until_it_is_taken(autojump_clock: MockClock) -> None:
     """What was answered in the last tick arrives whole."""
-    async with serving(lane=lane_of_sizes) as served:
+    async with serving(fast_path=fast_path_of_sizes) as served:
         client = await served.connect()
         await client.send(GET % (b"/%d" % BIG, b""))
         await trio.sleep(1)
@@ -140,7 +140,7 @@ async def test_a_client_that_left_before_the_tick_ended(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody is there to take the answer: its connection ends, without a word in the log, and the others' go on."""
-    async with serving(lane=lane_of_sizes) as served:
+    async with serving(fast_path=fast_path_of_sizes) as served:
         gone, other = await served.connect(), await served.connect()
         await gone.send(GET % (b"/%d" % BIG, b"") * 2)
         await trio.sleep(1)

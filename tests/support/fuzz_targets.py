@@ -29,7 +29,8 @@ from hatchway.engine.instances.confinement import confine
 from hatchway.engine.instances.request import InstanceFields, Policy
 from hatchway.engine.keys.key_lines import parse_file
 from hatchway.engine.keys.keys import read_private_key, read_public_key
-from hatchway.engine.pairings.codes import ALPHABET, normalise, printable
+from hatchway.engine.pairings.claims import escaped_agent
+from hatchway.engine.pairings.codes import ALPHABET, normalise
 from hatchway.engine.settings.sources import load_settings, read_environment
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
@@ -101,7 +102,7 @@ def code(data: bytes) -> None:
 
 
 def agent(data: bytes) -> None:
-    shown = printable(data)
+    shown = escaped_agent(data)
     assert len(shown) <= 200
     assert all(" " <= sign <= "~" for sign in shown)
 

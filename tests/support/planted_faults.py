@@ -123,7 +123,7 @@ FAULTS = (
     ),
     PlantedFault(
         "Nothing a stranger sends reaches the operator's terminal",
-        "engine/pairings/codes.py",
+        "engine/pairings/claims.py",
         "if 0x20 <= byte <= 0x7E and",
         "if 0x20 <= byte <= 0x7F and",
         "test_pairings::test_agents_are_harmless",

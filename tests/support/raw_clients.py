@@ -144,7 +144,7 @@ async def serving(
     limits: ServerLimits | Callable[[], ServerLimits] = ServerLimits(),  # noqa: B008 - it is frozen
     certified: Path | None = None,
     tls: Callable[[], ssl.SSLContext] | None = None,
-    lane: Callable[[Told], FastPath] | None = None,
+    fast_path: Callable[[Told], FastPath] | None = None,
 ) -> AsyncIterator[Served]:
     """`make`'s app on a free port of loopback, over TLS if a folder for its certificate is given."""
     told = Told()
@@ -161,7 +161,7 @@ async def serving(
                 shutdown=told.shutdown,
                 limits=asked,
                 tls=tls,
-                fast_path=lane(told) if lane else None,
+                fast_path=fast_path(told) if fast_path else None,
                 task_status=task_status,
             )
         finally:

@@ -1,4 +1,4 @@
-"""The apps that the server's tests serve, what they saw, and a lane before one of them."""
+"""The apps that the server's tests serve, what they saw, and a fast path before one of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Told:
         self.words: list[str] = []
         self.shutdown = trio.Event()
         self.taken = 0
-        """Requests that the lane took."""
+        """Requests that the fast path took."""
 
 
 def bare_app(told: Told) -> Any:
@@ -129,10 +129,10 @@ async def _break(told: Told, scope: Any, receive: Any, send: Any) -> None:
     raise ValueError("an app's mistake")
 
 
-def lane_of(told: Told) -> FastPath:
-    """The paths of `bare_app` that a lane can answer: one at once, one after a while."""
+def fast_path_of(told: Told) -> FastPath:
+    """The paths of `bare_app` that a fast path can answer: one at once, one after a while."""
 
-    def lane(request: Request) -> Response | Awaitable[Response] | None:
+    def fast_path(request: Request) -> Response | Awaitable[Response] | None:
         if request.path == "/hello":
             told.words.append("hello")
             told.taken += 1
@@ -144,7 +144,7 @@ def lane_of(told: Told) -> FastPath:
         await trio.sleep(70 if request.path == "/wait" else 0)
         return Response(200, request.body or repr(request.client).encode(), ())
 
-    return lane
+    return fast_path
 
 
 def quart_app(told: Told) -> Any:

@@ -29,7 +29,7 @@ def workers_of(engine: EngineProcess) -> list[int]:
 
 
 class Line:
-    """A keep-alive connection that sends plain requests, as the lane takes them."""
+    """A keep-alive connection that sends plain requests, as the fast path takes them."""
 
     def __init__(self, engine: EngineProcess, address: str = "127.0.0.1") -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=PATIENCE, source_address=(address, 0))

@@ -84,7 +84,7 @@ class Asked:
 
 
 def ask(gateway: Gateway, path: str, headers: tuple[tuple[bytes, bytes], ...]) -> Any:
-    """One request at the lane."""
+    """One request at the fast path."""
     return gateway.handle(Request("GET", path, b"", headers, b"", ("127.0.0.1", 5), ("127.0.0.1", 7420)))
 
 
@@ -181,7 +181,7 @@ async def test_challenges_of_a_shared_store_are_the_engines(worker: Asked) -> No
 
 
 def verify(worker: Asked, address: str) -> Any:
-    """A wrong signature at the lane, sent from that address."""
+    """A wrong signature at the fast path, sent from that address."""
     assert worker.client.challenges is not None
     body = msgspec.json.encode(signed(worker.client.challenges.issue("127.0.0.1:7420"), key("two")))
     headers = ((b"host", b"127.0.0.1:7420"), (b"content-type", b"application/json"))

@@ -284,7 +284,7 @@ def test_held_answers_end_with_their_last_items(home: Path) -> None:
 
 
 def test_settings_are_taken_up_by_every_worker(home: Path) -> None:
-    """After `engine reload` a new address is ours at each worker, and workers without a lane answer the same."""
+    """After `engine reload` a new address is ours at each worker, and workers with `lane` off answer the same."""
     with engine_with_workers(home) as engine, two_workers(engine) as lines:
         token = signed_in(lines[0])
         before = [line.ask("GET", "/api/auth/inspect/", token=token) for line in lines]

@@ -14,7 +14,7 @@ import trio
 from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.problems import problem
 from hatchway.api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
-from hatchway.api.http.schema.shapes import told
+from hatchway.api.http.schema.shapes import described
 from hatchway.engine.access.challenges import LIFETIME
 from hatchway.engine.access.devices import device_of
 from hatchway.engine.access.principal import IssuedSession
@@ -45,23 +45,25 @@ class VerifyFields(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     nonce: str
-    signature: Annotated[str, told(description="Base64 or base64url, as long as the key's modulus.")]
-    algorithm: Annotated[str, told(enum=["RS256", "PS256"], description="EdDSA too where key_types says.")] = "RS256"
-    lifetime: Annotated[str, told(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
-    identity: Annotated[str, told(pattern=f"^{IDENTITY}$")] | None = None
-    label: Annotated[str, told(pattern="^[!-~][ -~]{0,63}$", description="For people.")] | None = None
+    signature: Annotated[str, described(description="Base64 or base64url, as long as the key's modulus.")]
+    algorithm: Annotated[str, described(enum=["RS256", "PS256"], description="EdDSA too where key_types says.")] = (
+        "RS256"
+    )
+    lifetime: Annotated[str, described(pattern="^([0-9]+h|[0-9]+m([0-9]+s)?)$")] | None = None
+    identity: Annotated[str, described(pattern=f"^{IDENTITY}$")] | None = None
+    label: Annotated[str, described(pattern="^[!-~][ -~]{0,63}$", description="For people.")] | None = None
 
 
 class PairFields(msgspec.Struct, forbid_unknown_fields=True):
     """The pairing code as typed (section 4.4)."""
 
-    code: Annotated[str, told(description="Case, spaces and hyphens don't matter.")]
+    code: Annotated[str, described(description="Case, spaces and hyphens don't matter.")]
 
 
-def told_of(answer: IssuedSession) -> dict[str, Any]:
-    """As a response has it: when the key expires is left out where that is not near."""
-    told = answer._asdict()
-    if answer.key_expires_at is None:
+def told_of(issued: IssuedSession) -> dict[str, Any]:
+    """A session that was issued, as a response has it: when its key expires is left out where that is not near."""
+    told = issued._asdict()
+    if issued.key_expires_at is None:
         del told["key_expires_at"]
     return told
 
@@ -183,7 +185,7 @@ async def _claim(invocation: Invocation, streamed: bool) -> Response:
     except trio.Cancelled:
         await _leave(invocation, claim)
         raise
-    return Response(200, b"", _STREAM_HEADERS, _Held(invocation, claim))
+    return Response(200, b"", _STREAM_HEADERS, _ClaimLines(invocation, claim))
 
 
 def _claimant(invocation: Invocation) -> Claimant:
@@ -206,7 +208,7 @@ _STREAM_HEADERS = (
 )
 
 
-class _Held:
+class _ClaimLines:
     """The lines of a claim's response. Where it is closed before the outcome was sent, begun or not, it ends the
     claim."""
 
@@ -214,7 +216,7 @@ class _Held:
         self._invocation, self._claim, self._over = invocation, claim, False
         self._lines = self._write()
 
-    def __aiter__(self) -> _Held:
+    def __aiter__(self) -> _ClaimLines:
         return self
 
     async def __anext__(self) -> bytes:

@@ -17,7 +17,7 @@ from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import BrokenOff, Headers, Response, json_response
 from hatchway.engine.access.principal import require
 from hatchway.engine.base.errors import InvalidRequest, Refusal
-from hatchway.engine.instances.instances import Seen
+from hatchway.engine.instances.all_instances import Seen
 from hatchway.engine.instances.protocol import StartFailed, Stream
 from hatchway.engine.runtime import Actor
 
@@ -69,22 +69,22 @@ def _status(code: int, message: str) -> dict[str, Any]:
 async def list_instances(invocation: Invocation) -> Response:
     """The instances of this engine, and of all others of its fleet, live or ended lately; and which of Slurm's fields a
     start may have here. In pages, by name."""
-    page, instances = read_page(invocation.request.query), invocation.engine.instances
-    behind = [seen for seen in await instances.all() if seen.identity > page.after]
+    page, engine = read_page(invocation.request.query), invocation.engine
+    behind = [seen for seen in await engine.all_instances.all() if seen.identity > page.after]
     found, more = page.take(nsmallest(page.limit + 1, behind, key=attrgetter("identity")))
-    told = {"instances": [_described(seen) for seen in found], "may_ask": instances.may_ask}
+    told = {"instances": [_described(seen) for seen in found], "may_ask": engine.instances.may_ask}
     return json_response(told | ({"next": found[-1].identity} if more else {}))
 
 
 async def show_instance(invocation: Invocation) -> Response:
     """One instance: its state, what was asked, what the runtime says, its command's exit code."""
-    return json_response(_described(await invocation.engine.instances.find(invocation.params["identity"])))
+    return json_response(_described(await invocation.engine.all_instances.find(invocation.params["identity"])))
 
 
 async def stop_instance(invocation: Invocation) -> Response:
     """Stop an instance, and wait until it has ended; 503 where Slurm is away: it ends once that is back."""
     return json_response(
-        _described(await invocation.engine.instances.end(invocation.params["identity"], invocation.origin))
+        _described(await invocation.engine.all_instances.stop(invocation.params["identity"], invocation.origin))
     )
 
 
@@ -96,7 +96,7 @@ async def read_log(invocation: Invocation) -> Response:
         return not invocation.engine.stopping.is_set() and _still_allowed(invocation)
 
     name = invocation.params["identity"]
-    pieces = await invocation.engine.instances.read(name, stream, goes_on if follow else None)
+    pieces = await invocation.engine.all_instances.read(name, stream, goes_on if follow else None)
     return Response(200, b"", _LOG_HEADERS, _whole_or_broken(name, pieces))
 
 

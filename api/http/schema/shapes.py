@@ -33,7 +33,7 @@ class Param(NamedTuple):
     about: str
 
 
-def told(**schema: Any) -> Meta:
+def described(**schema: Any) -> Meta:
     """The schema of a field that the endpoint checks itself, so that its refusal can say more than msgspec's."""
     return Meta(extra_json_schema=schema)
 

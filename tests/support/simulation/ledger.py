@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from hatchway.engine.access.challenges import decode
+from hatchway.engine.base.base64url import decode
 from hatchway.engine.base.clock import TICK
 from hatchway.engine.runtime.records import Record
 from tests.support.fakes import FINAL
