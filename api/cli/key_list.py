@@ -55,8 +55,7 @@ def _facts(entry: KeyGrant, use: Use) -> dict[str, Any]:
         "bits": entry.key.bits,
         "comment": entry.comment,
         **described(entry.options),
-        "registered_at": use[0],
-        "used_at": use[1],
+        **dict(zip(("registered_at", "used_at"), (at if at is None else int(at) for at in use), strict=True)),
     }
 
 
