@@ -36,7 +36,7 @@ UNIT_LOOKS = 0.5
 """Seconds between two questions to systemd whether the engine has ended."""
 
 
-class Started(Protocol):
+class DetachedEngine(Protocol):
     """An engine that was started and may not answer yet."""
 
     def has_ended(self) -> bool:
@@ -50,7 +50,7 @@ class InOwnSession:
         self._process = process
 
     def has_ended(self) -> bool:
-        """As `Started` says."""
+        """As `DetachedEngine` says."""
         return self._process.poll() is not None
 
 
@@ -63,7 +63,7 @@ class UserService:
         self._ended = False
 
     def has_ended(self) -> bool:
-        """As `Started` says; systemd is asked twice a second at most."""
+        """As `DetachedEngine` says; systemd is asked twice a second at most."""
         if not self._ended and time.monotonic() - self._looked >= UNIT_LOOKS:
             self._ended = not _succeeds(["systemctl", "--user", "--quiet", "is-active", self._unit])
             self._looked = time.monotonic()
@@ -81,7 +81,7 @@ def start_detached(home: Path, flags: tuple[str, ...], runs: Callable[[Path], bo
     make_private_dir(home / "log")
     log = home / LOG
     begins = log.stat().st_size if log.exists() else 0
-    started: Started = _by_systemd(home, flags, log) or _in_own_session(home, flags, log)
+    started: DetachedEngine = _by_systemd(home, flags, log) or _in_own_session(home, flags, log)
     until = time.monotonic() + START_WAIT
     while time.monotonic() < until and not started.has_ended():
         if runs(home):
