@@ -110,6 +110,10 @@ def people_printer() -> Callable[[bytes], None]:
     return tell
 
 
+_DETAILS = ("actor", "identity", "address", "label", "cause")
+"""Fields of a record that its line for people ends with."""
+
+
 def _line(record: dict[str, Any], when: str) -> str:
     from hatchway.engine.base.text import printable
 
@@ -119,7 +123,7 @@ def _line(record: dict[str, Any], when: str) -> str:
         change = printable(f"{record['source']} -> {record['target']}")
     else:
         change = "refused" if record["kind"] == "refusal" else ""
-    details = [printable(str(record[name])) for name in ("actor", "identity", "address", "cause") if record.get(name)]
+    details = [printable(str(record[name])) for name in _DETAILS if record.get(name)]
     if "count" in record:
         details.append(f"{record['count']} times")
     return f"{click.style(when, dim=True)}  {what} {change:<21} {click.style('  '.join(details), dim=True)}".rstrip()

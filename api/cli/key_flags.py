@@ -27,23 +27,30 @@ def option_flags(command: F) -> F:
     @wraps(command)
     def called(**given: Any) -> Any:
         texts = {
-            "expiry-time": expiry_text(given.pop("expires")),
-            "from": given.pop("sources"),
-            "instances": given.pop("instances"),
-            "lifetime": given.pop("longest"),
+            "expiry-time": expiry_text(_once("--expires", given.pop("expires"))),
+            "from": _once("--from", given.pop("sources")),
+            "instances": _once("--instances", given.pop("instances")),
+            "lifetime": _once("--lifetime", given.pop("longest")),
         }
         return command(options=_sound({name: text for name, text in texts.items() if text is not None}), **given)
 
-    for flag in reversed(
-        (
-            click.option("--expires", metavar="SPAN | TIME", help="When it is over: 90d, 2027-01-31, YYYYMMDDHHMMZ."),
-            click.option("--from", "sources", metavar="PATTERNS", help="From where only: 10.0.0.0/8,!10.0.0.9."),
-            click.option("--instances", metavar="NUMBER", help="Live instances at most."),
-            click.option("--lifetime", "longest", metavar="SPAN", help="The longest session, renewals included: 8h."),
-        )
-    ):
-        called = flag(called)
+    flags = (
+        ("--expires", "expires", "SPAN | TIME", "When it is over: 90d, 2027-01-31, YYYYMMDDHHMMZ."),
+        ("--from", "sources", "PATTERNS", "From where only: 10.0.0.0/8,!10.0.0.9."),
+        ("--instances", "instances", "NUMBER", "Live instances at most."),
+        ("--lifetime", "longest", "SPAN", "The longest session, renewals included: 8h."),
+    )
+    for flag, name, metavar, help_text in reversed(flags):
+        called = click.option(flag, name, metavar=metavar, multiple=True, help=help_text)(called)
     return called  # type: ignore[return-value]
+
+
+def _once(flag: str, given: tuple[str, ...]) -> str | None:
+    """The value of a flag that sets a limit: of two values the last would count, and its giver may mean both."""
+    if len(given) > 1:
+        more = ", with commas between the patterns" if flag == "--from" else ""
+        raise click.UsageError(f"give {flag} once{more}")
+    return given[0] if given else None
 
 
 def _sound(texts: dict[str, str]) -> dict[str, str]:

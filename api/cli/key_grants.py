@@ -13,7 +13,7 @@ import click
 from hatchway.api.cli.groups import json_option
 from hatchway.api.cli.key_changes import key_administration, settings_here, tell_engine
 from hatchway.api.cli.key_flags import described, expiry_words, only_words, option_flags
-from hatchway.api.cli.pairing import permissions_option
+from hatchway.api.cli.pairing import new_permissions_option, permissions_option
 
 if TYPE_CHECKING:
     from hatchway.engine.keys.key_edits import Registered
@@ -79,7 +79,7 @@ Examples:
   hatchway key edit SHA256:2hFqN... --expires none --permissions SHELL""",
 )
 @click.argument("key_identity")
-@permissions_option
+@new_permissions_option
 @click.option("--comment", default="", help="Another name for the key.")
 @option_flags
 @json_option
@@ -88,8 +88,8 @@ def edit(
 ) -> None:
     """Change what an authorized key may do.
 
-    What is not named stays as it is. The key's sessions go by the narrower of what they began with and what the key
-    holds now.
+    What is not named stays as it is, and `none` takes a limit out. The key's sessions go by the narrower of what they
+    began with and what the key holds now.
     """
     from hatchway.engine.keys import key_edits
 

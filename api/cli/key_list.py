@@ -41,7 +41,7 @@ def list_(as_json: bool) -> None:
         return
     now = time.time()
     print_table(
-        ("IDENTITY", "PERMISSIONS", "BITS", "EXPIRES", "ONLY", "REGISTERED", "LAST USED", "COMMENT"),
+        ("IDENTITY", "PERMISSIONS", "BITS", "COMMENT", "EXPIRES", "ONLY", "REGISTERED", "LAST USED"),
         [_row(entry, use, now) for entry, use in listed],
         "no authorized keys; the first start of the engine makes one, and `hatchway key register` adds others",
     )
@@ -55,17 +55,16 @@ def _facts(entry: KeyGrant, use: Use) -> dict[str, Any]:
         "bits": entry.key.bits,
         "comment": entry.comment,
         **described(entry.options),
-        "registered_at": use[0],
-        "used_at": use[1],
+        **dict(zip(("registered_at", "used_at"), (at if at is None else int(at) for at in use), strict=True)),
     }
 
 
 def _row(entry: KeyGrant, use: Use, now: float) -> tuple[object, ...]:
-    """A key for people."""
+    """A key for people. Scripts cut the first four columns out of it, as 0.1.0 had no more."""
     held, ends = ",".join(entry.permissions), expiry_words(entry.options, now)
     return (
-        *(entry.identity, held, entry.key.bits, ends),
-        *(only_words(entry.options), *map(moment_words, use), entry.comment),
+        *(entry.identity, held, entry.key.bits, entry.comment),
+        *(ends, only_words(entry.options), *map(moment_words, use)),
     )
 
 

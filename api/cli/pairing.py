@@ -41,12 +41,14 @@ def read_permissions(context: click.Context, parameter: click.Parameter, text: s
         raise click.BadParameter(fault.errors["permissions"]) from None
 
 
+NAMES = "Comma-separated: SHELL, ARTIFACT, RUNTIME, WORKFLOW, AGENT, each also with :READ."
+
 permissions_option = click.option(
-    "--permissions",
-    metavar="LIST",
-    callback=read_permissions,
-    help="Comma-separated: SHELL, ARTIFACT, RUNTIME, WORKFLOW, AGENT, each also with :READ. Default: all five.",
+    "--permissions", metavar="LIST", callback=read_permissions, help=f"{NAMES} Default: all five."
 )
+
+new_permissions_option = click.option("--permissions", metavar="LIST", callback=read_permissions, help=NAMES)
+"""Without a default: what is not given stays as it is."""
 
 
 @click.command(

@@ -35,18 +35,19 @@ def list_(as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    print_table(
-        ("SESSION", "LABEL", "METHOD", "IDENTITY", "PERMISSIONS", "EXPIRES IN", "LAST USED", ""),
+    print_table(  # the columns of 0.1.0 first: scripts cut them out
+        ("SESSION", "METHOD", "IDENTITY", "PERMISSIONS", "EXPIRES IN", "", "LABEL", "LAST USED", "WITH"),
         [
             (
                 row.get("session"),
-                row.get("label") or "-",
                 row.get("method"),
                 row.get("identity"),
                 ",".join(row.get("permissions", ())),
                 span(row.get("expires_at", 0) - time.time()),
-                f"{span(time.time() - row['used_at'])} ago" if "used_at" in row else "-",
                 "this one" if row.get("session") == own else "",
+                row.get("label") or "-",
+                f"{span(time.time() - row['used_at'])} ago" if "used_at" in row else "-",
+                row.get("agent") or "-",
             )
             for row in rows
         ],

@@ -122,7 +122,9 @@ def use_log_settings(settings: LogSettings, *, people: bool) -> None:
     _quick = None if for_people else (level, structlog.get_config()["logger_factory"]().msg)
 
 
-_DETAILS = ("source", "target", "effects", "identity", "address", "request_id", "cause", "count", "traceparent")
+_DETAILS = (
+    *("source", "target", "effects", "identity", "address", "request_id", "cause", "count", "traceparent", "label"),
+)
 """Fields of a record that a log line has too, where they say anything."""
 
 _details = attrgetter(*_DETAILS)

@@ -252,21 +252,21 @@ def several(one: Callable[[object], str]) -> SettingKind:
     return SettingKind(read, ",".join)
 
 
-def several_of(*names: str) -> SettingKind:
-    """One or more of these names."""
+def key_types() -> SettingKind:
+    """`rsa`, and `ed25519` where it is added. The engine's own key, which holds MASTER, is of RSA."""
 
     def one(raw: object) -> str:
-        name = _text(raw).strip()
-        if name not in names:
-            raise ValueError(f"one or more of {', '.join(names)} are wanted")
+        name = _text(raw)
+        if name not in ("rsa", "ed25519"):
+            raise ValueError("rsa is wanted, or rsa,ed25519")
         return name
 
     kind = several(one)
 
     def read(raw: object) -> tuple[str, ...]:
         value: tuple[str, ...] = kind.read(raw)
-        if not value:
-            raise ValueError(f"one or more of {', '.join(names)} are wanted")
+        if "rsa" not in value:
+            raise ValueError("rsa is wanted, or rsa,ed25519: the engine's own key is of RSA and must count")
         return value
 
     return SettingKind(read, ",".join)

@@ -171,7 +171,7 @@ class Settings(msgspec.Struct, frozen=True):
         _r(kinds.argv(), "program asked for a key that authorized_keys has not; the fingerprint is its last argument"),
     ] = ()
     key_types: Annotated[
-        tuple[str, ...], _r(kinds.several_of("rsa", "ed25519"), "types of key that may sign in: rsa, ed25519")
+        tuple[str, ...], _r(kinds.key_types(), "types of key that may sign in: rsa, or rsa,ed25519")
     ] = ("rsa",)
     platform: Annotated[str, _s(kinds.choice("apptainer", "slurm"), "what runs instances")] = "apptainer"
     slurm: SlurmSettings = SlurmSettings()

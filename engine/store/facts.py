@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr as set_field
 
 FactsT = TypeVar("FactsT", bound=msgspec.Struct)
 
@@ -17,13 +18,20 @@ def share_texts(facts: FactsT) -> FactsT:
     A decoder makes new objects for every actor. A million sessions have few identities, addresses and permissions, so
     that the copies would take three times as much memory as the sessions themselves.
     """
-    for name in facts.__struct_fields__:
-        value = getattr(facts, name)
-        if type(value) is str:
-            msgspec.structs.force_setattr(facts, name, sys.intern(value))
-        elif type(value) is tuple and all(type(one) is str for one in value):
-            msgspec.structs.force_setattr(facts, name, _one_object(value))
+    texts, lists = _fields_of(type(facts))
+    for name in texts:
+        set_field(facts, name, sys.intern(getattr(facts, name)))
+    for name in lists:
+        set_field(facts, name, _one_object(getattr(facts, name)))
     return facts
+
+
+@lru_cache
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[list[str], list[str]]:
+    """The names of the fields that hold a text, and of those that hold any number of texts."""
+    fields = msgspec.structs.fields(kind)
+    texts = [field.name for field in fields if field.type is str]
+    return texts, [field.name for field in fields if field.type == tuple[str, ...]]
 
 
 @lru_cache(1024)

@@ -11,7 +11,7 @@ from statistics import median
 
 from hatchway.engine.journal.logs import set_up_logs
 from hatchway.engine.settings.settings import LogSettings
-from tests.bench import endpoints, growth, history, startup, steps, streams, workers
+from tests.bench import endpoints, fleet, growth, history, startup, steps, streams, workers
 from tests.bench.needs import in_words, lacking
 from tests.bench.noise import noise
 from tests.bench.peers.install import cache_folder, install
@@ -22,6 +22,7 @@ from tests.bench.servers import CLIENT_CORE, pin
 PARTS: dict[str, Callable[[Results, Plan], None]] = {
     "steps": steps.measure,
     "growth": growth.measure,
+    "fleet": fleet.measure,
     "startup": startup.measure,
     "streams": streams.measure,
     "endpoints": endpoints.measure,

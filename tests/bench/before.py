@@ -31,6 +31,7 @@ from tests.bench.noise import noise
 from tests.bench.results import at
 from tests.bench.servers import CLIENT_CORE, SERVER_CORE, Server, pin, wait_open
 from tests.support.fakes import ROOT, signed
+from tests.support.key_data import line_of
 from tests.support.ports import free_port
 from tests.support.processes import prepare
 
@@ -103,16 +104,22 @@ def earlier(commit: str) -> Iterator[Path]:
     try:
         archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+        packages = folder / ".packages" / "hatchway"
+        for name in ("api", "engine", "statecharts") if packages.is_dir() else ():
+            (packages / name).symlink_to(folder / name)  # what an editable install has
         yield folder
     finally:
         shutil.rmtree(folder)
 
 
 @contextmanager
-def engine_of(tree: Path, home: Path, key: PrivateKey) -> Iterator[Server]:
-    """An engine of a tree, by this interpreter and its libraries, until left."""
+def engine_of(tree: Path, home: Path, key: PrivateKey, others: int) -> Iterator[Server]:
+    """An engine of a tree, by this interpreter and its libraries, until left. It authorizes `others` keys too."""
     prepare(home)
-    AuthorizedKeys(home / "authorized_keys").register(key.public, FIVE, "bench")
+    authorized = AuthorizedKeys(home / "authorized_keys")
+    authorized.register(key.public, FIVE, "bench")
+    lines = "".join(f"{line_of(number)}\n" for number in range(others))
+    authorized.edit(lambda data: (data + lines.encode(), None))
     packaged, port = (tree / ".packages").is_dir(), free_port()  # before that folder, packages stood at the root
     program = f"from {'hatchway.' if packaged else ''}api.cli import main; main()"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HATCHWAY_")}
@@ -133,7 +140,7 @@ def engine_of(tree: Path, home: Path, key: PrivateKey) -> Iterator[Server]:
         process.wait(20)
 
 
-def beside(tree: Path, rounds: int, times: int) -> dict[str, list[float]]:
+def beside(tree: Path, rounds: int, times: int, keys: int = 0) -> dict[str, list[float]]:
     """The CPU time of this tree's engine over that of another tree's, round by round."""
     key = generate_key(3072)
     with ExitStack() as stack:
@@ -141,7 +148,7 @@ def beside(tree: Path, rounds: int, times: int) -> dict[str, list[float]]:
         trees = {"before": tree, "now": ROOT}
         both = []
         for name, root in trees.items():
-            both.append(Asked(stack.enter_context(engine_of(root, folder / name, key)), key))
+            both.append(Asked(stack.enter_context(engine_of(root, folder / name, key, keys)), key))
             stack.callback(both[-1].close)
         for number in range(rounds):
             for asked in both if number % 2 else reversed(both):
@@ -158,11 +165,12 @@ def main() -> int:
     parser.add_argument(
         "--times", type=int, default=40, help="sign-ins a round; there are five times as many inspections"
     )
+    parser.add_argument("--keys", type=int, default=0, help="other keys that both engines authorize")
     asked = parser.parse_args()
     pin(CLIENT_CORE)
     over = False
     with earlier(asked.commit) as tree:
-        found = beside(tree, asked.rounds, asked.times)
+        found = beside(tree, asked.rounds, asked.times, asked.keys)
     for name, ratios in found.items():
         low, high = at(0.25, ratios), at(0.75, ratios)
         over |= low > MOST

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from hatchway.engine.store.protocol import Stored
 from hatchway.engine.store.redis import CHANGES, COUNTER, IDENTITY, PREFIX, pack
 from hatchway.engine.store.scripts import COMMIT
 from tests.bench.results import Plan, Results
+from tests.bench.steps import isolated
 from tests.support.processes import prepare
 from tests.support.redis_server import RedisServer
 
@@ -37,9 +38,6 @@ FEW = 100
 
 RATES = (100, 1000)
 """Changes a second that the other engines make."""
-
-WATCHED = 4.0
-"""Seconds in which changes are counted."""
 
 
 class Store:
@@ -55,6 +53,10 @@ class Store:
         self._socket.sendall(b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw))
         line = self._answers.readline()
         return self._answers.read(int(line[1:]) + 2)[:-2] if line.startswith(b"$") and line[1:2] != b"-" else line
+
+    def close(self) -> None:
+        self._answers.close()
+        self._socket.close()
 
     def fill(self, count: int) -> list[str]:
         """Live sessions, four to an identity. Returns their names."""
@@ -121,11 +123,11 @@ def changing(store: Store, names: list[str], rate: int) -> Iterator[list[int]]:
         thread.join()
 
 
-async def heard(engine: Engine, store: Store, names: list[str], rate: int) -> float:
-    """CPU seconds of the engine for one change that it hears of."""
-    idle = await _spent(WATCHED)
+async def heard(store: Store, names: list[str], rate: int, seconds: float) -> float:
+    """CPU seconds of the engine for one change that it hears of, in so many seconds."""
+    idle = await _spent(seconds)
     with changing(store, names, rate) as moved:
-        return (await _spent(WATCHED) - idle) / moved[0]
+        return (await _spent(seconds) - idle) / moved[0]
 
 
 async def _spent(seconds: float) -> float:
@@ -149,19 +151,19 @@ async def confirmed(engine: Engine, since: float) -> None:
         await trio.sleep(0.01)
 
 
-async def cost(folder: Path, count: int) -> Cost:
-    """Of `count` sessions to an engine."""
+async def cost(folder: Path, count: int, seconds: float) -> Cost:
+    """Of `count` sessions to an engine; changes are counted for `seconds` at each rate."""
     server = RedisServer(folder / "redis", durable=False).start()
     try:
-        store = Store(server.port)
-        names = store.fill(count)
-        prepare(folder / "home")
-        resident, before = _resident(), time.thread_time()
-        async with open_engine(folder / "home", lambda: Settings(store=server.url)) as engine:
-            taken_up, held = time.thread_time() - before, _resident() - resident
-            await confirmed(engine, -inf)
-            changes = [await heard(engine, store, names, rate) for rate in RATES]
-            return Cost(taken_up / count, held / count, await found_again(engine, store), changes)
+        with closing(Store(server.port)) as store:
+            names = store.fill(count)
+            prepare(folder / "home")
+            resident, before = _resident(), time.thread_time()
+            async with open_engine(folder / "home", lambda: Settings(store=server.url)) as engine:
+                taken_up, held = time.thread_time() - before, _resident() - resident
+                await confirmed(engine, -inf)
+                changes = [await heard(store, names, rate, seconds) for rate in RATES]
+                return Cost(taken_up / count, held / count, await found_again(engine, store), changes)
     finally:
         server.close()
 
@@ -173,7 +175,7 @@ def measure(results: Results, plan: Plan) -> None:
     for _ in range(plan.rounds):
         for count, costs in told.items():
             with tempfile.TemporaryDirectory() as folder:
-                costs.append(trio.run(cost, Path(folder), count))
+                costs.append(isolated(trio.run, cost, Path(folder), count, plan.seconds))
     results.add("fleet's session, taken up", "us CPU", [one.taken_up * 1e6 for one in told[many]])
     results.add("fleet's session, held", "bytes", [one.bytes for one in told[many]])
     for place, rate in enumerate(RATES):

@@ -20,6 +20,7 @@ class Lack(NamedTuple):
 
 TOOLS = (
     Lack("wrk", ("endpoints", "workers"), "apt-get install wrk"),
+    Lack("redis-server", ("fleet",), "apt-get install redis-server"),
     Lack("node", ("steps", "endpoints"), "apt-get install nodejs"),
     Lack("npm", ("steps", "endpoints"), "apt-get install npm"),
 )

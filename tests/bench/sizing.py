@@ -26,8 +26,8 @@ REDIS_CPU = 33e-6
 ROW_BYTES = 320
 """Bytes that Redis takes for one session."""
 
-ACTOR_BYTES = 860
-"""Bytes that each engine takes for one session: 20,000 take 16 MiB."""
+ACTOR_BYTES = 780
+"""Bytes that each engine takes for one session: a million that it took up from Redis take 773 MB."""
 
 BUSY = 0.5
 """The part of a core that is planned for; the rest is for bursts."""

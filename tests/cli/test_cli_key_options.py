@@ -72,6 +72,7 @@ def test_edit_changes_what_is_named(home: Path) -> None:
         (("--expires", "5s"), "is no time"),
         (("--expires", "0d"), "wants a whole number"),
         (("--expires", ""), "the option expiry-time wants a value"),
+        (("--from", "10.0.0.1", "--from", "10.0.0.2"), "give --from once, with commas"),
         (("--from", ""), "the option from wants a value"),
         (("--instances", ""), "the option instances wants a value"),
         (("--lifetime", ""), "the option lifetime wants a value"),

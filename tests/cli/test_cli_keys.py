@@ -42,7 +42,8 @@ def test_generate_register_list_unregister(home: Path) -> None:
         ("rsa", list(FIVE), 3072),
         ("the lap", ["SHELL", "RUNTIME:READ"], 3072),
     ]
-    assert made["identity"] in run("key", "list").stdout
+    first = run("key", "list").stdout.splitlines()[1].split()
+    assert first[:4] == [made["identity"], ",".join(FIVE), "3072", "rsa"], "the columns that scripts cut out of it"
     assert "SHELL, before: SHELL, RUNTIME:READ" in run("key", "register", "laptop.pub", "--permissions", "SHELL").stdout
     assert "already" in run("key", "register", "laptop.pub", "--permissions", "SHELL").stdout
     run("key", "unregister", "the lap")

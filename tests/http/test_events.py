@@ -6,18 +6,20 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 
 from hatchway.api.http.app import make_app
-from hatchway.api.http.endpoints.events import frames, gap
+from hatchway.api.http.endpoints.events import _frames, frames, gap
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.engine import Engine
 from hatchway.engine.journal.check import BadLine
 from hatchway.engine.journal.files import RecordLine
 from hatchway.engine.journal.journal import RECENT
+from hatchway.engine.journal.subscribers import LOOKED
 from tests.support.event_stream import EVENTS, Event, Reader, read_events
 from tests.support.fakes import Browser, jump, key, sign_in, virtual_engine
 
@@ -183,6 +185,20 @@ async def test_a_stream_ends_with_its_session(browser: Browser, engine: Engine, 
         for _ in range(3):
             await jump(1)
         assert reader.reply.done.is_set()
+
+
+async def test_a_reader_that_is_being_sent_to_reads_of_the_stop(engine: Engine, master: str) -> None:
+    """A stream that is busy when the engine is asked to stop still ends with that record."""
+    invocation: Any = SimpleNamespace(engine=engine, authenticate=lambda: engine.sessions.authenticate(master))
+    stream = _frames(invocation, engine.journal.last_seq)
+    await anext(stream)
+    tell(engine)
+    assert b'"event":"tell"' in await anext(stream)  # and is being sent from here on
+    engine.records.notice("engine", engine.identity, "stop")
+    engine.stopping.set()
+    for _ in range(3):
+        await jump(LOOKED)
+    assert b'"event":"stop"' in b"".join([piece async for piece in stream])
 
 
 async def test_a_stopping_engine_lets_its_readers_go(browser: Browser, engine: Engine, master: str) -> None:

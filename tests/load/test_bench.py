@@ -18,7 +18,7 @@ from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine
 from hatchway.engine.runtime.records import NOBODY
 from hatchway.engine.settings.settings import Limits
-from tests.bench import endpoints
+from tests.bench import endpoints, fleet
 from tests.bench.before import beside
 from tests.bench.history import drawn, keep, releases
 from tests.bench.load import latency
@@ -174,6 +174,7 @@ def test_a_part_needs_its_own_tools_alone(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", str(tmp_path))
     assert lacking(["steps", "growth", "startup", "streams"], None) == []
     assert [lack.name for lack in lacking(["workers"], None)] == ["wrk"]
+    assert [lack.name for lack in lacking(["fleet"], None)] == ["redis-server"]
     assert {lack.name for lack in lacking(["steps"], tmp_path)} >= {"node", "npm", "xstate"}
 
 
@@ -210,6 +211,22 @@ def test_a_tree_stands_beside_another() -> None:
         ("sign-in", 2, True),
         ("inspect", 2, True),
     ]
+
+
+@pytest.mark.redis
+def test_what_a_fleets_sessions_cost() -> None:
+    """Each cost is measured, on a real store."""
+    results = Results()
+    fleet.measure(results, Plan(1, 0.5, 0.02, None))
+    assert set(results.figures) == {
+        "fleet's session, taken up",
+        "fleet's session, held",
+        "fleet's change heard, 100/s",
+        "fleet's change heard, 1000/s",
+        "fleet found again, 100 sessions",
+        "fleet found again, 2,000 sessions",
+        "fleet found again, 2,000 / 100 sessions",
+    }
 
 
 PEERS = ("oidc-provider", "FastAPI", "jupyter_server", "Authlib")

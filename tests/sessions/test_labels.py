@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,5 @@ async def test_the_command_gives_a_label(home: Path, tmp_path: Path) -> None:
         assert "LABEL" in shown
         assert "LAST USED" in shown
         assert "big screen" in shown
+        assert "hatchway (Linux)" in shown
+        assert re.search("session  start .* big screen$", (await command(home, "events")).stdout.decode(), re.MULTILINE)

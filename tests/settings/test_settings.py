@@ -178,6 +178,8 @@ def test_a_setting_of_ours_with_a_wrong_value_is_refused(home: Path) -> None:
         ("url", "http://me:secret@engine", "http://127.0.0.1:7420"),
         ("url", "http://engine/console", "without a path"),
         ("url", "http://engine:99999", "port"),
+        ("key_types", "ed25519", "own key is of RSA"),
+        ("key_types", "", "rsa is wanted"),
         ("key", "a\nb", "one line"),
         ("key", "agent", "or agent: for a key of the SSH agent"),
         ("vendor_key", "", "a text"),

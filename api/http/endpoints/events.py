@@ -53,7 +53,8 @@ async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[byt
         suppress(SubscriberDropped),
         journal.subscribe(after, reader.look) as subscriber,
     ):  # a subscriber that is dropped may come back with its last id
-        while not reader.over:
+        # Over while something was sent, the stream owes what was recorded meanwhile: the stop that ended it.
+        while not reader.over or subscriber.after < journal.last_seq:
             lines = await subscriber.read()
             if lines and not reader.is_allowed():
                 break  # these may tell of the end of the very session
