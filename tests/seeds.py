@@ -26,7 +26,6 @@ from unittest.mock import patch
 
 import structlog
 import trio
-from trio.testing import MockClock
 from werkzeug.routing import Rule
 
 from hatchway.engine import engine
@@ -42,7 +41,7 @@ from hatchway.engine.runtime import actors
 from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
 from tests.support.checked_journal import check_journal
-from tests.support.fakes import key
+from tests.support.fakes import key, run_in_virtual_time
 from tests.support.simulation.ledger import Violation
 from tests.support.simulation.world import SimulatedStore, World
 
@@ -138,7 +137,7 @@ def run_seed(seed: int, plant: str | None = None) -> tuple[str | None, list[str]
 
     try:
         with seeded(seed), PLANTED[plant]() if plant else nullcontext():
-            trio.run(main, clock=MockClock(autojump_threshold=0))
+            run_in_virtual_time(main)
         check_journal(home)
     except BaseExceptionGroup as group:
         return _told(group), lines

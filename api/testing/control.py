@@ -22,10 +22,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from hatchway.api.http.asgi import Receive, Scope, Send, send_response
-from hatchway.api.http.problems import MisdirectedRequest, UnsupportedMediaType, problem_response
+from hatchway.api.http.bodies import read_fields, read_object
+from hatchway.api.http.problems import MethodNotAllowed, MisdirectedRequest, problem_response
 from hatchway.api.http.request import Response, json_response
 from hatchway.api.testing.engine_under_test import FIRST_KEY, EngineUnderTest
 from hatchway.api.testing.faults import Faults, Seconds
+from hatchway.api.testing.people import Session
 from hatchway.api.testing.simulated_platform import ExitCode, InstanceScript
 from hatchway.engine.base.errors import InvalidRequest, NotFound, Refusal
 
@@ -135,23 +137,23 @@ class ControlApp:
             headers = dict(scope["headers"])
             if headers.get(b"host", b"").decode("latin-1") != self._host:
                 raise MisdirectedRequest(f"this is the control address of a test engine: dial it as {self._host}")
-            if scope["method"] == "GET" and scope["path"].rstrip("/") in self._gets:
-                return json_response(self._gets[scope["path"].rstrip("/")]())
-            return json_response(await self._post(scope, headers, await _body(receive)))
+            path, method = scope["path"].rstrip("/"), scope["method"]
+            if method == "GET" and path in self._gets:
+                return json_response(self._gets[path]())
+            if method != "POST" or path not in self._posts:
+                raise self._nothing(path)
+            kind, asked = self._posts[path]
+            fields = read_fields(kind, read_object(headers.get(b"content-type"), await _body(receive) or b"{}"))
+            return json_response(await asked(fields))
         except Refusal as refused:
             return problem_response(refused)
 
-    async def _post(self, scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Any:
-        kind, asked = self._posts.get(scope["path"].rstrip("/"), (None, None))
-        if kind is None or asked is None or scope["method"] != "POST":
-            raise NotFound(f"POST one of {', '.join(self._posts)}, or GET one of {', '.join(self._gets)}")
-        if headers.get(b"content-type", b"").partition(b";")[0] != b"application/json":
-            raise UnsupportedMediaType("send JSON, as application/json")
-        try:
-            fields = msgspec.json.decode(body or b"{}", type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidRequest({"body": str(error)}) from None
-        return await asked(fields)
+    def _nothing(self, path: str) -> Refusal:
+        """Why a request is for nothing: its method, or its path."""
+        allowed = [method for method, paths in (("GET", self._gets), ("POST", self._posts)) if path in paths]
+        if allowed:
+            return MethodNotAllowed(", ".join(allowed))
+        return NotFound(f"POST one of {', '.join(self._posts)}, or GET one of {', '.join(self._gets)}")
 
     # What is asked
 
@@ -175,7 +177,14 @@ class ControlApp:
         return {}
 
     async def _sign_in(self, asked: NewSessions) -> Any:
-        made = [await self._engine.sign_in(asked.lifetime, asked.key, renews=asked.renews) for _ in range(asked.count)]
+        made: list[Session] = []
+        try:
+            for _ in range(asked.count):
+                made.append(await self._engine.sign_in(asked.lifetime, asked.key, renews=asked.renews))
+        except Refusal:
+            for session in made:  # nobody would ever get their tokens
+                await self._engine.engine.sessions.end(session.token, "never_told")
+            raise
         return {"sessions": made}
 
     async def _revoke(self, asked: OfKey) -> Any:

@@ -7,11 +7,8 @@ instances. It has a temporary folder of its own, and never opens an engine's.
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,14 +25,12 @@ from hatchway.api.testing.held_clock import HeldClock, HeldTime
 from hatchway.api.testing.memory import InterruptibleStore
 from hatchway.api.testing.people import Answer, AuthorizedKey, Keys, People, Session, granted, lasting
 from hatchway.api.testing.simulated_platform import InstanceScript, SimulatedPlatform
+from hatchway.api.testing.temporary_home import images_of, prepare, temporary_folder
 from hatchway.api.testing.watchers import Watchers
-from hatchway.engine.base import files
 from hatchway.engine.base.errors import StoreUnavailable
-from hatchway.engine.base.permissions import FIVE, MASTER
+from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.journal.logs import log_record
-from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS, AuthorizedKeys
-from hatchway.engine.keys.keys import generate_key, read_public_half
 from hatchway.engine.keys.own_keys import PRIVATE_KEY
 from hatchway.engine.runtime.records import NOBODY, Record
 from hatchway.engine.settings.settings import Settings
@@ -65,7 +60,7 @@ class EngineUnderTest:
         self.host = f"{host}:{port}"
         self.url = f"http://{self.host}"
         self._settings = Settings(
-            port=port, image_folders=(str(_images(home)),), registries=("docker.io", "registry.test")
+            port=port, image_folders=(str(images_of(home)),), registries=("docker.io", "registry.test")
         )
         self._faults, self._left = Faults(), math.inf
         self._again = trio.Event()
@@ -207,7 +202,7 @@ class EngineUnderTest:
     async def live(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the engine, and another one after each `reset`, until cancelled."""
         while True:
-            _prepare(self._home, self._keys)
+            prepare(self._home, self._keys, FIRST_KEY)
             self._store, codes = InterruptibleStore(self._clock), MemoryStore(self._clock)
             self.platform = SimulatedPlatform(self._home / "instances")
             opening = partial(open_engine, inline=True, run=False, platform=self.platform)
@@ -275,39 +270,6 @@ class EngineUnderTest:
         return faults.unavailable
 
 
-def _images(home: Path) -> Path:
-    """Beside the engine's folder, which no image is taken from."""
-    return home.parent / "images"
-
-
-def _prepare(home: Path, keys: Keys) -> None:
-    """The folder as it is at a start: the engine's own key and the first of the test's, and nothing else."""
-    shutil.rmtree(home / "log", ignore_errors=True)
-    shutil.rmtree(home / "instances", ignore_errors=True)
-    keys.forget_all_but(FIRST_KEY)
-    (home / AUTHORIZED_KEYS).unlink(missing_ok=True)
-    for folder in (home / "instances", _images(home)):
-        files.make_private_dir(folder)
-    (_images(home) / "test.sif").touch()
-    if not (home / PRIVATE_KEY).exists():
-        files.write_private(home / PRIVATE_KEY, generate_key(2048).pem())
-    own = files.read_private(home / PRIVATE_KEY)
-    AuthorizedKeys(home / AUTHORIZED_KEYS).register(read_public_half(own), (MASTER,), own=True)
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """A private folder in memory, where there is such a place, that goes in the end. The process keeps its umask."""
-    before = os.umask(0o077)
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - mkdtemp makes it ours alone
-    folder = Path(tempfile.mkdtemp(prefix="hatchway-test-", dir=memory))
-    try:
-        yield folder / "home"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.umask(before)
-
-
 async def listen(port: int = 0) -> list[BreakingListener]:
     """Sockets on loopback that serve a test engine. Raises EngineUnavailable."""
     return [BreakingListener(sock) for sock in await open_sockets("127.0.0.1", port)]
@@ -320,7 +282,7 @@ async def open_engine_under_test(port: int = 0) -> AsyncIterator[EngineUnderTest
     Raises EngineUnavailable where the port is taken; TypeError for another clock.
     """
     listeners = await listen(port)
-    with _folder() as home:
+    with temporary_folder() as home:
         made, shutdown = EngineUnderTest(home, listeners), trio.Event()
         async with trio.open_nursery() as nursery:
             await nursery.start(made.live)

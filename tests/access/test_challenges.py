@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hatchway.engine.access.challenges import ANY, LIFETIME, PREFIX, Challenges, decode_signature
 from hatchway.engine.base.base64url import decode, encode
 from hatchway.engine.base.errors import SignatureRefused
-from tests.support.fakes import Hands
+from tests.support.fakes import SetClock
 
 
 def refused(challenges: Challenges, nonce: str) -> str:
@@ -23,7 +23,7 @@ def refused(challenges: Challenges, nonce: str) -> str:
 
 def test_a_nonce_is_recognised_with_what_it_carries() -> None:
     """The identity comes back; the prefix, the host as dialled and 256 random bits are in it; it is printable ASCII."""
-    challenges = Challenges(Hands())
+    challenges = Challenges(SetClock())
     nonce = challenges.issue("127.0.0.1:7420", "SHA256:a+b/c")
     parts = nonce.split(".")
     assert parts[0] == PREFIX
@@ -40,7 +40,7 @@ def test_a_nonce_is_recognised_with_what_it_carries() -> None:
 @pytest.mark.parametrize(("issued", "age"), [(1000.0, 0.0), (1000.9, 59.9), (1000.0, 20.25)])
 def test_what_is_left_of_its_minute(issued: float, age: float) -> None:
     """A nonce's digest is kept a second longer than the nonce is good, whatever its age, counted in milliseconds."""
-    clock = Hands()
+    clock = SetClock()
     challenges = Challenges(clock)
     clock.now = issued
     nonce = challenges.issue("h")
@@ -50,7 +50,7 @@ def test_what_is_left_of_its_minute(issued: float, age: float) -> None:
 
 def test_a_nonce_of_a_time_to_come_is_refused() -> None:
     """Of an engine whose clock is ahead, or of a clock that was set back."""
-    clock = Hands()
+    clock = SetClock()
     challenges = Challenges(clock)
     nonce = challenges.issue("h")
     clock.now -= 1
@@ -59,7 +59,7 @@ def test_a_nonce_of_a_time_to_come_is_refused() -> None:
 
 def test_nonces_never_repeat() -> None:
     """C4: ten thousand at one moment differ, and so do their random parts alone."""
-    challenges = Challenges(Hands())
+    challenges = Challenges(SetClock())
     nonces = [challenges.issue("h") for _ in range(10_000)]
     assert (
         len({nonce.split(".")[3] for nonce in nonces}) == len({nonce.split(".")[3][:16] for nonce in nonces}) == 10_000
@@ -68,7 +68,7 @@ def test_nonces_never_repeat() -> None:
 
 def test_a_nonce_lasts_its_minute() -> None:
     """D2: good in its last millisecond, old in the next; its digest is remembered a little longer than it lasts."""
-    clock = Hands()
+    clock = SetClock()
     challenges = Challenges(clock)
     nonce = challenges.issue("h")
     clock.now += LIFETIME
@@ -81,16 +81,16 @@ def test_a_nonce_lasts_its_minute() -> None:
 
 def test_another_start_makes_it_foreign() -> None:
     """D4: the MAC key lives in memory, so that a restart ends every nonce; a shared key is a fleet's."""
-    nonce = Challenges(Hands()).issue("h")
-    assert refused(Challenges(Hands()), nonce) == "foreign_nonce"
-    shared = Challenges(Hands(), b"k" * 32).issue("h")
-    assert Challenges(Hands(), b"k" * 32).read(shared).identity == ANY
+    nonce = Challenges(SetClock()).issue("h")
+    assert refused(Challenges(SetClock()), nonce) == "foreign_nonce"
+    shared = Challenges(SetClock(), b"k" * 32).issue("h")
+    assert Challenges(SetClock(), b"k" * 32).read(shared).identity == ANY
 
 
 @given(st.integers(0, 10_000), st.characters())
 def test_a_changed_character_makes_it_foreign(position: int, letter: str) -> None:
     """D4: any one character, anywhere, to anything else."""
-    challenges = Challenges(Hands(), b"k" * 32)
+    challenges = Challenges(SetClock(), b"k" * 32)
     nonce = challenges.issue("127.0.0.1:7420", "SHA256:abc")
     position %= len(nonce)
     if nonce[position] != letter:
@@ -100,7 +100,7 @@ def test_a_changed_character_makes_it_foreign(position: int, letter: str) -> Non
 @given(st.text(st.characters(), max_size=300))
 def test_no_text_is_a_nonce(text: str) -> None:
     """Whatever is sent, lone surrogates too, is refused by the one refusal."""
-    challenges = Challenges(Hands())
+    challenges = Challenges(SetClock())
     assert refused(challenges, text) == "foreign_nonce"
     assert refused(challenges, f"{PREFIX}.{text}") == "foreign_nonce"
     assert refused(challenges, f"{challenges.issue('h')}{text or '.'}") == "foreign_nonce"
@@ -166,9 +166,9 @@ def test_engines_that_share_a_source_know_each_others_nonces(age: float) -> None
     """Of a minute, give or take the two seconds by which they may read the time differently; used ones are kept as much
     longer, until a time of the source's own."""
     source = Fleet()
-    nonce = Challenges(Hands(), shared=source).issue("h", "SHA256:a")
+    nonce = Challenges(SetClock(), shared=source).issue("h", "SHA256:a")
     source.time += age
-    challenge = Challenges(Hands(), shared=source).read(nonce)
+    challenge = Challenges(SetClock(), shared=source).read(nonce)
     assert (challenge.identity, challenge.seconds_left, challenge.until) == ("SHA256:a", 63 - age, 1113.0)
 
 
@@ -176,14 +176,14 @@ def test_engines_that_share_a_source_know_each_others_nonces(age: float) -> None
 def test_a_nonce_of_another_minute_is_refused_by_all(age: float) -> None:
     """It is from the future by more than their clocks differ, or too old."""
     source = Fleet()
-    nonce = Challenges(Hands(), shared=source).issue("h")
+    nonce = Challenges(SetClock(), shared=source).issue("h")
     source.time += age
-    assert refused(Challenges(Hands(), shared=source), nonce) == "old_nonce"
+    assert refused(Challenges(SetClock(), shared=source), nonce) == "old_nonce"
 
 
 def test_a_nonce_of_a_time_without_a_key_is_refused() -> None:
     """Also one made with no key at all, which anybody could do."""
     source = Fleet()
     source.time = 999.0
-    nonce = Challenges(Hands(), shared=source).issue("h")
-    assert refused(Challenges(Hands(), shared=source), nonce) == "foreign_nonce"
+    nonce = Challenges(SetClock(), shared=source).issue("h")
+    assert refused(Challenges(SetClock(), shared=source), nonce) == "foreign_nonce"

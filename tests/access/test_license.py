@@ -16,16 +16,18 @@ from hypothesis import strategies as st
 
 from hatchway.engine.access.license import MODULES, License, load_license
 from hatchway.engine.base.errors import ModuleNotLicensed, SettingRefused
-from tests.support.fakes import Hands, key
+from tests.support.fakes import SetClock, key
 from tests.support.licenses import EXPIRY, PEM, STRANGER, issued
 
 
-def loaded(tmp_path: Path, text: str | bytes | None, clock: Hands | None = None, vendor: str | None = PEM) -> License:
+def loaded(
+    tmp_path: Path, text: str | bytes | None, clock: SetClock | None = None, vendor: str | None = PEM
+) -> License:
     """The license that a file of this text is."""
     path = tmp_path / "license.jwt"
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return load_license(path, vendor, clock or Hands(EXPIRY - 1))
+    return load_license(path, vendor, clock or SetClock(EXPIRY - 1))
 
 
 def granted(license_: License) -> list[str]:
@@ -53,7 +55,7 @@ def test_a_license_grants_its_modules_and_no_other(tmp_path: Path) -> None:
 
 def test_a_license_ends_on_its_second_by_our_clock(tmp_path: Path) -> None:
     """Also while the engine runs; expired is said with the moment and its time zone."""
-    clock = Hands(EXPIRY - 0.1)
+    clock = SetClock(EXPIRY - 0.1)
     licensed = loaded(tmp_path, issued(), clock)
     assert licensed.grants("shell")
     clock.now = EXPIRY
@@ -66,7 +68,7 @@ def test_a_license_ends_on_its_second_by_our_clock(tmp_path: Path) -> None:
 
 def test_the_system_s_clock_does_not_matter(tmp_path: Path) -> None:
     """A license long over for the host is good while our clock says so, and one of the future has begun."""
-    licensed = loaded(tmp_path, issued(exp=1000, nbf=4_000_000_000, iat=4_000_000_000), Hands(500))
+    licensed = loaded(tmp_path, issued(exp=1000, nbf=4_000_000_000, iat=4_000_000_000), SetClock(500))
     assert licensed.grants("shell")
 
 

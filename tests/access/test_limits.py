@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from hatchway.engine.access import limits
 from hatchway.engine.access.limits import FailureLimit, Limit, limit_of, source_of
 from hatchway.engine.base.errors import TooManyRequests
-from tests.support.fakes import Hands
+from tests.support.fakes import SetClock
 from tests.support.hostile_requests import refusal_of
 
 
 class Setup(NamedTuple):
     limit: FailureLimit
-    clock: Hands
+    clock: SetClock
 
 
 @pytest.fixture
 def setup() -> Setup:
-    clock = Hands()
+    clock = SetClock()
     return Setup(FailureLimit(clock, lambda: 3, "tries"), clock)
 
 
@@ -78,7 +78,7 @@ def test_a_new_minute_allows_as_many(setup: Setup) -> None:
 
 def test_a_limit_of_one_lets_everybody_try_once() -> None:
     """A stranger to the table has failed at nothing yet."""
-    limit = FailureLimit(Hands(), lambda: 1, "tries")
+    limit = FailureLimit(SetClock(), lambda: 1, "tries")
     assert shut(limit, "192.0.2.1") == 0
     limit.count("192.0.2.1")
     assert shut(limit, "192.0.2.1") == 60
@@ -184,7 +184,7 @@ def test_what_one_source_is(address: str, source: str) -> None:
 @given(st.lists(st.sampled_from(["count", "uncount", "wait"]), max_size=60))
 def test_nobody_gets_more_than_the_limit(steps: list[str]) -> None:
     """Whatever happens, within one minute no source has more failures counted than its limit without being shut."""
-    clock = Hands()
+    clock = SetClock()
     limit = FailureLimit(clock, lambda: 3, "tries")
     since, counted = clock.now, 0
     for step in steps:

@@ -17,25 +17,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hatchway.api.cli import cli
-from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.runtime.records import Origin, Records
 from hatchway.statecharts.catalogue import CHARTS
 from hatchway.statecharts.draw.render import FORMATS
+from tests.support.fakes import MovedClock
 from tests.support.processes import EngineProcess, running_engine, sign_in
 from tests.support.terminal import terminal
 
 pytestmark = pytest.mark.usefixtures("command_folder")
-
-
-class MovedClock(SystemClock):
-    """The host's time, some seconds ago."""
-
-    def __init__(self, ago: float) -> None:
-        self._ago = ago
-
-    def wall(self) -> float:
-        return super().wall() - self._ago
 
 
 def start_session(actor: str, records: Records) -> None:
@@ -50,7 +40,7 @@ def run(*arguments: str, code: int = 0) -> Result:
 
 def write(home: Path, ago: float, tell: Callable[[Records], None]) -> None:
     """Records as an engine wrote them some seconds ago."""
-    clock = MovedClock(ago)
+    clock = MovedClock(-ago)
     home.mkdir(mode=0o700, exist_ok=True)
     journal = FileJournal(home / "log", clock)
     tell(Records(clock, journal, last_seq=journal.last_seq))

@@ -16,14 +16,13 @@ import trio
 from hatchway.api.cli.pairing import ssh_hint
 from hatchway.api.host.operator_socket import OperatorSocket
 from hatchway.engine.access.principal import IssuedSession
-from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired, Refusal
 from hatchway.engine.base.files import make_private_dir, write_private
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.pairings.pairings import Claim, Claimant
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.settings.settings import SessionMaxAge, Settings
-from tests.support.fakes import ROOT, added_addresses, key, vectors
+from tests.support.fakes import ROOT, MovedClock, added_addresses, key, vectors
 from tests.support.terminal import CALL, Screen, terminal
 
 pytestmark = pytest.mark.process
@@ -32,19 +31,10 @@ AGENT = b"Mozilla/5.0 (X11; Linux x86_64)"
 PROMPT = "Approve? [y/N] "
 
 
-class Movable(SystemClock):
-    """The host's clock, with `ahead` seconds added by the test."""
-
-    ahead = 0.0
-
-    def elapsed(self) -> float:
-        return super().elapsed() + self.ahead
-
-
 class Host:
     """An engine with its operator socket, and consoles that claim its codes."""
 
-    def __init__(self, engine: Engine, clock: Movable, nursery: trio.Nursery) -> None:
+    def __init__(self, engine: Engine, clock: MovedClock, nursery: trio.Nursery) -> None:
         self.engine, self.clock, self._nursery = engine, clock, nursery
         self.answer: IssuedSession | Refusal | None = None
         self.answered = trio.Event()
@@ -79,7 +69,7 @@ class Host:
 
 @asynccontextmanager
 async def host(home: Path) -> AsyncIterator[Host]:
-    clock = Movable()
+    clock = MovedClock()
     make_private_dir(home)
     write_private(home / "private-key.pem", key("engine").pem())  # one key for all: making one takes a while
     async with open_engine(home, Settings, clock) as engine, trio.open_nursery() as nursery:
@@ -168,7 +158,7 @@ async def test_a_late_yes_is_too_late(home: Path) -> None:
     async with host(home) as at, terminal("engine", "pair", home=home) as screen:
         await at.claim(screen)
         await screen.wait_for(PROMPT)
-        at.clock.ahead += 30
+        at.clock.elapsed_ahead += 30
         screen.type(b"y\n")
         assert await screen.wait_end() == 1
         assert screen.text.endswith("pairing expired on approval\n")
@@ -182,7 +172,7 @@ async def test_an_unanswered_question_ends_by_itself(home: Path) -> None:
         await at.claim(screen)
         await screen.wait_for(PROMPT)
         screen.type(b"y")
-        at.clock.ahead += 30
+        at.clock.elapsed_ahead += 30
         assert await screen.wait_end() == 1
         assert screen.text.endswith("\npairing expired on approval\n")
 
@@ -191,7 +181,7 @@ async def test_an_unclaimed_code_expires(home: Path) -> None:
     """30 s without a claim: the terminal says so, exit code 1, and the code is consumed."""
     async with host(home) as at, terminal("engine", "pair", home=home) as screen:
         await screen.wait_for("Waiting for a console: 30 s")
-        at.clock.ahead += 30
+        at.clock.elapsed_ahead += 30
         assert await screen.wait_end() == 1
         assert "expired" in screen.text.splitlines()[-1]
         assert len(at.engine.pairings) == 0

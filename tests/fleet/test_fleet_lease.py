@@ -20,7 +20,7 @@ from hatchway.engine.fleet.limits import FleetLimit
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records
 from hatchway.engine.store.redis_link import RedisLink
-from tests.support.fakes import Hands
+from tests.support.fakes import SetClock
 from tests.support.redis_server import RedisServer, redis_link, speak
 
 pytestmark = pytest.mark.redis
@@ -109,7 +109,7 @@ async def test_a_fleet_forgets_after_its_minute(link: RedisLink, monkeypatch: py
 
 async def test_an_engine_remembers_who_is_to_wait(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the store has told it, a source is refused without asking again, until its wait is over; no other is."""
-    clock = Hands()
+    clock = SetClock()
     limit = FleetLimit(link, lambda: 1, "tries", clock)
     limit.check("192.0.2.1")
     await limit.take("192.0.2.1")
@@ -137,14 +137,14 @@ async def test_a_wait_is_told_in_whole_seconds(
     assert await taken(FleetLimit(link, lambda: 1, "tries", SystemClock())) == told
 
 
-def engine(link: RedisLink, clock: Hands | None = None) -> Lease:
+def engine(link: RedisLink, clock: SetClock | None = None) -> Lease:
     """An engine's lease, not renewed yet."""
-    return Lease(link, clock or Hands(), "host", "home")
+    return Lease(link, clock or SetClock(), "host", "home")
 
 
 async def test_all_read_one_clock(link: RedisLink) -> None:
     """The store's, however long each host has been up; what is between two renewals the host's own clock measures."""
-    young, old = engine(link, Hands(5.0)), engine(link, clock := Hands(5_000_000.0))
+    young, old = engine(link, SetClock(5.0)), engine(link, clock := SetClock(5_000_000.0))
     for each in (young, old):
         await each.refresh()
         assert each.now() == pytest.approx(time.time(), abs=5)
@@ -167,7 +167,7 @@ async def test_what_a_renewal_leaves_in_the_store(link: RedisLink, server: Redis
 
 async def test_what_a_renewal_is_told(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer's time, to the millionth, was the store's half way through the exchange, which waits for a replica."""
-    clock = Hands(5.0)
+    clock = SetClock(5.0)
     one, durable = engine(link, clock), []
 
     async def script(*_: Any, **how: Any) -> list[Any]:
@@ -215,7 +215,7 @@ async def test_the_last_hours_key_is_good_in_the_next(link: RedisLink, monkeypat
 
 async def test_without_the_store_no_key_of_now_is_known(link: RedisLink) -> None:
     """An engine that was never answered, or not for an hour, can't tell a bad nonce from a good one."""
-    clock = Hands()
+    clock = SetClock()
     one = engine(link, clock)
     with pytest.raises(StoreUnavailable):
         one.mac_key(one.now())

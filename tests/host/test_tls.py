@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import structlog.testing
 import trio
-import trio.testing
 from cryptography import x509
 
 from hatchway.api.cli.pins import fingerprint
@@ -20,6 +19,7 @@ from hatchway.api.server.tls import IN_TIME, LOOK, VALID, Tls, keep_in_time
 from hatchway.engine.base.errors import SettingRefused
 from hatchway.engine.base.files import make_private_dir
 from hatchway.engine.settings.settings import Settings
+from tests.support.fakes import run_in_virtual_time
 from tests.support.processes import START_SECONDS, EngineProcess, tls_engine
 
 pytestmark = pytest.mark.process
@@ -136,7 +136,7 @@ def test_a_clock_that_is_set_right_makes_it_anew_while_the_engine_runs(home: Pat
             await trio.sleep(5 * LOOK)
             nursery.cancel_scope.cancel()
 
-    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+    run_in_virtual_time(run)
     assert [b - a for a, b in itertools.pairwise(tries)] == [LOOK]
     assert not tls.is_due()
 

@@ -14,6 +14,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from hatchway.api.testing.memory import InterruptibleStore
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.base.errors import (
     ImageNotFound,
@@ -32,7 +33,6 @@ from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Origin, Records
 from hatchway.engine.settings.settings import Limits, Settings
 from hatchway.engine.store.memory import MemoryStore
-from hatchway.engine.store.protocol import Change
 from tests.support.fake_platform import ORIGIN, TestPlatform
 from tests.support.fakes import Watchers
 
@@ -329,23 +329,12 @@ async def test_a_restart_takes_up_every_state(autojump_clock: MockClock) -> None
         await until_state(here, "stopped", "ran")
 
 
-class FailingStore(MemoryStore):
-    """Can't be written while `failing`."""
-
-    failing = False
-
-    async def commit(self, change: Change) -> None:
-        if self.failing:
-            raise StoreUnavailable("the disk is full")
-        await super().commit(change)
-
-
 async def test_an_end_that_cannot_be_stored(autojump_clock: MockClock) -> None:
     """It happened: it is told again until the store takes it. A request then is refused and leaves nothing."""
-    store = FailingStore(TrioClock())
+    store = InterruptibleStore(TrioClock())
     async with service(store=store) as here:
         await here.start()
-        store.failing = True
+        store.set_away(True)
         here.platform.running["one"].set()
         await trio.sleep(10)
         assert here.state() == "running"
@@ -353,7 +342,7 @@ async def test_an_end_that_cannot_be_stored(autojump_clock: MockClock) -> None:
             await here.start("two")
         with pytest.raises(InstanceNotFound):
             here.instances.show("two")
-        store.failing = False
+        store.set_away(False)
         await until_state(here, "stopped")
         assert (await here.start("two")).state == "running"
 

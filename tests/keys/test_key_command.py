@@ -15,7 +15,7 @@ from hatchway.engine.base.errors import TooManyRequests
 from hatchway.engine.keys import key_command
 from hatchway.engine.keys.key_command import KeyCommand
 from hatchway.engine.sessions import orphans
-from tests.support.fakes import Browser, Hands, key, sign_in, signed
+from tests.support.fakes import Browser, SetClock, key, sign_in, signed
 from tests.support.live_engine import Live, live_engine
 from tests.support.timing import Share
 
@@ -190,8 +190,8 @@ async def test_a_program_that_others_may_write_is_not_run(tmp_path: Path) -> Non
     for argv in ((program(tmp_path, f"echo '{LINE}'")[0],), (str(tmp_path / "none"),), ("keys",)):
         if argv[0].startswith("/") and Path(argv[0]).exists():
             Path(argv[0]).chmod(0o777)
-        assert await KeyCommand(lambda argv=argv: argv, Hands()).ask(identity) is None  # type: ignore[misc]
-    elsewhere = KeyCommand(lambda: answering(tmp_path), Hands())
+        assert await KeyCommand(lambda argv=argv: argv, SetClock()).ask(identity) is None  # type: ignore[misc]
+    elsewhere = KeyCommand(lambda: answering(tmp_path), SetClock())
     async with trio.open_nursery() as nursery:
         for _ in range(10):
             nursery.start_soon(elsewhere.ask, identity)
@@ -202,7 +202,7 @@ async def test_a_program_that_others_may_write_is_not_run(tmp_path: Path) -> Non
 
 async def test_too_many_look_ups_at_once_are_refused(tmp_path: Path) -> None:
     """A flood of keys starts few programs at once, and the rest are told to come again."""
-    elsewhere = KeyCommand(lambda: program(tmp_path, "sleep 1000"), Hands())
+    elsewhere = KeyCommand(lambda: program(tmp_path, "sleep 1000"), SetClock())
     async with trio.open_nursery() as nursery:
         for number in range(key_command.WAITING + key_command.AT_ONCE):
             nursery.start_soon(elsewhere.ask, f"SHA256:{number:043d}")

@@ -21,7 +21,7 @@ from hatchway.engine.keys.key_edits import Edit
 from hatchway.engine.keys.keys import generate_token_key, read_private_key, read_token_key, token_key_pem
 from hatchway.engine.keys.rotation import next_token_key, rotate_engine_key, rotate_token_key
 from hatchway.statecharts.session import LONGEST_LIFETIME
-from tests.support.fakes import Hands, key
+from tests.support.fakes import SetClock, key
 from tests.support.key_writers import pool
 
 ROTATED = 1_000_000.0
@@ -99,7 +99,7 @@ def test_without_a_key_there_is_nothing_to_rotate(home: Path) -> None:
     with pytest.raises(EngineUnavailable, match=r"private-key\.pem is missing"):
         rotate_engine_key(home, lambda change: pytest.fail("authorized"))
     with pytest.raises(EngineUnavailable, match=r"token-key\.pem is missing"):
-        rotate_token_key(home, Hands())
+        rotate_token_key(home, SetClock())
     assert [path.name for path in home.iterdir()] == ["rotation.lock"]
 
 
@@ -108,7 +108,7 @@ def test_a_folder_that_others_may_enter_gets_no_new_key(home: Path, own: Authori
     files.write_private(home / "token-key.pem", token_key_pem(generate_token_key()))
     before = {path.name: path.read_bytes() for path in home.iterdir()}
     home.chmod(0o755)
-    for rotate in (lambda: rotate_engine_key(home, own.edit), lambda: rotate_token_key(home, Hands(2e9))):
+    for rotate in (lambda: rotate_engine_key(home, own.edit), lambda: rotate_token_key(home, SetClock(2e9))):
         with pytest.raises(FileRefused, match="chmod 700"):
             rotate()
     assert {path.name: path.read_bytes() for path in home.iterdir()} == before
@@ -119,7 +119,7 @@ def test_the_old_token_key_verifies_for_as_long_as_a_token_may_live(home: Path) 
     files.make_private_dir(home)
     first = generate_token_key()
     files.write_private(home / "token-key.pem", token_key_pem(first))
-    clock = Hands(1_800_000_000.0)
+    clock = SetClock(1_800_000_000.0)
     rotate_token_key(home, clock)
     second = (home / "token-key.pem").read_bytes()
     assert second != token_key_pem(first)

@@ -16,8 +16,7 @@ from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.runtime.records import NOBODY
 from hatchway.engine.settings.settings import Limits, Settings
-from tests.support.fakes import effort, key
-from tests.support.live_engine import MovedClock
+from tests.support.fakes import MovedClock, effort, key
 from tests.support.processes import prepare
 from tests.support.timing import Share
 

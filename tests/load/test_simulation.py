@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from hatchway.engine.store.memory import MemoryStore
 from hatchway.engine.store.protocol import Change
 from tests.seeds import PLANTED, clean_up, first_broken, repeat, sweep, template
 from tests.support.fakes import ROOT, Browser, Reply, effort
+from tests.support.small_runtime import SlowStore
 
 SEEDS = range(int(2000 * effort()))
 
@@ -60,9 +61,12 @@ def test_a_seed_repeats() -> None:
     assert stories[0] == stories[1]
 
 
+MakeStore = Callable[[TrioClock], MemoryStore]
+
+
 @asynccontextmanager
 async def small_engine(
-    tmp_path: Path, *, store: type[MemoryStore] = MemoryStore, codes: type[MemoryStore] = MemoryStore
+    tmp_path: Path, *, store: MakeStore = MemoryStore, codes: MakeStore = MemoryStore
 ) -> AsyncIterator[Engine]:
     """One in virtual time, on stores of these kinds."""
     home, clock = tmp_path / "home", TrioClock()
@@ -72,22 +76,12 @@ async def small_engine(
         yield engine
 
 
-class SlowStore(MemoryStore):
-    """Takes a second for a change."""
-
-    shields_commit = False
-
-    async def commit(self, change: Change) -> None:
-        await trio.sleep(1)
-        await super().commit(change)
-
-
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("patience", [0.0, 0.5, 1.0])
 async def test_a_console_that_leaves_before_its_first_line(tmp_path: Path, patience: float) -> None:
     """A claim whose client hangs up before a line of the answer was begun is over like any other."""
     told = list[str]()
-    async with small_engine(tmp_path, codes=SlowStore) as engine:
+    async with small_engine(tmp_path, codes=partial(SlowStore, takes=1.0)) as engine:
         issued = await engine.pairings.issue(FIVE, 3600, lambda event, **_: told.append(event), NOBODY)
         reply, browser = Reply(), Browser(make_app(engine))
         async with trio.open_nursery() as nursery:

@@ -17,7 +17,7 @@ from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine
 from hatchway.engine.keys.keys import verify
 from hatchway.engine.runtime.records import Record
-from tests.support.fakes import Browser, Hands, key, sign_in, signed
+from tests.support.fakes import Browser, SetClock, key, sign_in, signed
 
 pytestmark = pytest.mark.virtual_time
 
@@ -250,7 +250,7 @@ def test_our_client_names_its_key() -> None:
     step = next(flow)
     while isinstance(step, Work):  # the keys are read, and the first is taken
         step = flow.send(step.do())
-    nonce = Challenges(Hands()).issue("127.0.0.1:7420", key().identity)
+    nonce = Challenges(SetClock()).issue("127.0.0.1:7420", key().identity)
     told = {"identity": key().identity, "nonce": nonce, "lifetime": "1m0s"}
     signing = flow.send(Reply(200, {"content-type": "application/json"}, json.dumps(told).encode()))
     assert isinstance(signing, Work)

@@ -10,7 +10,7 @@ import pytest
 from hatchway.engine.runtime.records import Records
 from hatchway.engine.sessions import versions
 from hatchway.engine.sessions.versions import VersionCounters, VersionMark
-from tests.support.fakes import Hands
+from tests.support.fakes import SetClock
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_mark_of_a_session_is_one_of_many(words: VersionCounters) -> None:
 async def test_a_step_of_a_session_is_one_of_its_words(words: VersionCounters) -> None:
     """Taken from the records and told by other engines alike; refusals and other charts' steps end nothing."""
     words.hold_until()
-    records = Records(Hands(), words.take)
+    records = Records(SetClock(), words.take)
     mark = words.mark("one")
     records.refusal("session", "one", "renew", "ended")
     records.transition("pairing", "one", "claim", "issued", "claimed", ())

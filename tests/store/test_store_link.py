@@ -13,7 +13,7 @@ from hatchway.engine.access.principal import SessionFacts
 from hatchway.engine.base.errors import SignatureRefused, StoreUnavailable
 from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored
 from hatchway.engine.store.redis import RedisStore
-from tests.support.fakes import Hands
+from tests.support.fakes import SetClock
 from tests.support.redis_server import RedisServer, redis_store, speak
 
 redis_wanted = pytest.mark.redis
@@ -41,7 +41,7 @@ def test_a_failover_to_another_clock(ahead: float, good: bool) -> None:
     When its use is forgotten does not move with the clocks.
     """
     server = Server()
-    challenges = Challenges(Hands(), shared=server)
+    challenges = Challenges(SetClock(), shared=server)
     nonce = challenges.issue("h")
     until = challenges.read(nonce).until
     assert until == pytest.approx(server.time + LIFETIME + 1 + SLACK)

@@ -60,19 +60,32 @@ def signed(nonce: str, private: PrivateKey, algorithm: Algorithm = "PS256") -> d
     return {"nonce": nonce, "signature": signature, "algorithm": algorithm}
 
 
-class Hands:
-    """A clock that a test sets: both of its times are `now`."""
+class SetClock:
+    """A clock that a test sets: its wall time is `now`, and its host was started at `booted`."""
 
     tick = 2.0
 
-    def __init__(self, now: float = 1000.0) -> None:
-        self.now = now
+    def __init__(self, now: float = 1000.0, booted: float = 0.0) -> None:
+        self.now, self._booted = now, booted
 
     def elapsed(self) -> float:
-        return self.now
+        return self.now - self._booted
 
     def wall(self) -> float:
         return self.now
+
+
+class MovedClock(SystemClock):
+    """The host's clocks, each moved forward by so many seconds as the test says."""
+
+    def __init__(self, wall_ahead: float = 0.0, elapsed_ahead: float = 0.0) -> None:
+        self.wall_ahead, self.elapsed_ahead = wall_ahead, elapsed_ahead
+
+    def wall(self) -> float:
+        return super().wall() + self.wall_ahead
+
+    def elapsed(self) -> float:
+        return super().elapsed() + self.elapsed_ahead
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from hatchway.engine.journal.heads import read_keys, remember_keys
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.journal.replay import charts_digest
 from hatchway.engine.runtime.records import UNPROVEN, Origin, Records, Saw
+from tests.support.fakes import SetClock
 
 ISSUER = "urn:uuid:0f0e0d0c-0b0a-4908-8706-050403020100"
 LIFETIME = 3600
@@ -27,27 +28,12 @@ LIFETIME = 3600
 SIGNED_IN = Saw(proof="signature")
 
 
-class SetClock:
-    """A clock that the generator sets."""
-
-    tick = 2.0
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def wall(self) -> float:
-        return self.now
-
-    def elapsed(self) -> float:
-        return self.now - 1_700_000_000.0
-
-
 class Generated:
     """A journal in `folder` with the token key that signs its heads, and the records that people cause."""
 
     def __init__(self, folder: Path, *, begin: float = 1_790_000_000.0, seed: int = 1) -> None:
         os.umask(0o077)
-        self.folder, self.clock, self.dice = folder, SetClock(begin), random.Random(seed)
+        self.folder, self.clock, self.dice = folder, SetClock(begin, 1_700_000_000.0), random.Random(seed)
         self.tokens = Tokens(ISSUER, Ed25519PrivateKey.generate())
         self.keys_path = folder.parent / "head-keys.json"
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -117,15 +103,14 @@ class Generated:
     def _pair(self) -> None:
         self._count += 1
         name, told = f"p{self._count:011d}", self.records.transition
-        operator, now = Origin("operator"), self.clock.elapsed()
-        told("pairing", name, "issue", "none", "issued", ("print_code",), operator, None, Saw(now=now))
+        operator = Origin("operator")
+        told("pairing", name, "issue", "none", "issued", ("print_code",), operator)
         self.clock.now += 2
-        claimed, saw = self.clock.elapsed(), Saw(now=self.clock.elapsed(), deadline=now + 30.0)
         effects: tuple[str, ...] = ("confirm_claim", "ask_operator")
-        told("pairing", name, "claim", "issued", "claimed", effects, self._origin(None), None, saw)
+        told("pairing", name, "claim", "issued", "claimed", effects, self._origin(None), None, Saw(at=2, of=30))
         self.clock.now += 1
-        saw = Saw(now=self.clock.elapsed(), deadline=claimed + 30.0)
-        told("pairing", name, "approve", "claimed", "approved", ("consume_code", "sign_in"), operator, None, saw)
+        effects = ("consume_code", "sign_in")
+        told("pairing", name, "approve", "claimed", "approved", effects, operator, None, Saw(at=1, of=30))
         self._sign_in(f"pairing:{name}")
 
     def _origin(self, identity: str | None) -> Origin:

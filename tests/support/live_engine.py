@@ -18,22 +18,12 @@ import trio
 from hatchway.api.host.operator_socket import OperatorSocket
 from hatchway.api.http.app import make_app
 from hatchway.api.server.server import serve
-from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.files import make_private_dir, write_private
 from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.settings.settings import Settings
-from tests.support.fakes import ROOT, added_addresses, key
-
-
-class MovedClock(SystemClock):
-    """The host's clocks, moved by what the test says."""
-
-    wall_ahead = 0.0
-
-    def wall(self) -> float:
-        return super().wall() + self.wall_ahead
+from tests.support.fakes import ROOT, MovedClock, added_addresses, key
 
 
 class Live(NamedTuple):
@@ -56,8 +46,7 @@ async def live_engine(home: Path, *, wall_ahead: float = 0.0, **more: Any) -> As
         AuthorizedKeys(home / "authorized_keys").register(key("engine").public, (MASTER,), "engine", own=True)
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    url, clock = f"http://127.0.0.1:{port}", MovedClock()
-    clock.wall_ahead = wall_ahead
+    url, clock = f"http://127.0.0.1:{port}", MovedClock(wall_ahead)
     settings = Settings(port=port, addresses=(f"127.0.0.1:{port}",), **more)
     async with open_engine(home, lambda: settings, clock) as engine, trio.open_nursery() as nursery:
         engine.keys.register(key().public, FIVE, "one")

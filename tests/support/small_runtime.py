@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import trio
 
-from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.clock import Clock, TrioClock
 from hatchway.engine.runtime import Actor, Runtime
 from hatchway.engine.runtime.records import Record, Records
 from hatchway.engine.store.memory import MemoryStore
@@ -46,12 +46,14 @@ class SlowStore(MemoryStore):
 
     shields_commit = False
 
-    def __init__(self) -> None:
-        super().__init__(TrioClock())
+    def __init__(self, clock: Clock | None = None, takes: float = 0.001) -> None:
+        """A commit takes `takes` seconds."""
+        super().__init__(clock or TrioClock())
+        self._takes = takes
         self.fail: list[Exception] = []
 
     async def commit(self, change: Change) -> None:
-        await trio.sleep(0.001)
+        await trio.sleep(self._takes)
         if self.fail:
             raise self.fail.pop()
         await super().commit(change)

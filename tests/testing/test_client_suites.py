@@ -49,7 +49,10 @@ PLANTS = {
         ('401) sign_in; ask "$@" ;;', "401) return 1 ;;"),
     ),
     "takes the first line for the answer": Plant(
-        "windows", ("splitlines()[-1]", "splitlines()[0]"), ("lines.at(-1)", "lines.at(0)"), ("tail -n 1", "head -n 1")
+        "windows",
+        ("splitlines()[-1]", "splitlines()[0]"),
+        ("lines.at(-1)", "lines.at(0)"),
+        ("${lines##*$'\\n'}", "${lines%%$'\\n'*}"),
     ),
     "gives up on a 503": Plant(
         "unavailable",

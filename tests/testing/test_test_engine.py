@@ -10,6 +10,7 @@ import sys
 import time
 from base64 import urlsafe_b64decode
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ import pytest
 import trio
 
 from hatchway.api.testing.engine_under_test import EngineUnderTest
+from hatchway.api.testing.people import Answer
 from hatchway.api.testing.process import ControlRefused, EngineProcess
+from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.issuer import TEST_ISSUER
+from hatchway.engine.pairings.pairings import Claimant
+from hatchway.engine.runtime.records import Origin
 from tests.support.processes import HATCHWAY
 
 INSPECT = "/api/auth/inspect/"
@@ -308,19 +313,103 @@ def test_no_web_page_is_heard(hatchway_engine: EngineProcess) -> None:
     assert hatchway_engine.now == before
 
 
+BAD: list[tuple[str, str, bytes, int, str]] = [
+    ("GET", "/nothing", b"", 404, "GET one of /clock, /faults"),
+    ("DELETE", "/clock", b"", 405, "this path answers GET only"),
+    ("PUT", "/faults", b"{}", 405, "this path answers GET, POST only"),
+    ("GET", "/clock/advance", b"", 405, "this path answers POST only"),
+    ("POST", "/clock/advance", b"{}", 422, "seconds: is required"),
+    ("POST", "/clock/advance", b'{"seconds": -1}', 422, "seconds: expected 'float' >= 0.0"),
+    ("POST", "/clock/advance", b'{"seconds": "30"}', 422, "seconds: expected 'float', got 'str'"),
+    ("POST", "/clock/advance", b'{"seconds": 1, "minutes": 2}', 422, "minutes: is unknown"),
+    ("POST", "/clock/advance", b'{"seconds": 1, "seconds": 86400}', 400, "repeats a key"),
+    ("POST", "/clock/advance", b'{"seconds": NaN}', 400, "NaN is no JSON number"),
+    ("POST", "/clock/advance", b"[30]", 400, "one JSON object in UTF-8"),
+    ("POST", "/clock/advance", b"\xff", 400, "one JSON object in UTF-8"),
+    ("POST", "/clock/run", b'{"speed": 1e9}', 422, "speed: expected 'float' <= 1000000.0"),
+    ("POST", "/pairings", b'{"answer": "maybe"}', 422, "answer: invalid enum value 'maybe'"),
+    ("POST", "/pairings", b'{"lifetime": "banana"}', 422, "lifetime: a duration is a whole number"),
+    ("POST", "/pairings", b'{"permissions": ["MASTER"]}', 422, "MASTER belongs to the engine's own key"),
+    ("POST", "/keys", b'{"name": "../one"}', 422, "name: must be letters, digits, - and _"),
+    ("POST", "/keys/unregister", b'{"name": "nobody"}', 422, "must be a key that this test made: one"),
+    ("POST", "/sessions", b'{"count": 0}', 422, "count: expected 'int' >= 1"),
+    ("POST", "/instances", b'{"exit_code": 256}', 422, "exit_code: expected 'int' <= 255"),
+    ("POST", "/instances/end", b'{"name": "box"}', 404, "no instance named box"),
+    ("POST", "/faults", b'{"drop_after": -1}', 422, "drop_after: expected"),
+    ("POST", "/faults", b'{"lost": true}', 422, "lost: is unknown"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "words"), BAD)
+def test_what_the_control_address_refuses(
+    hatchway_engine: EngineProcess, method: str, path: str, body: bytes, status: int, words: str
+) -> None:
+    """By the engine's own rules for bodies: every wrong field is named, and nothing has happened."""
+    before = hatchway_engine.now, hatchway_engine.faults.now
+    headers = {"content-type": "application/json"}
+    answer = httpx.request(method, hatchway_engine.control_url + path, content=body, headers=headers, trust_env=False)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert words in answer.json()["detail"]
+    assert ("allow" in answer.headers) == (status == 405)
+    assert (hatchway_engine.now, hatchway_engine.faults.now) == before
+
+
+def test_more_sessions_than_there_may_be(hatchway_engine: EngineProcess) -> None:
+    """None is left of a call that was refused: nobody would have their tokens."""
+    told = httpx.post(f"{hatchway_engine.control_url}/sessions", json={"count": 101}, trust_env=False)
+    assert told.status_code == 429
+    assert hatchway_engine.revoke() == 0
+
+
+CONSOLE = Claimant("127.0.0.1", None, b"console")
+
+ANSWERS: tuple[tuple[Answer | None, bool], ...] = (("approve", True), ("reject", True), ("late", True), (None, False))
+"""What the operator says to a console, and whether one claims the code at all."""
+
+
+A_DAY = {
+    "engine notice start": 1,
+    "key notice register": 11,
+    "session transition start": 1100 + 36,
+    "session transition renew": 6000,
+    "session transition lifetime_elapsed": 100 + 35,
+    "pairing transition issue": 144,
+    "pairing transition claim": 108,
+    "pairing transition approve": 36,
+    "pairing transition reject": 36,
+    "pairing transition decision_elapsed": 36,
+    "pairing refusal approve": 36,
+    "pairing transition claim_elapsed": 36,
+}
+
+
+async def _pair_all_day(engine: EngineUnderTest) -> None:
+    """A code every ten minutes, 144 in all."""
+    for answer, claimed in ANSWERS * 36:
+        code = await engine.pair(answer=answer)
+        if claimed:
+            claim = await engine.engine.pairings.claim(code, CONSOLE, Origin(None, CONSOLE.address))
+            with suppress(Refusal):
+                await claim.wait_answer()
+        await trio.sleep_until(600 * (trio.current_time() // 600 + 1))
+
+
 async def test_a_day(hatchway_engine: EngineUnderTest) -> None:
-    """24 hours in one advance: a thousand sessions that renew, a hundred that end, and the records of a day."""
+    """24 hours in one advance: a thousand sessions that renew, a hundred that end, 144 pairings of four fates, and the
+    records of a day."""
     for number in range(11):
         name = f"key-{number}"
         await hatchway_engine.key(name=name)
         for _ in range(100):
             await hatchway_engine.sign_in("8h", name, renews=number > 0)
     before = time.process_time()
-    await hatchway_engine.advance(86_400)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_pair_all_day, hatchway_engine)
+        await hatchway_engine.advance(86_400)
     assert time.process_time() - before < 3
-    told = Counter(record.event for record in hatchway_engine.records)
-    assert told == {"start": 1101, "register": 11, "renew": 6000, "lifetime_elapsed": 100}
-    assert len(list(hatchway_engine.engine.runtime.actors("session"))) == 1000
+    told = Counter(f"{record.chart} {record.kind} {record.event}" for record in hatchway_engine.records)
+    assert told == A_DAY
+    assert len(list(hatchway_engine.engine.runtime.actors("session"))) == 1001
     home = hatchway_engine.master_key_file.parent
     checked = await trio.run_process(
         [*HATCHWAY, "events", "check"], env={**os.environ, "HATCHWAY_HOME": str(home)}, capture_stdout=True

@@ -28,7 +28,7 @@ from hatchway.engine.sessions import versions
 from hatchway.engine.sessions.versions import VersionCounters
 from hatchway.engine.settings.settings import Settings
 from hatchway.engine.settings.sources import encode_settings
-from tests.support.fakes import Hands, key, signed
+from tests.support.fakes import SetClock, key, signed
 
 ANSWER = Response(200, b'{"valid":true}')
 
@@ -40,7 +40,7 @@ class Asked:
     words: VersionCounters
     home: Path
     asked: list[Any] = field(default_factory=list)
-    clock: Hands = field(default_factory=Hands)
+    clock: SetClock = field(default_factory=SetClock)
 
     def __post_init__(self) -> None:
         self.keys = AuthorizedKeys(self.home / "authorized_keys")

@@ -12,7 +12,7 @@ import trio
 from hatchway.engine.base.base64url import decode
 from hatchway.engine.base.clock import TICK
 from hatchway.engine.runtime.records import Record
-from tests.support.fakes import FINAL
+from tests.support.fakes import FINAL, Watchers
 
 if TYPE_CHECKING:
     from hatchway.engine.engine import Engine
@@ -199,11 +199,14 @@ class Watch:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._claims: Counter[str] = Counter()
-        self._approved: set[str] = set()
+        self._watchers = Watchers()
 
     def __call__(self, record: Record) -> None:
         ledger = self.ledger
         ledger.note(f"record {record.chart} {record.actor} {record.event} {record.target} {record.cause or ''}")
+        self._watchers(record)
+        for broken in self._watchers.broken:
+            ledger.fail(broken)
         if record.kind != "transition":
             return
         ledger.ended(record)
@@ -212,8 +215,6 @@ class Watch:
             self._claims[record.actor] += 1
             if self._claims[record.actor] > 1:
                 ledger.fail(f"the code of {record.actor} was claimed twice")
-        if record.target == "approved":
-            self._approved.add(f"pairing:{record.actor}")
         if record.chart == "session" and record.event == "start":
             self._session(record)
 
@@ -221,9 +222,5 @@ class Watch:
         identity = record.identity or ""
         if not identity.startswith("pairing:"):
             self.ledger.started(record)
-        elif identity not in self._approved:
-            self.ledger.fail(f"session {record.actor} of {identity} has no operator's yes, or is its second")
-        else:
-            self._approved.discard(identity)
-            if self.ledger.gone(record):
-                self.ledger.fail(f"session {record.actor} was made for a console that had gone away")
+        elif self.ledger.gone(record):
+            self.ledger.fail(f"session {record.actor} was made for a console that had gone away")
