@@ -40,8 +40,10 @@ def check(
     Looked at are each line's hash and number, each step by its chart, and each head.
     """
     from hatchway.api.cli.events import journal_folder
+    from hatchway.api.cli.printing import print_json
     from hatchway.engine.journal.check import BadLine, Check, heads_in, open_all
     from hatchway.engine.journal.files import segments
+    from hatchway.engine.journal.heads import HeadRefused
     from hatchway.engine.journal.history import segments_since
 
     folder, keys = journal_folder(), _keys(keys_file)
@@ -68,6 +70,10 @@ def check(
     except BadLine as fault:
         _tell_fault(fault, as_json=as_json)
         raise SystemExit(1) from None
+    except HeadRefused as refused:
+        if as_json:
+            print_json({"ok": False, "fault": {"file": None, "line": None, "seq": None, "why": refused.detail}})
+        raise
     _tell(found, as_json=as_json)
 
 

@@ -56,6 +56,11 @@ Examples:
 @click.option("--new-address", is_flag=True, help="Only sign-ins from an address that is new for their identity.")
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Whom to trust, PEM.")
 @click.option(
+    "--cert",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Certificate and key to show to the target, PEM.",
+)
+@click.option(
     "--secret", type=click.Path(dir_okay=False, path_type=Path), help="File of a webhook's secret; made if absent."
 )
 @click.option("--from-now", is_flag=True, help="Begin with what happens from now on. Default: with all there is.")
@@ -68,6 +73,7 @@ def ship(
     events: tuple[str, ...],
     new_address: bool,
     ca: Path | None,
+    cert: Path | None,
     secret: Path | None,
     from_now: bool,
     once: bool,
@@ -81,7 +87,7 @@ def ship(
     from hatchway.api.ship.targets import Options, target_of
     from hatchway.engine.base.clock import SystemClock
 
-    made = target_of(target, Options(SystemClock(), ca, _secret(secret) if secret else b""))
+    made = target_of(target, Options(SystemClock(), ca, _secret(secret) if secret else b"", cert))
     if unit:
         _print_unit(target)
         return

@@ -1,5 +1,5 @@
 // The past on the same charts, for MASTER: a moment is picked, the charts show how things stood, and records are stepped
-// through, played, or followed for one actor.
+// through or played: all of them, or those that a search finds.
 
 import { Board } from "./board.js";
 import { now } from "./clock.js";
@@ -26,7 +26,8 @@ byId("past-moment").addEventListener("change", () => go(fromSlider()));
 byId("past-step").addEventListener("click", () => hold(step));
 byId("past-back").addEventListener("click", () => hold(back));
 byId("past-play").addEventListener("click", () => (playing === null ? play() : stop()));
-byId("past-actor").addEventListener("change", () => go(plot ? fromSlider() : now()));
+byId("past-search").addEventListener("submit", (event) => event.preventDefault());
+byId("past-search").addEventListener("change", () => plot && go(plot.since));
 
 /** A chart to show the past on. */
 export function know(chart) {
@@ -48,7 +49,7 @@ export function leave() {
   plot = null;
   page = { records: [], states: {}, next: null };
   for (const id of ["past-plot", "past-events"]) byId(id).replaceChildren();
-  byId("past-actor").value = "";
+  byId("past-search").reset();
   if (byId("past").hidden) return;
   byId("past").hidden = true;
   byId("past-open").setAttribute("aria-expanded", "false");
@@ -67,15 +68,33 @@ async function overview() {
   await go(plot.until - span / 2);
 }
 
-/** The charts as they stood at that moment. */
+/** What is searched for, as the query has it: an actor, identity or address, and a kind of record. */
+function sought() {
+  const given = { [byId("past-by").value]: byId("past-text").value.trim(), kind: byId("past-kind").value };
+  return Object.entries(given).filter(([, text]) => text);
+}
+
+/** The charts as they stood at that moment. An actor is shown from its beginning, whenever that was. */
 async function go(moment) {
   stop();
   if (!plot) return;
-  const actor = byId("past-actor").value.trim();
-  const whose = actor ? `&actor=${encodeURIComponent(actor)}` : `&since=${moment}`;
-  const told = await ask(`/api/events/history/?limit=${PAGE}&states=true${whose}`);
-  if (told) show(told, moment);
-  if (told && actor && !told.records.length) note(byId("past-now"), `No record of ${actor}.`);
+  const whole = sought().some(([name]) => name === "actor");
+  const told = await records(whole ? {} : { since: moment });
+  if (!told) return;
+  show(told, moment);
+  const whom = byId("past-text").value.trim();
+  if (sought().length && !told.records.length)
+    note(byId("past-now"), `No ${byId("past-kind").selectedOptions[0].text.replace("all ", "")}${whom && ` of ${whom}`}.`);
+}
+
+/** The first page from there on that has a record, or the last one; nothing where a later question came. */
+async function records(from) {
+  for (let next = from; ; ) {
+    const query = new URLSearchParams({ limit: PAGE, states: true, ...Object.fromEntries(sought()), ...next });
+    const told = await ask(`/api/events/history/?${query}`);
+    if (!told || told.records.length || told.next === null) return told;
+    next = { after: told.next };
+  }
 }
 
 function show(told, moment) {
@@ -86,8 +105,8 @@ function show(told, moment) {
 
 /** Everything that stands for the moment: marks, charts, records. */
 function tell(moment) {
-  const actor = byId("past-actor").value.trim();
-  for (const [name, board] of boards) board.show(actor ? {} : (page.states[name] ?? {}));
+  const searched = sought().length > 0; // then the charts show what was found alone
+  for (const [name, board] of boards) board.show(searched ? {} : (page.states[name] ?? {}));
   const past = page.records.slice(0, at);
   const last = past.pop();
   for (const { kind, chart, source, target } of past)
@@ -121,8 +140,7 @@ async function step() {
 async function back() {
   if (at === 0) {
     const first = page.records[0]?.seq;
-    const follows = byId("past-actor").value.trim();
-    if (!first || first === 1 || follows || !(await turn(Math.max(0, first - 1 - PAGE)))) return;
+    if (!first || first === 1 || sought().length || !(await turn(Math.max(0, first - 1 - PAGE)))) return;
     at = page.records.length;
   }
   at -= 1;
@@ -132,9 +150,7 @@ async function back() {
 /** The page after that number. */
 async function turn(after) {
   if (after === null || after === undefined) return false;
-  const actor = byId("past-actor").value.trim();
-  const whose = actor ? `&actor=${encodeURIComponent(actor)}` : "";
-  const told = await ask(`/api/events/history/?limit=${PAGE}&states=true&after=${after}${whose}`);
+  const told = await records({ after });
   if (!told?.records.length) return false;
   page = told;
   at = 0;

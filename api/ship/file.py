@@ -1,4 +1,4 @@
-"""Records appended to a file, which tells itself how far it is."""
+"""Appends records to a file, each once: what the file holds already is looked up in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hatchway.api.ship.records import Parcel
 from hatchway.engine.base import files
-from hatchway.engine.journal.files import PIECE, parse
+from hatchway.engine.journal.files import PIECE, RecordLine, parse
 
 
 class FileTarget:
@@ -24,7 +24,7 @@ class FileTarget:
         fd = files.open_append(self._path)
         try:
             last, torn = self._end()
-            data = b"".join(parcel.data + b"\n" for parcel in parcels if parcel.seq > last)
+            data = b"".join(parcel.data + b"\n" for parcel in self._lacking(parcels, last))
             if data:
                 data = b"\n" * torn + data
                 while data:
@@ -33,13 +33,26 @@ class FileTarget:
         finally:
             os.close(fd)
 
-    def _end(self) -> tuple[int, bool]:
-        """The last number in the file, and whether its last line was cut."""
+    def _lacking(self, parcels: Sequence[Parcel], last: RecordLine | None) -> Sequence[Parcel]:
+        """Those that are not in the file. Numbers alone do not tell: the file may hold another engine's records."""
+        if last is None or last.seq < parcels[0].seq:
+            return parcels
+        for place, parcel in enumerate(parcels):
+            if parcel.data == last.data:
+                return parcels[place + 1 :]
+        lacking = {parcel.data for parcel in parcels}
+        with self._path.open("rb") as file:
+            for line in file:
+                lacking.discard(line.rstrip(b"\n"))
+        return [parcel for parcel in parcels if parcel.data in lacking]
+
+    def _end(self) -> tuple[RecordLine | None, bool]:
+        """The last record in the file, and whether its last line was cut."""
         with self._path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - PIECE))
             data = file.read()
-        found = [line.seq for line in map(parse, data.split(b"\n")) if line]
-        return found[-1] if found else 0, bool(data) and not data.endswith(b"\n")
+        found = [line for line in map(parse, data.split(b"\n")) if line]
+        return found[-1] if found else None, bool(data) and not data.endswith(b"\n")
 
     def settled(self, sent: int) -> int:
         return sent

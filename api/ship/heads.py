@@ -22,7 +22,8 @@ RETRY = 10.0
 
 
 async def carry_heads(engine: Engine, address: str) -> None:
-    """For ever; the latest head alone where the target is slow. Raises TargetRefused, FileRefused."""
+    """Hand each head of the engine's journal to the target at `address`, for ever. Where the target is slow it gets the
+    latest alone, which covers the others. Raises TargetRefused, FileRefused."""
     heads = engine.journal.heads
     assert heads is not None
     secret = read_secret(engine.home / SIGNED_WITH) if address.startswith("http") else b""
@@ -39,19 +40,30 @@ async def carry_heads(engine: Engine, address: str) -> None:
         await news.wait()
         news = trio.Event()
         signed = latest[0]
-        if not await _carry(target, signed):
-            await trio.sleep(RETRY)
+        pause = await _carry(target, signed)
+        if pause is not None:
+            await trio.sleep(pause)
             news.set()
 
 
-async def _carry(target: Target, signed: str) -> bool:
+async def _carry(target: Target, signed: str) -> float | None:
+    """Seconds until it is to be tried again, where the target did not take it."""
     try:
-        await trio.to_thread.run_sync(target.send, [_parcel(signed)], abandon_on_cancel=True)
+        await trio.to_thread.run_sync(_hand_on, target, _parcel(signed), abandon_on_cancel=True)
     except (OSError, NotTaken, FileRefused) as fault:
         log.warning("head_not_carried", why=str(fault) or type(fault).__name__)
         target.close()
-        return False
-    return True
+        return RETRY if not isinstance(fault, NotTaken) or fault.retry_after is None else fault.retry_after
+    return None
+
+
+def _hand_on(target: Target, parcel: Parcel) -> None:
+    """Raises OSError, NotTaken, FileRefused."""
+    try:
+        target.settled(parcel.seq)  # notices a receiver that has hung up since the last head
+    except OSError:
+        target.close()
+    target.send([parcel])
 
 
 def _parcel(signed: str) -> Parcel:

@@ -7,9 +7,11 @@ import re
 import socket
 import ssl
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
+from threading import Timer
 from typing import Any
 
 import httpx
@@ -23,10 +25,13 @@ from hatchway.engine.base.version import installed_version
 log = structlog.get_logger(__name__)
 
 PATIENCE = 15.0
-"""Seconds that a receiver has for its answer."""
+"""Seconds that a receiver has to take a request and answer it, the whole of it."""
+
+MOST_ANSWER = 65_536
+"""Bytes of an answer that are read."""
 
 LONGEST_WAIT = 3600.0
-"""Seconds that `Retry-After` may ask for."""
+"""Seconds that `Retry-After` may ask for; and until a receiver that is gone for good (410) is asked again."""
 
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _SEVERITY = {"refusal": (13, "WARN"), "notice": (10, "INFO2"), "transition": (9, "INFO")}
@@ -38,21 +43,47 @@ class _HttpTarget:
     def __init__(self, url: str, trust: ssl.SSLContext) -> None:
         self._url, self._trust = url, trust
         self._client: httpx.Client | None = None
+        self._socket: socket.socket | None = None
 
-    def _post(self, body: bytes, headers: dict[str, str]) -> httpx.Response:
-        """Raises NotTaken."""
+    def _post(self, body: bytes, headers: dict[str, str]) -> bytes:
+        """The body of the answer. Raises NotTaken."""
         if self._client is None:
             self._client = httpx.Client(verify=self._trust, timeout=PATIENCE, trust_env=False)
         named = {"content-type": "application/json", "user-agent": f"hatchway/{installed_version()}"}
+        named["accept-encoding"] = "identity"
+        late = Timer(PATIENCE, self._hang_up)
+        late.daemon = True
+        late.start()
         try:
-            response = self._client.post(self._url, content=body, headers=named | headers)
+            ask = self._client.stream(
+                "POST", self._url, content=body, headers=named | headers, extensions={"trace": self._note_socket}
+            )
+            with ask as response:
+                answer = _read(response)
         except httpx.HTTPError as error:
-            raise NotTaken(str(error) or type(error).__name__) from None
+            why = f"no answer in {PATIENCE:g} s" if not late.is_alive() else str(error) or type(error).__name__
+            raise NotTaken(why) from None
+        finally:
+            late.cancel()
         if not response.is_success:
             wait = response.headers.get("retry-after", "")
             seconds = min(float(wait), LONGEST_WAIT) if wait.isascii() and wait.isdigit() else None
-            raise NotTaken(f"it answered {response.status_code}", seconds)
-        return response
+            raise NotTaken(
+                f"it answered {response.status_code}", LONGEST_WAIT if response.status_code == 410 else seconds
+            )
+        return answer
+
+    def _note_socket(self, name: str, told: Mapping[str, Any]) -> None:
+        """Callback of the connection (httpx, "Request extensions"): its socket, as it is made."""
+        if name in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._socket = told["return_value"].get_extra_info("socket")
+
+    def _hang_up(self) -> None:
+        """End a request that takes too long as a whole: httpx bounds each wait for bytes alone, and a receiver that
+        sends one now and then would hold it for ever."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def settled(self, sent: int) -> int:
         return sent
@@ -66,6 +97,16 @@ class _HttpTarget:
         self._client = None
 
 
+def _read(response: httpx.Response) -> bytes:
+    """The body, up to MOST_ANSWER bytes or a little more; the rest is not read. Raises httpx.HTTPError."""
+    answer = b""
+    for piece in response.iter_raw():
+        answer += piece
+        if len(answer) > MOST_ANSWER:
+            break
+    return answer
+
+
 class OtlpTarget(_HttpTarget):
     """A collector's `/v1/logs`."""
 
@@ -73,12 +114,13 @@ class OtlpTarget(_HttpTarget):
 
     def send(self, parcels: Sequence[Parcel]) -> None:
         """Raises NotTaken."""
-        response = self._post(msgspec.json.encode(logs(parcels)), {})
+        answer = self._post(msgspec.json.encode(logs(parcels)), {})
         try:
-            partial = response.json().get("partialSuccess") or {}
-        except (ValueError, AttributeError):
+            partial = msgspec.json.decode(answer).get("partialSuccess") or {}
+            rejected = int(partial.get("rejectedLogRecords") or 0)
+        except (ValueError, AttributeError, TypeError):
             return
-        if rejected := int(partial.get("rejectedLogRecords") or 0):
+        if rejected:
             # The protocol forbids to send them again: what the receiver says is for its operator.
             log.warning("records_rejected", count=rejected, why=str(partial.get("errorMessage"))[:200])
 
@@ -144,7 +186,8 @@ class WebhookTarget(_HttpTarget):
             self._post(body, self._signed(parcel, body))
 
     def _signed(self, parcel: Parcel, body: bytes) -> dict[str, str]:
-        """The name is the record's own, so that who gets it twice knows."""
+        """The headers of a signed webhook. `webhook-id` is made from the record, so that a receiver can tell that it
+        has it already."""
         name = f"msg_{parcel.seq}_{sha256(parcel.data).hexdigest()[:16]}"
         stamp = str(int(self._clock.wall()))
         made = hmac.digest(self._secret, f"{name}.{stamp}.".encode() + body, "sha256")

@@ -74,7 +74,7 @@ class Chooser:
         return is_new
 
     def learn(self, parcels: Iterable[Parcel]) -> None:
-        """What came before the position."""
+        """Note the sign-ins of records that are not handed on, since they came before the position."""
         if self._choice.new_address:
             for parcel in parcels:
                 self._is_new(parcel)

@@ -64,16 +64,21 @@ class SyslogTarget:
         self._address, self._trust, self._clock = (host, port), trust, clock
         self._name = re.sub(r"[^!-~]", "_", socket.gethostname())[:255] or "-"
         self._socket: socket.socket | None = None
-        self._young: deque[tuple[float, int]] = deque()
-        """When what was sent, of which it is not known yet that it was taken."""
+        self._young: deque[tuple[float, int, int]] = deque()
+        """When each batch was sent, its last record, and how many bytes this connection had taken with it: those of
+        which it is not known yet that the receiver's kernel has them."""
+        self._sent = 0
         self._sure: int | None = None
 
     def send(self, parcels: Sequence[Parcel]) -> None:
         """Raises OSError."""
         connected = self._connected()
         messages = [message(parcel, self._name) for parcel in parcels]
-        connected.sendall(b"".join(b"%d %b" % (len(one), one) for one in messages))
-        self._young.append((self._clock.elapsed(), parcels[-1].seq))
+        rest = memoryview(b"".join(b"%d %b" % (len(one), one) for one in messages))
+        while rest:  # `sendall` would give up on a slow receiver, though it goes on
+            taken = connected.send(rest)
+            rest, self._sent = rest[taken:], self._sent + taken
+        self._young.append((self._clock.elapsed(), parcels[-1].seq, self._sent))
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
@@ -91,8 +96,8 @@ class SyslogTarget:
         if self._socket is None or not self._young:
             return sent
         self._check_alive(self._socket)
-        now = self._clock.elapsed()
-        while self._young and now - self._young[0][0] >= SETTLING and not _unsent(self._socket):
+        now, arrived = self._clock.elapsed(), self._sent - _unsent(self._socket)
+        while self._young and now - self._young[0][0] >= SETTLING and self._young[0][2] <= arrived:
             self._sure = self._young.popleft()[1]
         if not self._young:
             return sent
@@ -110,7 +115,7 @@ class SyslogTarget:
             connected.settimeout(PATIENCE)
 
     def finish(self, sent: int) -> int:
-        """Who reads to the end and hangs up has everything."""
+        """Close the sending side, and wait until the receiver closes its own: then it has read everything."""
         if self._socket is None or not self._young:
             return sent
         self._socket.settimeout(FAREWELL)
@@ -132,10 +137,10 @@ class SyslogTarget:
             self._socket.close()
         self._socket = None
         self._young.clear()
-        self._sure = None
+        self._sent, self._sure = 0, None
 
 
 def _unsent(connected: socket.socket) -> int:
-    """Bytes that the other host's kernel has not acknowledged (tcp(7), SIOCOUTQ)."""
+    """Bytes that the other host's kernel has not acknowledged (tcp(7), SIOCOUTQ), by TLS somewhat more."""
     told = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, struct.pack("i", 0))
     return int(struct.unpack("i", told)[0])

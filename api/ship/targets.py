@@ -38,22 +38,24 @@ class Target(Protocol):
         """Up to which record the target surely has everything, where the last that was sent is number `sent`."""
 
     def finish(self, sent: int) -> int:
-        """The end: as `settled`, after a last farewell."""
+        """As `settled`, after the connection was ended in the protocol's own way."""
 
     def close(self) -> None:
         """Let go of connection or file; `send` opens it again."""
 
 
 class Options(NamedTuple):
-    """What a target may need besides its address: whom to trust, and the secret that signs webhooks."""
+    """What a target may need besides its address: whom to trust, the secret that signs webhooks, and the private file
+    of a certificate and its key, for receivers that want to know who hands on."""
 
     clock: Clock
     ca: Path | None = None
     secret: bytes = b""
+    certificate: Path | None = None
 
 
 def target_of(text: str, options: Options) -> Target:
-    """Raises TargetRefused."""
+    """Raises TargetRefused, FileRefused."""
     parts = urlsplit(text)
     match parts.scheme:
         case "file":
@@ -99,9 +101,22 @@ def _address(text: str, parts: SplitResult, port: int) -> tuple[str, int]:
 
 def _trust(options: Options) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=options.ca)
+        trust = ssl.create_default_context(cafile=options.ca)
     except OSError as error:
         raise TargetRefused(f"{options.ca} is no PEM file of certificates: {error}") from None
+    if options.certificate is not None:
+        files.check_private(options.certificate)
+        try:
+            trust.load_cert_chain(options.certificate, password=_no_passphrase)
+        except (OSError, ValueError) as error:
+            raise TargetRefused(
+                f"{options.certificate} must hold a certificate and its key, without a passphrase, in PEM: {error}"
+            ) from None
+    return trust
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase")
 
 
 def read_secret(path: Path) -> bytes:

@@ -1,6 +1,7 @@
 """Checks a journal: every line's hash and number, every step by its chart, and the heads that were signed over it.
 
-Reads files one after the other, a line at a time, so that a journal of any length takes the memory of its live actors.
+The files are read one after the other, a line at a time. What is held in memory is the actors that live at that point
+of the journal, and its heads: so it does not grow with the number of records.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from hatchway.engine.journal.files import (
     SEAL,
     TAIL,
     SealedRecord,
+    named_by,
     parse,
     segments,
     sifted,
@@ -30,10 +32,14 @@ from hatchway.engine.journal.heads import HEADS, Head, HeadRefused, Keys, check_
 from hatchway.engine.journal.replay import NotSo, Replay
 
 UNSEALED_SECONDS, MINUTE = 180.0, 60.0
-"""How much time may pass in the records after the last head, each pause between two of them counted as a minute at
-most: a running engine signs a head a minute, and one that was killed had not signed the last."""
+"""How much time may pass from the first record after the last head to the last record; each pause between two records
+counts as a minute at most. A running engine signs a head a minute, so records of a longer time without a head mean that
+heads were removed. The engine may have been killed before it signed the last, hence more than one minute."""
 
 BUFFER = 1 << 18
+
+BEGINS = b'{"time":'
+"""How a record begins. A line that was cut as the engine was killed begins so, too, or is less than that."""
 
 _MARK = b',"hash":"'
 
@@ -92,6 +98,8 @@ class Check:
         self._last_head = _last_true(heads, keys) if keys else None
         self._replay: Replay | None = None
         self._seq: int | None = None
+        self._named: int | None = None
+        """By which record the file is named, until its first one was looked at."""
         self._prev: bytes | None = None
         self._torn = 0
         self._head_seen = self._last_head is None and not self._keys
@@ -109,8 +117,6 @@ class Check:
                 with file:
                     self._file(path, file)
         found = self._found()
-        if found.torn > 1 and not found.records:  # a kill cuts one line
-            raise BadLine(path, 1, None, "no line of it is a record: this is no journal")
         fault = self._missing(path, found, whole=whole)
         if fault is not None:
             raise fault
@@ -118,19 +124,25 @@ class Check:
 
     def _file(self, path: Path, file: IO[bytes]) -> None:
         sealed, number, data = False, 0, b""
+        self._named = named_by(path)
         for number, data in enumerate(file, 1):
             try:
-                if data.startswith(b'{"time":'):
+                if data.startswith(BEGINS):
                     self._record(data, path, number)
                 elif data.startswith(SEAL):
                     sealed = self._seal_of_file(data, file, number)
                 elif (gone := sifted(data)) is not None:
-                    self._gone(*gone.sifted, gone.hash, sealed=sealed)
-                elif data.strip(b"\n\0 "):
-                    self._torn += 1
+                    self._take_gone(*gone.sifted, gone.hash, sealed=sealed)
+                elif text := data.strip(b"\n\0 "):
+                    self._cut_line(text)
             except NotSo as fault:
                 line = parse(data.rstrip(b"\n"))
                 raise BadLine(path, number, line.seq if line else None, str(fault)) from None
+
+    def _cut_line(self, text: bytes) -> None:
+        if not BEGINS.startswith(text[: len(BEGINS)]):
+            raise NotSo("no engine writes such a line: this is no journal, or somebody has changed it")
+        self._torn += 1
 
     def _record(self, data: bytes, path: Path, number: int) -> None:
         try:
@@ -195,7 +207,16 @@ class Check:
             return
         raise NotSo("it is not the record that was signed: the journal was rewritten from here or from before")
 
+    def _named_rightly(self, first: int) -> None:
+        """A full file is named by its first record."""
+        if self._named not in (None, first):
+            raise NotSo(
+                f"its file is named by record {self._named}: records were moved between files, or it was renamed"
+            )
+        self._named = None
+
     def _number(self, record: SealedRecord) -> None:
+        self._named_rightly(record.seq)
         lost = 0 if record.lost is UNSET else record.lost
         expected = None if self._seq is None else self._seq + 1 + lost
         if expected is not None and record.seq != expected and (record.hash is not UNSET or record.seq < expected):
@@ -203,9 +224,12 @@ class Check:
         self._counts["lost"] += lost
         self._seq = record.seq
 
-    def _gone(self, first: int, last: int, digest: str, *, sealed: bool) -> None:
+    def _take_gone(self, first: int, last: int, digest: str, *, sealed: bool) -> None:
+        """A line that stands for records `first` to `last`, which made room; `digest` is the hash of the last of them,
+        `sealed` says that the engine has signed the file."""
         if self._keys is not None and digest and not sealed:
             raise NotSo(f"records {first} to {last} were taken out, and no engine has signed that")
+        self._named_rightly(first)
         if self._seq is not None and last <= self._seq and sealed:
             return  # the engine was killed as it moved this from one file to the one before
         if self._seq is not None and first != self._seq + 1:
@@ -219,6 +243,8 @@ class Check:
         self._replay.miss()
 
     def _seal_of_file(self, data: bytes, file: IO[bytes], number: int) -> bool:
+        """Whether a line that claims to be the engine's signature over the rest of its file is one: it must be the
+        first. Raises NotSo."""
         if number != 1 or self._keys is None:
             return number == 1
         signed, kept = data[len(SEAL) : -3].decode("latin-1"), file.read()

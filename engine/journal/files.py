@@ -27,8 +27,9 @@ CURRENT = "events.jsonl"
 PIECE = 65_536
 """Bytes read at once."""
 
-SCHEMA = 2
-"""Version of a line's form. Lines of version 1 have no hash and do not say what was decided on."""
+SCHEMA = 3
+"""Version of a line's form. Lines of version 1 have no hash and do not say what was decided on; those of version 2 tell
+elapsed time as the host's clock has it, and this one by the delay that it decides on."""
 
 HASH_BYTES, HASH_CHARS = 15, 20
 """120 bits of SHA-256, in base64: to find another line with a given hash takes 2^120 tries."""
@@ -90,13 +91,23 @@ def segments(folder: Path) -> list[Path]:
     Only names that `segment_name` makes, of regular files: what else lies here is its owner's, and isn't touched.
     """
     current = folder / CURRENT
-    full = sorted(path for path in folder.glob("events-*.jsonl") if _is_full(path))
-    return [*full, *([current] if current.exists() else [])]
+    try:
+        with os.scandir(folder) as entries:
+            full = sorted(entry.name for entry in entries if _is_full(entry))
+    except FileNotFoundError:
+        return []
+    return [*map(folder.joinpath, full), *([current] if current.exists() else [])]
 
 
-def _is_full(path: Path) -> bool:
-    named = _FULL.fullmatch(path.name)
-    return named is not None and segment_name(int(named[1])) == path.name and path.is_file() and not path.is_symlink()
+def _is_full(entry: os.DirEntry[str]) -> bool:
+    named = _FULL.fullmatch(entry.name)
+    return named is not None and segment_name(int(named[1])) == entry.name and entry.is_file(follow_symlinks=False)
+
+
+def named_by(path: Path) -> int | None:
+    """The number that a full file is named by, which is its first record's; None for any other file."""
+    found = _FULL.fullmatch(path.name)
+    return int(found[1]) if found else None
 
 
 def parse(data: bytes) -> RecordLine | None:
@@ -247,7 +258,7 @@ def read_after(folder: Path, seq: int) -> Iterator[list[RecordLine]]:
 
 def _from(paths: list[Path], seq: int) -> list[Path]:
     """The files from the one on that may hold the record after `seq`."""
-    while len(paths) > 1 and (named := _FULL.fullmatch(paths[1].name)) and int(named[1]) <= seq + 1:
+    while len(paths) > 1 and (named := named_by(paths[1])) is not None and named <= seq + 1:
         paths = paths[1:]
     return paths
 

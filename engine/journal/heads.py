@@ -148,7 +148,7 @@ def claims(signed: str) -> dict[str, Any]:
 
 
 def _read(signed: str, kind: str, shape: type[Any], keys: Keys) -> Any:
-    import jwt  # whoever only signs does without
+    import jwt  # here, since an engine signs heads and reads none: it starts without this library
 
     try:
         header = jwt.get_unverified_header(signed)
@@ -172,7 +172,8 @@ def _digest(data: bytes) -> str:
 
 
 KEYS = "head-keys.json"
-"""In the engine's folder: a JWK Set of every key that has signed here; a rotated one is soon published no more."""
+"""File in the engine's folder: a JWK Set (RFC 7517) of every key that has signed heads here. The published set drops a
+rotated key after a while, and its heads must stay verifiable."""
 
 
 def remember_keys(path: Path, published: Mapping[str, Any]) -> None:

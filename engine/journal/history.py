@@ -1,17 +1,22 @@
-"""The past, read from the files: where a moment stands, and pages of records that fit a question."""
+"""Finds records in the journal's files: pages of those that fit a question, and where the records of a moment begin."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
 from hatchway.engine.journal.files import RecordLine, first_of, offset_where, parse, segments
 
 SCANNED = 64 * 1024 * 1024
-"""Bytes that are looked through for one page: one that is not full then is handed out, and says where to go on."""
+"""Bytes that are looked through for one page at most. A page that is not full by then is given as it is, and tells
+after which number the next one goes on."""
+
+LOOKED_THROUGH = 256 * 1024
+"""Bytes that are read at once."""
 
 MOST = 1000
 """Records of one page."""
@@ -32,7 +37,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     until: float | None = None
 
     def needles(self) -> tuple[bytes, ...]:
-        """What stands in each line that fits. A quote within a value is escaped, so that none of these does."""
+        """The bytes that stand in each line that fits, such as `"kind":"refusal"`. No value can hold them: a quote in a
+        value is escaped."""
         fields = ("actor", "identity", "address", "kind", "chart", "event")
         given = {name: getattr(self, name) for name in fields if getattr(self, name) is not None}
         return tuple(msgspec.json.encode({name: value})[1:-1] for name, value in given.items())
@@ -54,7 +60,7 @@ def page(folder: Path, question: Question, after: int | None, limit: int) -> His
         paths = _after(paths, after)
     found: list[RecordLine] = []
     scanned, last = 0, after or 0
-    for path, data in _contents(paths, question.since if after is None else None):
+    for data in _contents(paths, question.since if after is None else None):
         scanned += len(data)
         for line in _fitting(data, question):
             if line.seq <= (after or 0) or _time(line.data) < (question.since or 0.0):
@@ -65,7 +71,7 @@ def page(folder: Path, question: Question, after: int | None, limit: int) -> His
             if len(found) == limit:
                 return HistoryPage(found, line.seq)
         last = _last_seq(data) or last
-        if scanned >= SCANNED and path != paths[-1]:
+        if scanned >= SCANNED and last:
             return HistoryPage(found, last)
     return HistoryPage(found, None)
 
@@ -79,15 +85,27 @@ def _fitting(data: bytes, question: Question) -> Iterator[RecordLine]:
             yield line
 
 
-def _contents(paths: list[Path], since: float | None) -> Iterator[tuple[Path, bytes]]:
+def _contents(paths: list[Path], since: float | None) -> Iterator[bytes]:
+    """The files' lines, some hundreds at once: a page seldom needs a whole file."""
     for number, path in enumerate(paths):
         try:
             with path.open("rb") as file:
                 if since is not None and number == 0:
                     file.seek(offset_of(path, since))
-                yield path, file.read()
+                yield from _pieces(file)
         except FileNotFoundError:
             continue  # grown too old meanwhile
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    rest = b""
+    while piece := file.read(LOOKED_THROUGH):
+        data = rest + piece
+        end = data.rfind(b"\n") + 1
+        rest = data[end:]
+        yield data[:end]
+    if rest:
+        yield rest
 
 
 def _last_seq(data: bytes) -> int | None:

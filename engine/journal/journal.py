@@ -144,7 +144,7 @@ class FileJournal:
         self._anew = True
         self._size = path.stat().st_size
         with path.open("rb") as file:
-            first = parse(file.readline().rstrip(b"\n"))
+            first = next(filter(None, (parse(data.rstrip(b"\n")) for data in file)), None)  # a line may be torn
         self._first_seq = first.seq if first else None
         self._since = msgspec.json.decode(first.data)["time"] if first else self._clock.wall()
 

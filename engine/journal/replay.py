@@ -66,12 +66,12 @@ class ChartReplay:
         self._wall = {state for state, delay in chart.delays.items() if delay.clock == "wall"}
 
     def doubt(self) -> None:
-        """The engine was started without having been stopped."""
+        """The engine was killed: each live actor may have taken one step that has no record."""
         self.doubted.update({actor: known.state for actor, known in self.standing.items()})
         self.standing.clear()
 
     def forget_times(self) -> None:
-        """The engine was started: what counts elapsed time counts anew."""
+        """The engine was started: delays that count elapsed time were armed anew, at a time that no record tells."""
         if any(delay.clock == "elapsed" for delay in self.chart.delays.values()):
             self.standing = {actor: Standing(known.state, None) for actor, known in self.standing.items()}
 
@@ -98,7 +98,7 @@ class ChartReplay:
     def _since(self, record: Record) -> float | None:
         if record.target in self._wall:
             return record.time
-        now = record.saw.now if record.saw is not UNSET else UNSET
+        now = record.saw.now if record.saw is not UNSET else UNSET  # form 2
         return None if now is UNSET else now
 
     def _explain(self, record: Record, known: Standing | None, *, complete: bool, shared: bool) -> None:
@@ -137,19 +137,20 @@ class ChartReplay:
 
     def _windows(self, record: Record, saw: Saw, known: Standing | None) -> None:
         delay = self.chart.delays.get(record.source or NONE)
-        if delay is None or saw.deadline is UNSET:
+        now, deadline = _compared(record, saw)
+        if delay is None or deadline is None:
             return
-        now = record.time if saw.now is UNSET else saw.now
-        if record.event == delay.event and now < saw.deadline:
-            raise NotSo(f"'{record.event}' came {saw.deadline - now:.3f} s early")
-        if record.event != delay.event and now >= saw.deadline:
-            raise NotSo(f"'{record.event}' came {now - saw.deadline:.3f} s after the deadline, '{delay.event}' was due")
-        if known is not None and known.since is not None:
+        if record.event == delay.event and now < deadline:
+            raise NotSo(f"'{record.event}' came {deadline - now:.3f} s early")
+        if record.event != delay.event and now >= deadline:
+            raise NotSo(f"'{record.event}' came {now - deadline:.3f} s after the deadline, '{delay.event}' was due")
+        by_delay = saw.of is not UNSET
+        since = 0.0 if by_delay else known.since if known is not None else None
+        if since is not None:
             least, most = RULES[delay.seconds] if isinstance(delay.seconds, str) else (delay.seconds, delay.seconds)
-            if not least - SLACK <= saw.deadline - known.since <= most + SLACK:
-                raise NotSo(
-                    f"its window in '{record.source}' was {saw.deadline - known.since:.3f} s, and not {most:g} s"
-                )
+            slack = 0.0 if by_delay else SLACK
+            if not least - slack <= deadline - since <= most + slack:
+                raise NotSo(f"its window in '{record.source}' was {deadline - since:.3f} s, and not {most:g} s")
 
     def refusal(self, record: Record, *, shared: bool) -> None:
         """Raises NotSo."""
@@ -171,10 +172,18 @@ class ChartReplay:
             raise NotSo(f"'{event}' was refused in '{record.source}' for {cause}, wrongly: {why}")
 
 
+def _compared(record: Record, saw: Saw) -> tuple[float, float | None]:
+    """The time and the deadline that a guard compared, on one clock; no deadline where none is told."""
+    if saw.at is not UNSET and saw.of is not UNSET:
+        return saw.at, saw.of
+    return record.time if saw.now is UNSET else saw.now, None if saw.deadline is UNSET else saw.deadline
+
+
 def _inputs(record: Record, saw: Saw) -> Data:
-    inputs = {"now": record.time if saw.now is UNSET else saw.now}
-    if saw.deadline is not UNSET:
-        inputs["deadline"] = saw.deadline
+    now, deadline = _compared(record, saw)
+    inputs = {"now": now}
+    if deadline is not None:
+        inputs["deadline"] = deadline
     if saw.proof is not UNSET:
         return {**inputs, "proof": saw.proof}
     return inputs
@@ -202,7 +211,7 @@ class Replay:
         self._tables = ""
 
     def miss(self) -> None:
-        """Records are lacking here, which have made room."""
+        """Records are lacking at this point, since they made room: an actor may have begun in one of them."""
         self.complete = False
 
     def take(self, record: Record) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping
 from operator import itemgetter
@@ -30,7 +31,8 @@ UNKNOWN = -1
 class Actor(msgspec.Struct, gc=False, eq=False):
     """One pairing, session or instance. Only the runtime sets `state`, and only to what a step says.
 
-    `deadline` is on its delay's clock, None where no delay runs; `timer` is the number of the heap's live entry.
+    `deadline` is on its delay's clock, None where no delay runs; `since` is when the delay was armed, where it counts
+    elapsed time. `timer` is the number of the heap's live entry.
     """
 
     chart: str
@@ -39,6 +41,7 @@ class Actor(msgspec.Struct, gc=False, eq=False):
     version: int
     deadline: float | None
     facts: Any
+    since: float = 0.0
     timer: int = 0
     used: float = 0.0
     """When it was used last, in epoch seconds, as far as its service notes that: in memory only."""
@@ -90,27 +93,30 @@ class RegisteredChart:
         self.effects = tuple(tuple(effects[name] for name in row.effects) for row in chart.rows)
         """By the row's place in the chart."""
         self.timings = {state: Timing(delay, clock, rules) for state, delay in chart.delays.items()}
-        self._elapsed = frozenset(state for state, timing in self.timings.items() if timing.clock == "elapsed")
 
-    def seen(self, source: str, target: str, data: Data) -> tuple[Saw | UnsetType, float | None]:
-        """What an event was decided on in `source`, for its record, and the wall time where that decided.
-
-        The elapsed time is there also for a step into a state whose delay counts it: the deadline is told from it.
-        """
-        timing, proof, now, at = self.timings.get(source), data.get("proof", UNSET), UNSET, None
-        deadline = UNSET if timing is None or data["deadline"] is None else data["deadline"]
-        if timing is not None and timing.clock == "wall":
-            at, deadline = data["now"], _whole(deadline)
-        elif source in self._elapsed or target in self._elapsed:
-            now = data["now"]
-        if now is UNSET and deadline is UNSET and proof is UNSET:
-            return UNSET, at
-        return Saw(now, deadline, proof), at
+    def seen(self, source: str, data: Data) -> tuple[Saw | UnsetType, float | None]:
+        """What an event was decided on in `source`, for its record, and the wall time where that decided."""
+        timing, proof, deadline = self.timings.get(source), data.get("proof", UNSET), data["deadline"]
+        wall = data["now"] if timing is not None and timing.clock == "wall" else None
+        if timing is None or deadline is None:
+            return UNSET if proof is UNSET else Saw(proof=proof), wall
+        if wall is not None:
+            return Saw(deadline=_whole(deadline), proof=proof), wall
+        at, of = _elapsed(data["now"], data["since"], deadline)
+        return Saw(at, of, proof=proof), None
 
 
-def _whole(seconds: float | UnsetType) -> float | UnsetType:
+def _whole(seconds: float) -> float:
     """Without the fraction where there is none: a deadline of a session, as its token tells it."""
     return int(seconds) if isinstance(seconds, float) and seconds.is_integer() else seconds
+
+
+def _elapsed(now: float, since: float, deadline: float) -> tuple[float, float]:
+    """How many seconds a delay has run and how many it has, to the millisecond: what is left is rounded up, so that the
+    first is less than the second exactly where `now` is less than `deadline`."""
+    of = round((deadline - since) * 1000)
+    at = of - math.ceil((deadline - now) * 1000)
+    return _whole(max(at, 0) / 1000), _whole(of / 1000)
 
 
 class ActorLocks:
@@ -206,7 +212,8 @@ class ActorTable:
             self.put(name, actor)
             timing = self.chart.timings.get(stored.state)
             if timing and actor.deadline is None:
-                actor.deadline = timing.deadline(actor.facts, timing.now())
+                actor.since = timing.now()
+                actor.deadline = timing.deadline(actor.facts, actor.since)
             self.arm(actor)
         return list(self.actors.values())
 

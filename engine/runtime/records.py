@@ -34,12 +34,18 @@ NOBODY = Origin()
 class Saw(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a step or a refusal was decided on, so that anybody can decide it again.
 
-    `deadline` is that of the state the actor was in, `now` the time on that delay's clock: the wall clock's is the
-    record's `time`, and stands there alone. `proof` is what stood behind a sign-in, None for nothing that held. `asked`
-    is the permission that was needed, `held` those that the session had. `charts` names the tables that an engine
-    runs, `shared` says that other engines move the same actors.
+    Where the delay of the actor's state counts elapsed time, `at` is how many seconds it had run and `of` how many it
+    has, to the millisecond; `at` is less than `of` exactly where the deadline had not come. Where it counts by the wall
+    clock, `deadline` is when it ends, in epoch seconds, and the record's `time` is what was compared with it. Records
+    of form 2 have the elapsed time as `now` and its `deadline` instead of `at` and `of`.
+
+    `proof` is what stood behind a sign-in, None for nothing that held. `asked` is the permission that was needed,
+    `held` those that the session had. `charts` names the tables that an engine runs, `shared` says that other engines
+    move the same actors.
     """
 
+    at: float | msgspec.UnsetType = msgspec.UNSET
+    of: float | msgspec.UnsetType = msgspec.UNSET
     now: float | msgspec.UnsetType = msgspec.UNSET
     deadline: float | msgspec.UnsetType = msgspec.UNSET
     proof: str | msgspec.UnsetType | None = msgspec.UNSET

@@ -206,7 +206,8 @@ class Runtime:
         step = self._advance(table, actor, sent)
         facts = msgspec.structs.replace(actor.facts, **sent.changes) if sent.changes else actor.facts
         timing = chart.timings.get(step.target)
-        deadline = timing.deadline(facts, timing.now()) if timing else None
+        since = timing.now() if timing else 0.0
+        deadline = timing.deadline(facts, since) if timing else None
         removed = step.target in chart.removed_in
         stored = None
         if not removed:
@@ -217,6 +218,8 @@ class Runtime:
         await table.store.commit(Change(chart.name, actor.id, actor.version, stored, sent.once))
         self._observe_commit(chart.name, self.clock.elapsed() - began)
         actor.state, actor.version, actor.facts, actor.deadline = step.target, actor.version + 1, facts, deadline
+        if timing and timing.clock == "elapsed":
+            actor.since = since
         if removed:
             table.drop(actor.id)
         else:
@@ -232,7 +235,7 @@ class Runtime:
             step.effects,
             sent.origin,
             cause,
-            *chart.seen(step.source, step.target, sent.data),
+            *chart.seen(step.source, sent.data),
             sent.data.get("label"),
         )
         returned: object = None
@@ -248,14 +251,14 @@ class Runtime:
     def _advance(self, table: ActorTable, actor: Actor, sent: Sent) -> Step:
         timing, data = table.chart.timings.get(actor.state), sent.data
         data["now"] = timing.now() if timing else self.clock.elapsed()
-        data["deadline"] = actor.deadline
+        data["deadline"], data["since"] = actor.deadline, actor.since
         try:
             return table.chart.advance(actor.state, sent.event, data)
         except EventRefused as refused:
             raise self._refused(table, actor.id, sent, refused.cause, actor.state) from None
 
     def _refused(self, table: ActorTable, actor: str, sent: Sent, cause: str, state: str | None) -> EventRefused:
-        seen = (UNSET, None) if state is None else table.chart.seen(state, state, sent.data)
+        seen = (UNSET, None) if state is None else table.chart.seen(state, sent.data)
         self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state, *seen)
         return EventRefused(table.chart.name, state or NONE, sent.event, cause)
 

@@ -81,7 +81,7 @@ def test_one_is_followed_and_played(visitor: Visitor, host: Host) -> None:
     expect(page.locator(ACTIVE)).not_to_be_empty()
     page.click("#past-open")
     expect(page.locator("#past-now")).not_to_be_empty()
-    page.fill("#past-actor", name)
+    page.fill("#past-text", name)
     page.keyboard.press("Tab")
     expect(page.locator(ACTIVE)).to_be_empty()
     page.click("#past-step")
@@ -92,12 +92,35 @@ def test_one_is_followed_and_played(visitor: Visitor, host: Host) -> None:
     expect(page.locator(ACTIVE)).to_be_empty()
     expect(page.locator("#past-play")).to_have_text("Play")
     expect(page.locator("#past-now")).to_contain_text("nothing more has happened")
-    page.fill("#past-actor", "nobody")
+    page.fill("#past-text", "nobody")
     page.keyboard.press("Tab")
-    expect(page.locator("#past-now")).to_have_text("No record of nobody.")
+    expect(page.locator("#past-now")).to_have_text("No records of nobody.")
     page.click("#past-open")
     expect(page.locator("#past")).to_be_hidden()
     expect(page.locator(ACTIVE)).not_to_be_empty()
+
+
+def test_records_are_searched(past: Page) -> None:
+    """By identity, by address, and by kind; the charts then show what was found, and nothing else counts."""
+    past.select_option("#past-kind", "refusal")
+    expect(past.locator("#past-now")).not_to_contain_text("No refusals")
+    past.click("#past-step")
+    expect(past.locator("#past-events li")).to_have_count(1)
+    expect(past.locator("#past-events li.refusal")).to_have_count(1)
+    past.select_option("#past-by", "address")
+    past.fill("#past-text", "192.0.2.77")
+    past.press("#past-text", "Enter")
+    expect(past.locator("#past-now")).to_have_text("No refusals of 192.0.2.77.")
+    past.select_option("#past-kind", "")
+    past.fill("#past-text", "127.0.0.1")
+    past.press("#past-text", "Enter")
+    expect(past.locator("#past-now")).not_to_contain_text("No records")
+    past.click("#past-step")
+    expect(past.locator("#past-events li")).to_have_count(1)
+    past.select_option("#past-by", "identity")
+    past.fill("#past-text", "SHA256:nobody+/0")
+    past.press("#past-text", "Enter")
+    expect(past.locator("#past-now")).to_have_text("No records of SHA256:nobody+/0.")
 
 
 @pytest.mark.node

@@ -60,11 +60,17 @@ def out(made: Generated, name: str = "s1", left: float = 3000) -> None:
 
 
 def claim(made: Generated, *, after: float, target: str = "claimed", window: float = 30.0) -> None:
-    now = made.clock.elapsed()
-    issued = Saw(now=now)
-    made.records.transition("pairing", "p1", "issue", "none", "issued", ("print_code",), BOB, None, issued)
-    saw, effects = Saw(now=now + after, deadline=now + window), ("confirm_claim", "ask_operator")
+    made.records.transition("pairing", "p1", "issue", "none", "issued", ("print_code",), BOB)
+    saw, effects = Saw(at=after, of=window), ("confirm_claim", "ask_operator")
     made.records.transition("pairing", "p1", "claim", "issued", target, effects, BOB, None, saw)
+
+
+def claim_in_form_2(made: Generated, *, after: float, window: float = 30.0) -> None:
+    """As engines before form 3 told it: by the host's elapsed time."""
+    now = made.clock.elapsed()
+    told, effects = made.records.transition, ("confirm_claim", "ask_operator")
+    told("pairing", "p2", "issue", "none", "issued", ("print_code",), BOB, None, Saw(now=now))
+    told("pairing", "p2", "claim", "issued", "claimed", effects, BOB, None, Saw(now=now + after, deadline=now + window))
 
 
 def elapse(made: Generated, *, after: float) -> None:
@@ -88,7 +94,7 @@ def each(made: Generated, *does: Callable[[Generated], object]) -> None:
 
 WRONG: dict[str, tuple[Callable[[Generated], object], str]] = {
     "a proof that is none": (lambda made: sign_in(made, saw=Saw(proof="hearsay")), "must be refused"),
-    "a proof that is not told": (lambda made: sign_in(made, saw=Saw(now=1.0)), "lacks 'proof'"),
+    "a proof that is not told": (lambda made: sign_in(made, saw=Saw(at=1.0, of=30)), "lacks 'proof'"),
     "a second logout": (lambda made: each(made, sign_in, out, out), "has no beginning"),
     "a session of nobody": (lambda made: out(made, "s2"), "has no beginning"),
     "a second start": (lambda made: each(made, sign_in, sign_in), "was in 'active'"),
@@ -98,6 +104,8 @@ WRONG: dict[str, tuple[Callable[[Generated], object], str]] = {
     "a late claim": (lambda made: claim(made, after=30.0), "must be refused in 'issued' \\(within_claim_window\\)"),
     "another target": (lambda made: claim(made, after=1.0, target="approved"), "leads from 'issued' to 'claimed'"),
     "a longer window": (lambda made: claim(made, after=40.0, window=60.0), "and not 30 s"),
+    "a late claim in form 2": (lambda made: claim_in_form_2(made, after=30.0), "must be refused in 'issued'"),
+    "a longer window in form 2": (lambda made: claim_in_form_2(made, after=40.0, window=60.0), "and not 30 s"),
     "a refusal of what is there": (lambda made: refuse(made, "renew", "no_row", "active"), "wrongly"),
     "a refusal of a live one": (lambda made: refuse(made, "renew", "no_actor", None), "was not found"),
     "a refusal in another state": (lambda made: refuse(made, "renew", "no_row", "ended"), "not in 'ended'"),
@@ -145,11 +153,12 @@ def test_what_is_right_is_no_fault(made: Generated) -> None:
     made.records.refusal("session", "s9", "renew", "no_actor", BOB)
     made.records.refusal("session", "s0", "start", "no_row", BOB, "active", SIGNED_IN)
     claim(made, after=29.999)
+    claim_in_form_2(made, after=29.999)
     elapse(made, after=0.5)
     out(made, "s0")
     made.stop()
     found = check(made)
-    assert (found.steps["session"], found.steps["pairing"], found.refusals) == (4, 2, 3)
+    assert (found.steps["session"], found.steps["pairing"], found.refusals) == (4, 4, 3)
     assert found.sealed == found.last
 
 
@@ -183,6 +192,19 @@ def test_what_is_no_journal(tmp_path: Path) -> None:
     foreign.write_text("root:x:0:0\nada:x:1:1\n")
     with pytest.raises(BadLine, match="this is no journal"):
         Check([]).run(open_all([foreign]))
+
+
+def test_what_follows_the_last_record_is_no_engines(made: Generated) -> None:
+    """A line that somebody has appended is none that a kill has cut; one that was cut is told, and no fault."""
+    made.stop()
+    path = made.folder / CURRENT
+    whole = path.read_bytes()
+    for cut in (b"{", b'{"tim', b'{"time":1790000000.5,"seq":3,"ki', b"\0\0\0"):
+        path.write_bytes(whole + cut)
+        assert check(made).records == 2
+    path.write_bytes(whole + b"the end\n")
+    with pytest.raises(BadLine, match="no engine writes such a line"):
+        check(made)
 
 
 def test_torn_and_lost_lines_are_told(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +249,39 @@ def test_what_came_before_is_unknown(made: Generated, monkeypatch: pytest.Monkey
     segments(made.folder)[0].unlink()
     with pytest.raises(BadLine, match="files are missing"):
         check(made)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_records_keep_to_their_files(made: Generated, monkeypatch: pytest.MonkeyPatch, back: bool) -> None:
+    """One that is moved to the neighbouring file is missed where it was, though the lines are all there, in order."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)
+    made.work(100)
+    made.stop()
+    check(made)
+    one, two = (path.read_bytes().splitlines(keepends=True) for path in segments(made.folder)[2:4])
+    moved = ([*one, two[0]], two[1:]) if back else (one[:-1], [one[-1], *two])
+    for path, lines in zip(segments(made.folder)[2:4], moved, strict=True):
+        path.write_bytes(b"".join(lines))
+    with pytest.raises(BadLine, match="moved between files"):
+        check(made)
+
+
+def test_a_torn_first_line_names_no_file(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is killed as it begins a file, and started twice: the file is named by its first whole record."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 4000)
+    made.work(20)
+    made.journal._rotate(made.clock.now)
+    os.close(made.journal._fd)
+    (made.folder / CURRENT).write_bytes(b'{"time":1.0,"seq":99,"kind":"tran')
+    for _ in range(2):
+        made.journal = FileJournal(made.folder, made.clock, ISSUER, made.tokens.sign)
+        made.records = Records(made.clock, made.journal, last_seq=made.journal.last_seq)
+        made.start()
+        made.work(3)
+        made.journal.seal("asked")
+    made.work(20)
+    made.stop()
+    assert check(made).torn == 1
 
 
 def test_a_removed_file_is_missed_for_good(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +361,7 @@ def test_an_older_form_is_readable(made: Generated) -> None:
     path.write_bytes(old.replace(b'"active"', b'"ended"') + b"\n")
     with pytest.raises(BadLine, match="leads from"):
         Check().run([(path, path.open("rb"))])
-    path.write_bytes(old[:-1] + b',"schema":3,"prev":"","hash":"AAAAAAAAAAAAAAAAAAAA"}\n')
+    path.write_bytes(old[:-1] + b',"schema":4,"prev":"","hash":"AAAAAAAAAAAAAAAAAAAA"}\n')
     with pytest.raises(BadLine, match="later version"):
         Check().run([(path, path.open("rb"))])
 

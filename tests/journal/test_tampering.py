@@ -105,7 +105,7 @@ def replace(pattern: bytes, values: Callable[[random.Random], bytes]) -> Tamper:
 
 target = replace(rb'"target":"[a-z]+"', lambda dice: b'"target":"%b"' % dice.choice((b"active", b"ended", b"approved")))
 guard_input = replace(
-    rb'"(deadline|now)":[0-9.]+|"proof":"[a-z]+"',
+    rb'"(deadline|at)":[0-9.]+|"proof":"[a-z]+"',
     lambda dice: dice.choice((b'"deadline":%d' % dice.randrange(2**31), b'"proof":"approval"', b'"proof":"signature"')),
 )
 identity = replace(rb'"identity":"[^"]+"', lambda dice: b'"identity":"SHA256:%d"' % dice.randrange(10**6))

@@ -6,7 +6,9 @@ import hmac
 import json
 import os
 import random
+import re
 import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -29,6 +31,7 @@ from hatchway.api.ship.records import Choice, Parcel
 from hatchway.api.ship.shipper import Shipper
 from hatchway.api.ship.targets import Options, TargetRefused, target_of
 from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.journal import shipments
 from hatchway.engine.journal.files import read_after
 from hatchway.engine.runtime.records import Origin
@@ -107,6 +110,20 @@ def test_a_file_has_each_line_once(made: Generated, tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
+def test_a_file_of_another_engine_takes_all(made: Generated, tmp_path: Path) -> None:
+    """Its numbers are higher, or the same: no record of this engine passes for one that is there."""
+    path, other = tmp_path / "handed.jsonl", Generated(tmp_path / "other" / "log", begin=1_780_000_000.0)
+    other.start()
+    other.work(400)
+    theirs = everything(other)
+    path.touch(0o600)
+    path.write_bytes(b"\n".join(theirs) + b"\n")
+    ship(made, f"file://{path}")
+    made.work(20)
+    ship(made, f"file://{path}")
+    assert path.read_bytes().splitlines() == theirs + everything(made)
+
+
 def test_killed_again_and_again(home: Path, tmp_path: Path) -> None:
     """kill -9 of the engine and of the process that hands its records on, at any moment: the journal checks, and the
     file has every line of it, once, in order."""
@@ -181,6 +198,83 @@ def test_syslog_that_dies_loses_nothing(
     assert list(dict.fromkeys(seqs)) == sorted(set(seqs))
 
 
+@contextmanager
+def slow_reader(speed: int) -> Iterator[tuple[int, bytearray]]:
+    """Its port, and what it has read: so many bytes every 10 ms, of one connection after another."""
+    got, over = bytearray(), threading.Event()
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    listener.settimeout(0.05)
+
+    def read() -> None:
+        connection = None
+        while not over.wait(0.01):
+            try:
+                connection = connection or listener.accept()[0]
+                got.extend(data := connection.recv(speed))
+            except TimeoutError:
+                continue
+            if not data:
+                connection.close()
+                connection = None
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield listener.getsockname()[1], got
+    finally:
+        over.set()
+        thread.join()
+        listener.close()
+
+
+def test_syslog_that_reads_slowly_is_waited_for(made: Generated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch takes it longer than a write may stand still: nothing is sent twice, and the position moves with what it
+    has read, though its backlog never ends meanwhile."""
+    monkeypatch.setattr(syslog_module, "PATIENCE", 1.0)
+    monkeypatch.setattr(syslog_module, "SETTLING", 0.1)
+    made.work(9000)
+    with slow_reader(65_536) as (port, got):
+        shipper = shipper_of(made, f"syslog+tcp://127.0.0.1:{port}")
+        with shipping(shipper):
+            until(lambda: 0 < shipper.state.seq < made.journal.last_seq, what="the position moves")
+            until(lambda: shipper.state.seq == made.journal.last_seq, what="all came")
+    seqs = [int(found) for found in re.findall(rb'\[hatchway@32473 seq="(\d+)"', got)]
+    assert seqs == list(range(1, made.journal.last_seq + 1))
+    assert shipper.state.failures == 0
+
+
+@pytest.mark.rsyslog
+def test_syslog_may_want_a_certificate(made: Generated, tmp_path: Path) -> None:
+    """A receiver that lets nobody in without one gets all from who shows it, and nothing from others."""
+    authority = Authority(tmp_path)
+    receiver = Rsyslog(tmp_path / "rsyslog", authority, certificates=True).start()
+    try:
+        target = f"syslog+tls://127.0.0.1:{receiver.port}"
+        own = tmp_path / "own.pem"
+        own.touch(0o600)
+        own.write_bytes(b"".join(path.read_bytes() for path in authority.issue("engine")))
+        with shipping(shipper_of(made, target, ca=authority.path)):
+            until(lambda: any(one.failures for one in shipments.all_of(home_of(made))), what="it is refused")
+        assert receiver.seqs() == []
+        known = Options(SystemClock(), authority.path, b"", own)
+        shipper = Shipper(home_of(made), target, target_of(target, known), Choice(), SystemClock())
+        shipper.run(threading.Event(), once=True)
+        until(lambda: len(receiver.seqs()) >= made.journal.last_seq, what="all came")
+        assert sorted(set(receiver.seqs())) == list(range(1, made.journal.last_seq + 1))
+        own.chmod(0o644)
+        with pytest.raises(FileRefused):
+            target_of(target, known)
+        own.chmod(0o600)
+        own.write_bytes(authority.path.read_bytes())
+        with pytest.raises(TargetRefused, match="a certificate and its key"):
+            target_of(target, known)
+    finally:
+        receiver.stop()
+
+
 def test_a_message_keeps_its_form() -> None:
     """RFC 5424: quotes, backslashes and brackets in a value are escaped, and a name holds no space."""
     record = {"time": 1.5, "seq": 7, "kind": "refusal", "chart": "a b", "event": "x" * 40, "actor": 'q"u\\o]t'}
@@ -227,11 +321,11 @@ def signed_well(got: object, secret: bytes) -> bool:
     return version == "v1" and fresh and hmac.compare_digest(hmac.digest(secret, told, "sha256"), b64decode(signature))
 
 
-@pytest.mark.parametrize("fault", [500, 503, 404, "hang", "die", "deaf"])
+@pytest.mark.parametrize("fault", [500, 503, 404, 302, "hang", "die", "deaf", "short", "trickle", "flood"])
 def test_webhooks_outlast_a_failing_receiver(made: Generated, fault: str | int) -> None:
     """One that answers 500, hangs or dies now and then: every record comes, signed, in order, and again only where a
     connection broke, then under the same name."""
-    faults = {3, 4, 17, 40} if fault == "hang" else {3, 4, 5, 17, 40, 41, 90}
+    faults = {3, 4, 17, 40} if fault in ("hang", "trickle") else {3, 4, 5, 17, 40, 41, 90}
     receiver = Receiver(lambda number: fault if number in faults else "take")
     with receiving(receiver) as port:
         ship(made, f"http://127.0.0.1:{port}/in", Choice(kinds=("refusal", "notice"), events=()))
@@ -244,8 +338,21 @@ def test_webhooks_outlast_a_failing_receiver(made: Generated, fault: str | int) 
     ids = [got.headers["webhook-id"] for got in receiver.taken]
     told = [body["data"] for body, name, before in zip(bodies, ids, [None, *ids], strict=False) if name != before]
     assert told == [json.loads(line) for line in wanted]
-    assert len(ids) - len(told) == (len(faults) if fault == "die" else 0)
+    again, failures = len(ids) - len(told), sum(one.failures for one in shipments.all_of(home_of(made)))
+    assert again >= len(faults) * (fault == "die")
+    refused = len(faults) * (fault not in ("die", "flood"))
+    assert again <= failures - refused  # an answer that came too late is a failure, too
     assert {body["type"] for body in bodies} >= {"pairing.claim", "engine.start"}
+
+
+def test_a_receiver_that_is_gone_is_let_be(made: Generated) -> None:
+    """410: it wants no more. It is asked once, the position stays, and `/metrics` tells why."""
+    receiver = Receiver(lambda number: 410)
+    with receiving(receiver) as port, shipping(shipper_of(made, f"http://127.0.0.1:{port}/in")):
+        until(lambda: any(one.error for one in shipments.all_of(home_of(made))), what="it is told")
+        time.sleep(0.5)
+    (told,) = shipments.all_of(home_of(made))
+    assert (told.error, told.failures, told.seq, receiver.count) == ("it answered 410", 1, 0, 1)
 
 
 def test_an_outage_is_told_and_ends(made: Generated) -> None:

@@ -103,15 +103,14 @@ class Generated:
     def _pair(self) -> None:
         self._count += 1
         name, told = f"p{self._count:011d}", self.records.transition
-        operator, now = Origin("operator"), self.clock.elapsed()
-        told("pairing", name, "issue", "none", "issued", ("print_code",), operator, None, Saw(now=now))
+        operator = Origin("operator")
+        told("pairing", name, "issue", "none", "issued", ("print_code",), operator)
         self.clock.now += 2
-        claimed, saw = self.clock.elapsed(), Saw(now=self.clock.elapsed(), deadline=now + 30.0)
         effects: tuple[str, ...] = ("confirm_claim", "ask_operator")
-        told("pairing", name, "claim", "issued", "claimed", effects, self._origin(None), None, saw)
+        told("pairing", name, "claim", "issued", "claimed", effects, self._origin(None), None, Saw(at=2, of=30))
         self.clock.now += 1
-        saw = Saw(now=self.clock.elapsed(), deadline=claimed + 30.0)
-        told("pairing", name, "approve", "claimed", "approved", ("consume_code", "sign_in"), operator, None, saw)
+        effects = ("consume_code", "sign_in")
+        told("pairing", name, "approve", "claimed", "approved", effects, operator, None, Saw(at=1, of=30))
         self._sign_in(f"pairing:{name}")
 
     def _origin(self, identity: str | None) -> Origin:

@@ -25,9 +25,10 @@ input(type="imtcp" port="{port}" address="127.0.0.1" ruleset="in")
 
 
 class Rsyslog:
-    """Started and stopped, on one port. With an authority it speaks TLS alone."""
+    """Started and stopped, on one port. With an authority it speaks TLS alone; with `certificates` only to whom that
+    authority knows."""
 
-    def __init__(self, folder: Path, authority: Authority | None = None) -> None:
+    def __init__(self, folder: Path, authority: Authority | None = None, *, certificates: bool = False) -> None:
         folder.mkdir()
         self.folder, self.port, self.output = folder, free_port(), folder / "output"
         trust = module = ""
@@ -37,7 +38,8 @@ class Rsyslog:
                 f' defaultNetstreamDriverCAFile="{authority.path}" defaultNetstreamDriverCertFile="{certificate}"'
                 f' defaultNetstreamDriverKeyFile="{key}"'
             )
-            module = ' streamDriver.name="gtls" streamDriver.mode="1" streamDriver.authMode="anon"'
+            mode = "x509/certvalid" if certificates else "anon"
+            module = f' streamDriver.name="gtls" streamDriver.mode="1" streamDriver.authMode="{mode}"'
         values = {"folder": folder, "trust": trust, "module": module, "output": self.output, "port": self.port}
         (folder / "rsyslog.conf").write_text(CONFIG.format(**values))
         self._process: subprocess.Popen[bytes] | None = None

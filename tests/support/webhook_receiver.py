@@ -21,7 +21,9 @@ class Got(NamedTuple):
 
 class Receiver:
     """`behave` says for each request, by its number from 0, what becomes of it: `take`, `hang`, `die` (its connection
-    breaks after it was taken), `deaf` (before), or a status that refuses it."""
+    breaks after it was taken), `deaf` (before), `short` (it answers 200, and hangs up before the answer's end),
+    `trickle` (a byte of the answer now and then, without end), `flood` (it is taken, and the answer never ends), or a
+    status that refuses it."""
 
     def __init__(self, behave: Callable[[int], str | int] = lambda number: "take") -> None:
         self.behave, self.taken, self.count = behave, list[Got](), 0
@@ -38,7 +40,7 @@ def receiving(receiver: Receiver, trust: ssl.SSLContext | None = None, port: int
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             does, receiver.count = receiver.behave(receiver.count), receiver.count + 1
-            if does in ("take", "die"):
+            if does in ("take", "die", "flood"):
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver.taken.append(Got(self.path, headers, body))
             if does == "hang":
@@ -47,10 +49,19 @@ def receiving(receiver: Receiver, trust: ssl.SSLContext | None = None, port: int
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
-            self.send_response(200 if does == "take" else int(does))
-            self.send_header("content-length", "2")
+            self.send_response(int(does) if isinstance(does, int) else 200)
+            self.send_header("content-length", "2" if does == "take" or isinstance(does, int) else "1000000000")
+            self.send_header("location", "/elsewhere")
             self.end_headers()
-            self.wfile.write(b"{}")
+            try:
+                self.wfile.write(b"{}")
+                while does == "trickle" and not receiver.released.wait(0.05):
+                    self.wfile.write(b" ")
+                while does == "flood" and not receiver.released.is_set():
+                    self.wfile.write(b" " * 65_536)
+            except OSError:
+                pass  # the other side has hung up
+            self.close_connection = does in ("short", "trickle", "flood")
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
