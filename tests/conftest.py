@@ -57,6 +57,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "modules": lambda: Path("/usr/share/modules/init/sh").exists(),
     "nginx": lambda: shutil.which("nginx", path=SYSTEM_PATH) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
+    "nspawn": lambda: shutil.which("systemd-nspawn") is not None,
     "redis": lambda: shutil.which(os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server") is not None,
     "registry": lambda: all(map(shutil.which, ("docker-registry", "skopeo"))) and _is_static("busybox"),
     "rsyslog": lambda: (
@@ -91,7 +92,14 @@ def _root_may(*capabilities: int) -> bool:
     return os.geteuid() == 0 and all(held >> bit & 1 for bit in capabilities)
 
 
+def _takes_control_groups() -> bool:
+    """A container's may be mounted, and read-only."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return any(kind.startswith("cgroup") and options.startswith("rw") for _, _, kind, options, *_ in mounts)
+
+
 ALLOWED: dict[str, Callable[[], bool]] = {
+    "boot": lambda: _root_may(SYS_ADMIN, NET_ADMIN) and _takes_control_groups(),
     "fuse": lambda: _root_may(SYS_ADMIN) and os.access("/dev/fuse", os.R_OK | os.W_OK),
     "mount": lambda: _root_may(SYS_ADMIN),
     "network": lambda: _root_may(SYS_ADMIN, NET_ADMIN),

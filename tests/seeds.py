@@ -28,7 +28,7 @@ import structlog
 import trio
 from werkzeug.routing import Rule
 
-from hatchway.engine import engine
+from hatchway.api.testing.trio_inside import ordered_by
 from hatchway.engine.base import files
 from hatchway.engine.base.errors import SignatureRefused
 from hatchway.engine.base.permissions import FIVE, MASTER
@@ -38,6 +38,7 @@ from hatchway.engine.journal.check import BadLine
 from hatchway.engine.keys import keys as trust_keys
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.runtime import actors
+from hatchway.engine.sessions import orphans
 from hatchway.engine.sessions.key_sign_in import KeySignIn
 from hatchway.engine.sessions.sessions import Sessions
 from tests.support.checked_journal import check_journal
@@ -94,9 +95,8 @@ def seeded(seed: int) -> Iterator[None]:
         stack.enter_context(patch.object(metrics, "LOOK", float("inf")))
         # Nobody edits the keys here, and no program is asked for them: to look each second was three ticks in four.
         stack.enter_context(patch.object(key_watch, "WATCHED", float("inf")))
-        stack.enter_context(patch.object(engine, "CONFIRMED", float("inf")))
-        stack.enter_context(patch.object(trio._core._run, "_r", random.Random(seed)))
-        stack.enter_context(patch.object(trio._core._run, "_ALLOW_DETERMINISTIC_SCHEDULING", True))
+        stack.enter_context(patch.object(orphans, "CONFIRMED", float("inf")))
+        stack.enter_context(ordered_by(random.Random(seed)))
         yield
 
 

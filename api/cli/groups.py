@@ -39,8 +39,24 @@ class LazyGroup(click.Group):
         return super().resolve_command(context, args)
 
 
+REACH_AN_ENGINE = ("login", "logout", "pair", "session", "instance", "engine ping")
+"""The commands that speak with an engine by its address. All others act on this machine, whatever `--url` says."""
+
+
 class RootGroup(LazyGroup):
     """The command itself: colour as decided, and refusals in words."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(context, args)
+        named = f"{name} {rest[0]}" if name == "engine" and rest else name
+        if context.params.get("url") and named not in REACH_AN_ENGINE and not {"-h", "--help"} & set(rest):
+            raise click.UsageError(
+                f"`hatchway {named}` acts on this machine, where --url means nothing: run it on the engine's host",
+                context,
+            )
+        return name, command, rest
 
     def invoke(self, context: click.Context) -> Any:
         if os.environ.get("NO_COLOR"):

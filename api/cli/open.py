@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from hatchway.api.cli.groups import json_option
-from hatchway.api.cli.pairing import OperatorTerminal, operator_screen, permissions_option, what_for
+from hatchway.api.cli.interruptions import ended_like_by_ctrl_c, undisturbed
+from hatchway.api.cli.open_terminal import OpenTerminal, Steps
+from hatchway.api.cli.pairing import operator_screen, permissions_option
 from hatchway.api.cli.sign_in import lifetime_option
 
 if TYPE_CHECKING:
-    from hatchway.api.client.operator import OperatorLine
     from hatchway.api.client.ssh.attached import NoCommand
     from hatchway.api.client.ssh.connection import SshConnection
-    from hatchway.api.open.pulse import Pulse
     from hatchway.api.open.tunnel import Tunnel
-
-BROWSER = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.stdin.read()))"
-"""A program that reads the link from its input: it holds the pairing code, which must not be in a command line."""
 
 AT_THIS_MACHINE = (
     "run it in a terminal of this machine, since it asks you there before a browser is signed in;"
     " programs sign in by a key: hatchway login --url ssh://{host} --key FILE"
 )
 """What to do where `open` has no terminal."""
+
+
+NO_CONNECTION = re.compile(r"-[46AaCgKkMNnqsTtvXxYy]*[fGOQVW]")
+"""Options of ssh that put it into the background, or have it make no connection."""
 
 
 class Choices(NamedTuple):
@@ -40,6 +37,21 @@ class Choices(NamedTuple):
     python: str | None
     upgrade: bool
     stop: bool
+
+
+def read_ssh_options(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Options that leave a connection in this command's hands."""
+    for word in words:
+        if NO_CONNECTION.match(word):
+            raise click.BadParameter(f"ssh's {word} is not for a connection that stays here: leave it out")
+    return words
+
+
+def read_host(context: click.Context, parameter: click.Parameter, host: str) -> str:
+    """Nothing that ssh could take for an option."""
+    if host.startswith("-") or not host.strip() or not host.isprintable():
+        raise click.BadParameter("a host is wanted, and ssh's own options after it: hatchway open HOST -- -p 2222")
+    return host
 
 
 @click.command(
@@ -52,8 +64,8 @@ Examples:
   hatchway open lab --stop                     Ctrl-C stops the engine too, if nobody else uses it
   hatchway open me@10.0.0.7 -- -p 2222 -J gate""",
 )
-@click.argument("host", metavar="[USER@]HOST")
-@click.argument("ssh_options", metavar="[-- SSH OPTIONS]", nargs=-1, type=click.UNPROCESSED)
+@click.argument("host", metavar="[USER@]HOST", callback=read_host)
+@click.argument("ssh_options", metavar="[-- SSH OPTIONS]", nargs=-1, type=click.UNPROCESSED, callback=read_ssh_options)
 @permissions_option
 @lifetime_option
 @click.option("--no-browser", is_flag=True, help="Print the link and its QR code, and open no browser.")
@@ -93,7 +105,7 @@ def open_command(
     settings = Here.settings_alone()
     wanted = Wanted(SshTarget(host, ssh_options, settings.ssh), settings.remote_command)
     steps = Steps(as_json)
-    with operator_screen(AT_THIS_MACHINE.format(host=host)) as (answers, screen), _ended_like_by_ctrl_c():
+    with operator_screen(AT_THIS_MACHINE.format(host=host)) as (answers, screen), ended_like_by_ctrl_c():
         near = NearEnd(local_port)
         tunnel = Tunnel(wanted, near)
         try:
@@ -101,7 +113,7 @@ def open_command(
             terminal = OpenTerminal(answers, screen, tunnel, as_json, browser=not no_browser)
             _open(tunnel, steps, terminal, Choices(**choices), asked)
         finally:
-            with _undisturbed():
+            with undisturbed():
                 tunnel.drop()
                 near.close()
 
@@ -222,139 +234,5 @@ def _undo(tunnel: Tunnel) -> None:
 
     if tunnel.is_attached and tunnel.attached.hello.started:
         # Where the connection is lost, the engine stays, and the next `open` finds it.
-        with _undisturbed(), suppress(ClientFault, Refusal, OSError):
+        with undisturbed(), suppress(ClientFault, Refusal, OSError):
             tunnel.stop_engine(own_sessions=0)
-
-
-class Steps:
-    """One line for each step on standard error, with its time; or JSON on standard output."""
-
-    def __init__(self, as_json: bool) -> None:
-        self._as_json, self._began = as_json, time.monotonic()
-
-    def step(self, words: str, **facts: Any) -> None:
-        """Show what has been done since the step before."""
-        took, self._began = time.monotonic() - self._began, time.monotonic()
-        self.say(f"{words:<56} {took:4.1f} s", **facts, seconds=round(took, 3))
-
-    def say(self, words: str, **facts: Any) -> None:
-        """Show a line that is no step."""
-        from hatchway.api.cli.printing import note, print_json_text
-
-        if self._as_json:
-            import json
-
-            print_json_text(json.dumps(facts))
-            sys.stdout.flush()
-        for line in words.splitlines():
-            note(line)
-
-    def told(self, what: str, seconds: float) -> None:
-        """For `Tunnel.hold`."""
-        if what == "back":
-            self.say(f"connected again, after {seconds:.0f} s", event="back", seconds=round(seconds, 3))
-        else:
-            self.say(f"the connection was lost; dialling again in {seconds:.0f} s", event="lost", seconds=seconds)
-
-
-class OpenTerminal(OperatorTerminal):
-    """Asks as `engine pair` does, about a code that a browser of this machine is to claim."""
-
-    def __init__(self, answers: int, screen: TextIO, tunnel: Tunnel, as_json: bool, *, browser: bool) -> None:
-        super().__init__(answers, screen, qr=not browser, as_json=as_json)
-        self._tunnel, self._opens = tunnel, browser
-        self._browser: subprocess.Popen[bytes] | None = None
-        self._pulse: Pulse | None = None
-
-    def follow_over_ssh(self) -> bool:
-        """As `follow`. Raises SshFault where the connection is lost meanwhile."""
-        from hatchway.api.open.pulse import Pulse
-        from hatchway.engine.base.errors import EngineUnavailable
-
-        self._pulse = Pulse(self._tunnel.attached.line)
-        try:
-            return self.follow(self._tunnel.attached.line)
-        except (EngineUnavailable, OSError):
-            raise self._tunnel.attached.lost() from None
-
-    def _tick(self, line: OperatorLine) -> None:
-        if self._pulse is not None and not self._pulse.beat():
-            self.say("")
-            raise self._tunnel.attached.lost()
-        if self._browser is not None and (code := self._browser.poll()) is not None:
-            self._browser = None
-            if code:
-                from hatchway.api.cli.failures import Failed
-
-                self.say("")
-                host = self._tunnel.wanted.host.target
-                raise Failed(
-                    "no browser can be opened here",
-                    (f"open the link in one yourself: hatchway open --no-browser {host}",),
-                )
-
-    def _show(self, event: dict[str, Any], line: OperatorLine) -> None:
-        if self._pulse is not None:
-            self._pulse.heard()
-        super()._show(event, line)
-
-    def _show_code(self, event: dict[str, Any]) -> None:
-        from hatchway.api.cli.printing import note
-
-        link = f"{self._tunnel.url}/#pair={event['code']}"
-        if self._opens:
-            note(f"opening the console with code {event['code']}")
-            self._browser = _browse(link)
-        else:
-            note(f"Console       {link}")
-            self._draw(link)
-        for line in what_for(event):
-            note(line)
-
-    def _where(self, event: dict[str, Any]) -> str:
-        """Where the claim comes from, in words. Only this user reaches a Unix socket; a port any user of the host
-        does."""
-        if event.get("by_socket") and event.get("dialled") == self._tunnel.near.address:
-            return "127.0.0.1 (this tunnel)"
-        return super()._where(event)
-
-
-def _browse(link: str) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(  # noqa: S603 - an argument vector of our own making, no shell
-        [sys.executable, "-I", "-c", BROWSER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert process.stdin is not None
-    process.stdin.write(link.encode())
-    process.stdin.close()
-    return process
-
-
-@contextmanager
-def _ended_like_by_ctrl_c() -> Iterator[None]:
-    """Have SIGHUP and SIGTERM end the block as Ctrl-C does, so that everything is closed in order."""
-
-    def end(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore Ctrl-C in the block: a second one must not interrupt the cleaning up."""
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

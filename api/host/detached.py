@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from hatchway.engine.base.errors import EngineUnavailable
 from hatchway.engine.base.file_locks import LockHeld, locked
@@ -31,6 +32,43 @@ TOLD_LINES = 3
 _PROGRAM = (sys.executable, "-c", "from hatchway.api.cli import main; main()", "engine", "start")
 _UNIT_WAIT = 10.0
 
+UNIT_LOOKS = 0.5
+"""Seconds between two questions to systemd whether the engine has ended."""
+
+
+class DetachedEngine(Protocol):
+    """An engine that was started and may not answer yet."""
+
+    def has_ended(self) -> bool:
+        """Whether it is gone again."""
+
+
+class InOwnSession:
+    """A process of ours that outlives us."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def has_ended(self) -> bool:
+        """As `DetachedEngine` says."""
+        return self._process.poll() is not None
+
+
+class UserService:
+    """A unit of the user's own systemd."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._looked = time.monotonic()
+        self._ended = False
+
+    def has_ended(self) -> bool:
+        """As `DetachedEngine` says; systemd is asked twice a second at most."""
+        if not self._ended and time.monotonic() - self._looked >= UNIT_LOOKS:
+            self._ended = not _succeeds(["systemctl", "--user", "--quiet", "is-active", self._unit])
+            self._looked = time.monotonic()
+        return self._ended
+
 
 def start_detached(home: Path, flags: tuple[str, ...], runs: Callable[[Path], bool]) -> None:
     """Start an engine on `home` and wait until it answers (`runs`). Raises EngineUnavailable with its last words.
@@ -43,16 +81,14 @@ def start_detached(home: Path, flags: tuple[str, ...], runs: Callable[[Path], bo
     make_private_dir(home / "log")
     log = home / LOG
     begins = log.stat().st_size if log.exists() else 0
-    process = None if _by_systemd(home, flags, log) else _in_own_session(home, flags, log)
+    started: DetachedEngine = _by_systemd(home, flags, log) or _in_own_session(home, flags, log)
     until = time.monotonic() + START_WAIT
-    while time.monotonic() < until:
+    while time.monotonic() < until and not started.has_ended():
         if runs(home):
             return
-        if process is not None and process.poll() is not None:
-            break
         time.sleep(0.02)
     why = _last_words(log, begins)
-    if is_new and process is not None and process.poll() is not None:
+    if is_new and started.has_ended():
         _remove(home)
     raise EngineUnavailable(f"the engine did not start: {why}")
 
@@ -80,32 +116,35 @@ def _open_log(log: Path) -> int:
     return os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _in_own_session(home: Path, flags: tuple[str, ...], log: Path) -> subprocess.Popen[bytes]:
+def _in_own_session(home: Path, flags: tuple[str, ...], log: Path) -> InOwnSession:
     descriptor = _open_log(log)
     try:
-        return subprocess.Popen(
-            [*_PROGRAM, *flags],
-            stdin=subprocess.DEVNULL,
-            stdout=descriptor,
-            stderr=descriptor,
-            cwd=home,
-            env=_environment(home),
-            start_new_session=True,
+        return InOwnSession(
+            subprocess.Popen(
+                [*_PROGRAM, *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                cwd=home,
+                env=_environment(home),
+                start_new_session=True,
+            )
         )
     finally:
         os.close(descriptor)
 
 
-def _by_systemd(home: Path, flags: tuple[str, ...], log: Path) -> bool:
-    """Start the engine by systemd. Returns whether that was done: not without systemd or lingering, or if it
-    refuses."""
+def _by_systemd(home: Path, flags: tuple[str, ...], log: Path) -> UserService | None:
+    """Start the engine by systemd. None where that was not done: without systemd or lingering, or if it refuses."""
     if shutil.which("systemd-run") is None or not lingers(os.environ):
-        return False
+        return None
+    unit = f"hatchway-{secrets.token_hex(4)}.service"
     os.close(_open_log(log))
     kept = [f"--setenv={name}={text}" for name, text in _environment(home).items() if _may_be_kept(name, text)]
     output = [f"--property=Standard{stream}=append:{log}" for stream in ("Output", "Error")]
-    command = ["systemd-run", "--user", "--quiet", "--collect", f"--working-directory={home}", *output, *kept, "--"]
-    return _succeeds([*command, *_PROGRAM, *flags])
+    how = ["--user", "--quiet", "--collect", f"--unit={unit}", f"--working-directory={home}"]
+    is_started = _succeeds(["systemd-run", *how, *output, *kept, "--", *_PROGRAM, *flags])
+    return UserService(unit) if is_started else None
 
 
 def lingers(environ: Mapping[str, str]) -> bool:
@@ -122,10 +161,8 @@ def lingers(environ: Mapping[str, str]) -> bool:
 
 def _may_be_kept(name: str, text: str) -> bool:
     """Whether a variable is one that the engine or what it runs may need."""
-    known = name in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "TMPDIR") or name.startswith(
-        ("HATCHWAY_", "LC_")
-    )
-    return known and "\n" not in text
+    needed = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "XDG_RUNTIME_DIR", "TMPDIR")
+    return (name in needed or name.startswith(("HATCHWAY_", "LC_"))) and "\n" not in text
 
 
 def _succeeds(command: list[str]) -> bool:

@@ -7,11 +7,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import msgspec
 import structlog
 import trio
 
 from hatchway.api.host.added_addresses import AddedAddresses
+from hatchway.api.host.operator_lines import Lines
 from hatchway.api.server.unix_sockets import listen_private, may_operate
 from hatchway.engine.base.errors import InvalidRequest, PairingExpired, Refusal
 from hatchway.engine.base.permissions import FIVE, parse_permissions
@@ -23,10 +23,8 @@ from hatchway.engine.settings import kinds
 
 log = structlog.get_logger(__name__)
 
-LONGEST_LINE = 65_536
-
 USES_AT_ONCE = 400
-"""Keys in an answer: a hundred bytes each, and a line must not be longer than LONGEST_LINE."""
+"""Keys in an answer: a hundred bytes each, and a line must not be longer than `operator_lines.LONGEST_LINE`."""
 
 SILENCE = 20.0
 """Seconds without a line after which a client that holds an address counts as gone: of a lost network, or a machine
@@ -266,43 +264,3 @@ def _permissions(given: object) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
         raise InvalidRequest({"permissions": "must be a list of names"})
     return parse_permissions(",".join(given))
-
-
-class Lines:
-    """JSON objects over a stream, one a line, both ways. After `silence` seconds without one the other end counts as
-    gone."""
-
-    def __init__(self, stream: trio.abc.Stream) -> None:
-        self._stream, self._rest = stream, b""
-        self.silence = float("inf")
-        self._over = False
-
-    async def read(self) -> dict[str, Any] | None:
-        """The next object, None at the end. Raises InvalidRequest for anything else."""
-        with trio.move_on_after(self.silence) as waiting:
-            await self._fill()
-        if waiting.cancelled_caught or self._over:
-            self._over = True
-            return None
-        line, _, self._rest = self._rest.partition(b"\n")
-        try:
-            value = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise InvalidRequest({"line": "must be one JSON object"})
-        return value
-
-    def put_back(self, value: dict[str, Any]) -> None:
-        """Have `read` return this object next."""
-        self._rest = msgspec.json.encode(value) + b"\n" + self._rest
-
-    async def _fill(self) -> None:
-        while b"\n" not in self._rest and not self._over:
-            more = await self._stream.receive_some()
-            self._over = not more or len(self._rest) > LONGEST_LINE
-            self._rest += more
-
-    async def write(self, value: dict[str, Any]) -> None:
-        """Send an object as a line. Raises trio.BrokenResourceError where the command has ended."""
-        await self._stream.send_all(msgspec.json.encode(value) + b"\n")

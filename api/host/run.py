@@ -150,17 +150,20 @@ class EngineServer:
 
     def status(self) -> dict[str, Any]:
         """The server's part of `engine status`. `uptime` is in seconds."""
-        return {
+        # The name: see `api.workers.relay.NAME`.
+        more: dict[str, Any] = {"doors": self.workers.pids} if self.workers else {}
+        if self.socket_way is not None:
+            more["socket_way"] = self.socket_way
+        return more | {
             "version": installed_version(),
             "url": self.url,
             "listening": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.listening],
             "socket": self.socket and str(self.socket),
-            "socket_way": self.socket_way,
             "addresses": list(self.engine.settings.addresses),
             "pid": os.getpid(),
             "uptime": self.engine.clock.wall() - self.engine.started_at,
             "fingerprint": self.tls.fingerprint if self.tls else None,
-        } | ({"doors": self.workers.pids} if self.workers else {})  # the name: see `api.workers.relay.NAME`
+        }
 
     def limits(self) -> ServerLimits:
         """The server's limits by the present settings. They are made anew only after a reload: each request asks

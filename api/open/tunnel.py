@@ -19,6 +19,9 @@ from hatchway.engine.base.errors import EngineUnavailable
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds before each further try to connect; the last applies to all that follow."""
 
+RESTART = 10.0
+"""Seconds for which an engine that does not answer may be about to be started again by its operator."""
+
 
 class Tunnel:
     """The tunnel to one host. `status` is what its engine said of itself when it was attached to."""
@@ -134,6 +137,8 @@ class Tunnel:
                 self._check_same(identity)
                 self.forward()
             except EngineUnavailable:
+                if time.monotonic() - began < RESTART:
+                    continue
                 host = self.wanted.host.target
                 raise EngineUnavailable(
                     f"the engine on {host} no longer runs: `hatchway open {host}` starts it again"

@@ -90,7 +90,7 @@ class Conversation:
     """The operator socket's other end."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
-        from hatchway.api.host.operator_socket import Lines
+        from hatchway.api.host.operator_lines import Lines
 
         self.stream, self.lines = stream, Lines(stream)
 

@@ -18,7 +18,7 @@ import trio
 from tests.support.opening import opening, refused
 from tests.support.ports import free_port
 from tests.support.processes import HATCHWAY
-from tests.support.ssh_server import SshHost, keygen, ssh_hosts
+from tests.support.ssh_server import SshHost, keygen, reachable, ssh_hosts
 
 pytestmark = [pytest.mark.process, pytest.mark.sshd]
 
@@ -105,6 +105,20 @@ def _libraries(host: SshHost) -> None:
     command.write_text(f'{first}\n[ "$LD_LIBRARY_PATH" = /nowhere/lib ] || exit 1\n{rest}')
 
 
+def _two_versions(host: SshHost) -> None:
+    """The newer of them is used."""
+    _runtime(host)
+    old = host.home / ".hatchway/runtime/0.0.1/bin/hatchway"
+    newer = host.home / ".hatchway/runtime/0.0.10/bin/hatchway"
+    newer.parent.mkdir(parents=True)
+    old.rename(newer)
+    for version in ("0.0.2", "0.0.9"):
+        place = host.home / f".hatchway/runtime/{version}/bin/hatchway"
+        place.parent.mkdir(parents=True)
+        place.write_text("#!/bin/sh\nexit 1\n")
+        place.chmod(0o755)
+
+
 def _home_set(host: SshHost) -> None:
     (host.home / "engine").mkdir(mode=0o700)
     with (host.home / ".profile").open("a") as profile:
@@ -180,33 +194,41 @@ def _broken_settings(host: SshHost) -> None:
     (host.home / ".hatchway/config.toml").write_text("no_such_setting = 1\n")
 
 
-CASES = (
-    Case("plain", _plain, shows="engine"),
-    Case("another port", _plain),
+WAYS = (
     Case("IPv6 only", _ipv6),
     Case("RequestTTY force", _user_setting("RequestTTY force")),
     Case("RemoteCommand", _user_setting("RemoteCommand tmux new -A")),
     Case("forwards of their own", _forwards_of_their_own),
     Case("compression and keep-alive of their own", _user_setting("Compression yes", "ServerAliveInterval 60")),
     Case("ControlMaster that nobody holds", _busy_control_master),
+    Case("a key's passphrase by askpass", _askpass),
+    Case("host key that is new", _new_key),
+    Case("one session at a time", _server_setting("MaxSessions 1")),
+    Case("forwarding to local ends alone", _server_setting("AllowTcpForwarding local", "PermitOpen any")),
+)
+"""Set-ups of the client and of sshd, on the way to an engine that runs."""
+
+HOSTS = (
+    Case("plain, on another port", _plain, shows="engine"),
     Case("banner and noisy start files", _noisy, shows="AUTHORIZED USERS ONLY"),
     Case("login shell fish", _shell("fish")),
     Case("login shell tcsh", _shell("tcsh")),
     Case("login shell zsh", _shell("zsh")),
     Case("login shell dash", _shell("dash")),
-    Case("a key's passphrase by askpass", _askpass),
-    Case("host key that is new", _new_key),
-    Case("one session at a time", _server_setting("MaxSessions 1")),
     Case("command by the setting", _another_path),
     Case("command in ~/.hatchway/runtime", _runtime),
+    Case("two versions and more in ~/.hatchway/runtime", _two_versions),
     Case("HATCHWAY_HOME on the host", _home_set),
     Case("libraries by the start files", _libraries),
     Case("a path of the engine's folder that ssh can't forward to", _long_path),
     Case("Unix sockets are not forwarded", _server_setting("AllowStreamLocalForwarding no")),
-    Case("forwarding to local ends alone", _server_setting("AllowTcpForwarding local", "PermitOpen any")),
     Case("an engine with port and socket", _listens("both")),
     Case("an engine with a port", _listens("tcp")),
     Case("an engine with TLS", _tls, shows="forwarding https://127.0.0.1:"),
+)
+"""Kinds of hosts, on each of which an engine is started."""
+
+REFUSED = (
     Case("host key not known", _unknown_key, "was not accepted"),
     Case("host key changed", _changed_key, "HAS CHANGED: somebody may be listening in"),
     Case("authentication refused", _wrong_key, "refused the sign-in by SSH"),
@@ -225,35 +247,54 @@ CASES = (
 )
 
 
-@contextmanager
-def prepared(tmp_path: Path, case: Case) -> Iterator[tuple[SshHost, Path]]:
-    """The case's host, running, and the configuration that knows it."""
-    host = SshHost(tmp_path)
+@pytest.fixture(scope="module")
+def warm_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The home of a user whose engine runs, for whatever changes nothing in it."""
+    host = SshHost(tmp_path_factory.mktemp("home"))
     host.install_command()
+    host.engine("engine", "start", "--detach", "--listen", "unix")
+    try:
+        yield host.home
+    finally:
+        host.end_engines()
+
+
+@contextmanager
+def prepared(tmp_path: Path, case: Case, home: Path | None = None) -> Iterator[tuple[SshHost, Path]]:
+    """The case's host, running, and the configuration that knows it. With `home` it is another way to that one."""
+    host = SshHost(tmp_path) if home is None else SshHost(tmp_path, home=home)
+    if home is None:
+        host.install_command()
     case.prepare(host)
-    with ssh_hosts(host) as config:
+    with (ssh_hosts if home is None else reachable)(host) as config:
         yield host, config
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.refusal], ids=lambda case: case.name)
-async def test_a_host_is_opened(tmp_path: Path, case: Case) -> None:
-    """To a signed-in console by the command and `y`; after Ctrl-C nothing is left on either side but the engine."""
-    with prepared(tmp_path, case) as (host, config):
+async def _is_opened(tmp_path: Path, case: Case, home: Path | None = None) -> None:
+    with prepared(tmp_path, case, home) as (host, config):
         async with opening(tmp_path / "laptop", "lab", config, *case.flags, **host.environ_of_client) as one:
-            await one.screen.wait_for("opening the console")
-            if "https://" in case.shows:
-                await one.link()
-            else:
-                url = await one.sign_in()
-                assert await one.inspect(url) == 200
+            url = await one.sign_in()
+            assert await one.inspect(url) == 200
             assert case.shows in one.screen.text
-            assert await one.close() == (1 if "https://" in case.shows else 0)
+            assert await one.close() == 0
             assert one.private_folders == []
             assert one.below() == []
         assert host.children() == []
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.refusal], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", WAYS, ids=lambda case: case.name)
+async def test_a_way_to_a_host(tmp_path: Path, warm_home: Path, case: Case) -> None:
+    """To a signed-in console by the command and `y`; after Ctrl-C nothing is left on either side but the engine."""
+    await _is_opened(tmp_path, case, warm_home)
+
+
+@pytest.mark.parametrize("case", HOSTS, ids=lambda case: case.name)
+async def test_a_host_is_opened(tmp_path: Path, case: Case) -> None:
+    """The same where no engine ran, so that one is started, on a host of its own kind."""
+    await _is_opened(tmp_path, case)
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
 async def test_a_host_is_refused(tmp_path: Path, case: Case) -> None:
     """With one sentence that says what to do and exit code 1; nothing is left on either side, not even an engine."""
     with prepared(tmp_path, case) as (host, config):
@@ -271,6 +312,8 @@ async def test_a_host_that_nobody_knows(tmp_path: Path) -> None:
     config.write_text(f"Host down\n  HostName 127.0.0.1\n  Port {free_port()}\n")
     assert "is not known here" in await refused(tmp_path / "laptop", "no-such-host.invalid", config)
     assert "nothing answers SSH on down" in await refused(tmp_path / "laptop", "down", config)
+    said = await refused(tmp_path / "laptop", "down", config, options=("another",))
+    assert "only options of ssh may stand, and another is none" in said
     assert "there is no no-such-ssh" in await refused(tmp_path / "laptop", "down", config, HATCHWAY_SSH="no-such-ssh")
 
 
@@ -295,11 +338,26 @@ def test_without_a_terminal_nothing_is_dialled(tmp_path: Path) -> None:
     assert not dialled.exists()
 
 
-async def test_behind_a_jump_host(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [("-f",), ("-Nf",), ("-p", "22", "-V")])
+def test_options_of_ssh_that_make_no_connection(options: tuple[str, ...]) -> None:
+    """What would leave an ssh in the background, or none at all, is refused before anything is dialled."""
+    done = subprocess.run([*HATCHWAY, "open", "lab", "--", *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "leave it out" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=true", "", " "])
+def test_a_host_that_is_none(tmp_path: Path, host: str) -> None:
+    """Nothing that ssh could take for an option."""
+    done = subprocess.run([*HATCHWAY, "open", "--", host], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "a host is wanted" in done.stderr
+
+
+async def test_behind_a_jump_host(tmp_path: Path, warm_home: Path) -> None:
     """ProxyJump, as the configuration has it."""
-    gate, host = SshHost(tmp_path, "gate"), SshHost(tmp_path, "lab")
-    host.install_command()
-    with ssh_hosts(gate, host) as config:
+    gate, host = SshHost(tmp_path, "gate"), SshHost(tmp_path, "lab", home=warm_home)
+    with reachable(gate, host) as config:
         config.write_text(config.read_text().replace("Host lab\n", "Host lab\n  ProxyJump gate\n"))
         async with opening(tmp_path / "laptop", "lab", config) as one:
             assert await one.inspect(await one.sign_in()) == 200
@@ -308,13 +366,12 @@ async def test_behind_a_jump_host(tmp_path: Path) -> None:
         assert host.children() == []
 
 
-async def test_by_an_agent_alone(tmp_path: Path) -> None:
+async def test_by_an_agent_alone(tmp_path: Path, warm_home: Path) -> None:
     """The key is in the agent and in no file."""
-    host = SshHost(tmp_path)
-    host.install_command()
+    host = SshHost(tmp_path, home=warm_home)
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
     try:
-        with ssh_hosts(host) as config:
+        with reachable(host) as config:
             environ = {"SSH_AUTH_SOCK": str(tmp_path / "agent")}
             while subprocess.run(["ssh-add", "-q", host.user_key], env=os.environ | environ, check=False).returncode:
                 assert agent.poll() is None
@@ -328,12 +385,11 @@ async def test_by_an_agent_alone(tmp_path: Path) -> None:
         agent.wait()
 
 
-async def test_a_connection_that_the_user_has_is_used_and_left(tmp_path: Path) -> None:
+async def test_a_connection_that_the_user_has_is_used_and_left(tmp_path: Path, warm_home: Path) -> None:
     """Their ControlMaster: nothing is asked again, no second connection is made, and theirs goes on."""
-    host = SshHost(tmp_path)
-    host.install_command()
+    host = SshHost(tmp_path, home=warm_home)
     host.client_settings += ["ControlMaster auto", f"ControlPath {tmp_path}/cm"]
-    with ssh_hosts(host) as config:
+    with reachable(host) as config:
         master = subprocess.Popen(["ssh", "-F", config, "-M", "-N", "lab"], stdin=subprocess.DEVNULL)
         try:
             while not (tmp_path / "cm").exists():
@@ -351,13 +407,12 @@ async def test_a_connection_that_the_user_has_is_used_and_left(tmp_path: Path) -
             master.wait()
 
 
-async def test_a_local_port(tmp_path: Path) -> None:
+async def test_a_local_port(tmp_path: Path, warm_home: Path) -> None:
     """The one that was asked for; a busy one is said before anything is dialled."""
     import socket
 
-    host = SshHost(tmp_path)
-    host.install_command()
-    with ssh_hosts(host) as config:
+    host = SshHost(tmp_path, home=warm_home)
+    with reachable(host) as config:
         port = free_port()
         async with opening(tmp_path / "laptop", "lab", config, "--local-port", str(port)) as one:
             assert await one.sign_in() == f"http://127.0.0.1:{port}"
@@ -367,11 +422,10 @@ async def test_a_local_port(tmp_path: Path) -> None:
         assert "is taken: give another --local-port" in said
 
 
-async def test_for_programs(tmp_path: Path) -> None:
+async def test_for_programs(tmp_path: Path, warm_home: Path) -> None:
     """`--json`: each step is an object on standard output, with its time; the question is asked all the same."""
-    host = SshHost(tmp_path)
-    host.install_command()
-    with ssh_hosts(host) as config:
+    host = SshHost(tmp_path, home=warm_home)
+    with reachable(host) as config:
         async with opening(tmp_path / "laptop", "lab", config, "--json", "--permissions", "RUNTIME") as one:
             url = await one.sign_in()
             assert await one.close() == 0
@@ -433,11 +487,10 @@ for method, path, body in tries:
 """
 
 
-async def test_another_user_of_the_laptop(tmp_path: Path) -> None:
+async def test_another_user_of_the_laptop(tmp_path: Path, warm_home: Path) -> None:
     """Whoever else connects to the tunnel's port needs a token, or a code and a `y`."""
-    host = SshHost(tmp_path)
-    host.install_command()
-    with ssh_hosts(host) as config:
+    host = SshHost(tmp_path, home=warm_home)
+    with reachable(host) as config:
         async with opening(tmp_path / "laptop", "lab", config) as one:
             address = (await one.sign_in()).removeprefix("http://")
             asked = [sys.executable, "-c", STRANGER, address]

@@ -330,25 +330,13 @@ async def _awake(sleeper: Sleeper, step: str) -> None:
         assert await one.inspect(one.url) == 200
         assert await one.close() == 0
         return
-    goes_on = ("opening the console with code",) if SLEEPS[step].reach is None else ()
+    goes_on = ("opened the console with code",) if SLEEPS[step].reach is None else ()
     await one.screen.wait_for(*goes_on, *ENDS)
     if not any(words in one.screen.text for words in ENDS):
         one.screen.type(b"\x03")
     assert await one.screen.wait_end() == 1
     assert "Traceback" not in one.screen.text
     print(f"{step}, {sleeper.stopped}: {one.screen.text.splitlines()[-1]}")
-
-
-async def test_an_engine_that_is_stopped_ends_it(tmp_path: Path) -> None:
-    """It is not started again behind its operator's back."""
-    with running(tmp_path) as lab:
-        async with opening(tmp_path / "laptop", "lab", lab.config) as one:
-            await one.sign_in()
-            lab.host.engine("engine", "stop")
-            assert await one.screen.wait_end() == 1
-            assert "the engine on lab no longer runs" in one.screen.text
-            assert one.private_folders == []
-            assert lab.host.children() == []
 
 
 async def test_two_tunnels_and_a_stop(tmp_path: Path, lab: Lab) -> None:
@@ -370,14 +358,14 @@ async def test_two_tunnels_and_a_stop(tmp_path: Path, lab: Lab) -> None:
 
 async def test_an_engine_that_was_started_for_nothing_is_stopped_again(tmp_path: Path) -> None:
     """A no, a code that nobody claims, a browser that can't be opened, and Ctrl-C: exit code 1, each with its sentence.
-    With `--stop` so is one that served. The code lasts half a minute: all wait at the same time."""
+    With `--stop` so is one that served. One that its operator stops ends the tunnel. All wait at the same time."""
 
-    async def one(name: str, way: Callable[[Opening], Awaitable[None]], *flags: str, **environ: str) -> None:
+    async def one(name: str, way: Callable[[Opening, SshHost], Awaitable[None]], *flags: str, **environ: str) -> None:
         host = SshHost(tmp_path / name)
         host.install_command()
         with ssh_hosts(host) as config:
             async with opening(tmp_path / name / "laptop", "lab", config, *flags, **environ) as opened:
-                await way(opened)
+                await way(opened, host)
             assert not (host.home / ".hatchway/operator.sock").exists(), name
 
     async with trio.open_nursery() as nursery:
@@ -386,33 +374,48 @@ async def test_an_engine_that_was_started_for_nothing_is_stopped_again(tmp_path:
         nursery.start_soon(partial(one, "browser", _without_a_browser, BROWSER="/bin/false %s"))
         nursery.start_soon(partial(one, "link", _interrupted, "--no-browser", LANG="C.UTF-8"))
         nursery.start_soon(one, "stop", _served, "--stop")
+        nursery.start_soon(one, "stopped", _stopped_by_its_operator)
 
 
-async def _answered_by_a_no(one: Opening) -> None:
+async def _answered_by_a_no(one: Opening, host: SshHost) -> None:
     await one.sign_in(b"n\n")
     assert await one.screen.wait_end() == 1
 
 
-async def _claimed_by_nobody(one: Opening) -> None:
+async def _claimed_by_nobody(one: Opening, host: SshHost) -> None:
     await one.link()
     assert await one.screen.wait_end() == 1
     assert "pairing expired" in one.screen.text
 
 
-async def _without_a_browser(one: Opening) -> None:
+async def _without_a_browser(one: Opening, host: SshHost) -> None:
     """Said at once, with what does it otherwise."""
     assert await one.screen.wait_end() == 1
     assert "hatchway open --no-browser lab" in one.screen.text
 
 
-async def _interrupted(one: Opening) -> None:
+async def _interrupted(one: Opening, host: SshHost) -> None:
     """A link and a QR code; then Ctrl-C."""
     await one.screen.wait_for("/#pair=")
     await one.screen.wait_for("\u2580")
     assert await one.close() == 1
 
 
-async def _served(one: Opening) -> None:
+async def _served(one: Opening, host: SshHost) -> None:
     await one.sign_in()
     assert await one.close() == 0
     assert "the engine on lab was stopped" in one.screen.text
+
+
+async def _stopped_by_its_operator(one: Opening, host: SshHost) -> None:
+    """Started again by its operator, it is found again; it is not started behind its operator's back."""
+    url = await one.sign_in()
+    await trio.to_thread.run_sync(host.engine, "engine", "stop")
+    await trio.to_thread.run_sync(host.engine, "engine", "start", "--detach", "--listen", "unix")
+    await one.screen.wait_for("connected again")
+    assert await one.inspect(url) == 200
+    await trio.to_thread.run_sync(host.engine, "engine", "stop")
+    assert await one.screen.wait_end() == 1
+    assert "the engine on lab no longer runs" in one.screen.text
+    assert one.private_folders == []
+    assert host.children() == []

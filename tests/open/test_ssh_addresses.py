@@ -126,6 +126,14 @@ def test_by_a_pairing_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
+    "words", ["engine stop", "engine pair", "engine status", "key list", "license info", "open lab"]
+)
+def test_a_command_of_this_machine_takes_no_address(words: str) -> None:
+    """`hatchway --url ssh://lab engine stop` must not stop the engine here."""
+    assert "acts on this machine" in run("--url", "ssh://lab", *words.split(), code=2).stderr
+
+
+@pytest.mark.parametrize(
     "url", ["ssh://lab", "ssh://me@lab", "ssh://me@10.0.0.7:2222", "ssh://[::1]:22", "ssh://a-b.c/"]
 )
 def test_addresses_that_are_taken(url: str) -> None:

@@ -9,8 +9,7 @@ from hatchway.api.testing.explorer import explore
 from hatchway.engine.runtime import ActorLocks
 
 
-@pytest.mark.parametrize("leaves", [False, True])
-@pytest.mark.parametrize("tasks", [2, 3, 4])
+@pytest.mark.parametrize(("tasks", "leaves"), [(2, True), (3, True), (4, False)])
 def test_one_at_a_time_in_the_order_they_came(tasks: int, leaves: bool) -> None:
     """Whoever comes has the lock alone, in the order of coming, also where one of them is cancelled at any moment; in
     the end nobody holds it, and nothing is kept of it."""

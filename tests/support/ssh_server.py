@@ -99,7 +99,7 @@ class SshHost:
             + "\n"
         )
         log = (self.folder / "sshd.log").open("ab")
-        command = [SSHD, "-D", "-e", "-f", str(config)]
+        command = self.program(config)
         if self._seen:
             command = ["unshare", "--mount", "sh", "-ec", "\n".join([*self._seen, 'exec "$@"']), "sh", *command]
         self._process = subprocess.Popen(
@@ -112,6 +112,10 @@ class SshHost:
         log.close()
         until(self._answers, what="sshd")
         return self
+
+    def program(self, config: Path) -> list[str]:
+        """What runs its sshd, as long as the host is there."""
+        return [SSHD, "-D", "-e", "-f", str(config)]
 
     def _answers(self) -> bool:
         try:
@@ -168,7 +172,7 @@ class SshHost:
         """What the engine answers to that token."""
         with short_path(self.home / ".hatchway/http.sock") as path:
             way = httpx.AsyncHTTPTransport(uds=path)
-            async with httpx.AsyncClient(transport=way, timeout=60) as client:
+            async with httpx.AsyncClient(transport=way, timeout=60, trust_env=False) as client:
                 headers = {"Authorization": f"Bearer {token}"}
                 return (await client.get("http://localhost/api/auth/inspect/", headers=headers)).status_code
 

@@ -102,7 +102,11 @@ def attach(connection: Multiplexed, command: str | None, flags: str, *, upgrade:
     path = path_words[0] if path_words else ""
     if said == "none":
         session.end()
-        named = f"{command} is not there" if command else "there is no hatchway in PATH or in ~/.hatchway/runtime"
+        named = (
+            f"{command}, which the setting remote_command names, is not there"
+            if command
+            else "there is no hatchway in PATH or in ~/.hatchway/runtime"
+        )
         raise NoCommand(f"{host}: {named}")
     try:
         told = json.loads(lines.read())

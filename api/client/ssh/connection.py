@@ -132,6 +132,9 @@ def users_own(host: SshTarget) -> Path | None:
         raise SshFault(f"there is no {host.ssh}: install OpenSSH's client, or name it by the setting `ssh`") from None
     if told.returncode:
         raise fault_of(host.target, told.stderr)
+    named = told.stdout.partition("\n")[0].removeprefix("host ")
+    if told.stdout.startswith("host ") and named.lower() not in host.target.lower():
+        raise SshFault(f"behind -- only options of ssh may stand, and {printable(named)} is none: see `ssh -G`")
     paths = [line.partition(" ")[2] for line in told.stdout.splitlines() if line.startswith("controlpath ")]
     if not paths or paths[0] == "none" or not Path(paths[0]).exists():
         return None

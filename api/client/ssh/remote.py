@@ -33,7 +33,7 @@ esac
 if [ -z "$wanted" ]; then
   [ -n "$upgrade" ] || found=$(command -v hatchway)
   [ -x "$runtime/$version/bin/hatchway" ] && [ -n "$upgrade" -o -z "$found" ] && found=$runtime/$version/bin/hatchway
-  [ -n "$found$upgrade" ] || for one in "$runtime"/*/bin/hatchway; do [ -x "$one" ] && found=$one; done
+  [ -n "$found$upgrade" ] || found=$(ls -d "$runtime"/*/bin/hatchway 2>/dev/null | sort -V | tail -n 1)
 fi
 """
 """Sets `found`, with PATH, HATCHWAY_HOME, and the LD_LIBRARY_PATH of a loaded module, as a login shell has them. Wants

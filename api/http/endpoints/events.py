@@ -43,8 +43,10 @@ def _last_id(invocation: Invocation) -> int | None:
 
 async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[bytes]:
     journal = invocation.engine.journal
-    yield b"retry: 2000\n\n"  # sent at once, so that the reader knows that the stream is open
     after = journal.last_seq if last is None else last
+    # Sent at once, so that the reader knows that the stream is open: it has what happens from then on, however slowly
+    # this is sent.
+    yield b"retry: 2000\n\n"
     if after > journal.last_seq:  # the id is of another engine's log, or of one that was lost
         yield gap(after, journal.last_seq)
         after = journal.last_seq

@@ -13,7 +13,8 @@ import msgspec
 import trio
 from trio.testing import memory_stream_pair
 
-from hatchway.api.host.operator_socket import Lines, OperatorSocket
+from hatchway.api.host.operator_lines import Lines
+from hatchway.api.host.operator_socket import OperatorSocket
 from hatchway.api.http.app import make_app
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.base.errors import StoreUnavailable
