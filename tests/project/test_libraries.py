@@ -51,7 +51,7 @@ PROMISED = {
     "hypercorn": ("hypercorn.config",),
     "idna": ("idna",),
     "jwt": ("jwt",),
-    "msgspec": ("msgspec",),
+    "msgspec": ("msgspec", "msgspec.structs"),
     "prometheus_client": ("prometheus_client", "prometheus_client.core"),
     "pytest": ("pytest",),
     "quart": ("quart",),
