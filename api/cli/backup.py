@@ -10,9 +10,10 @@ import click
 @click.command(epilog="\b\nExample:\n  hatchway engine backup /srv/backup/hatchway-monday")
 @click.argument("folder", type=click.Path(path_type=Path))
 def backup(folder: Path) -> None:
-    """Copy the engine's folder to FOLDER, while the engine runs or is stopped.
+    """Copy the engine's folder to FOLDER.
 
-    To put it back, stop the engine and move FOLDER to the place of the engine's own. The copy holds private keys.
+    The engine may run meanwhile. To put the copy back, stop it and move FOLDER to the place of its own. The copy holds
+    private keys.
     """
     from hatchway.api.cli.printing import say
     from hatchway.engine.settings.settings import home_folder
