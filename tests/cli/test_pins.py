@@ -161,7 +161,6 @@ def test_after_tls_plain_http_is_a_change(home: Path, tmp_path: Path) -> None:
     assert tls_for(home, plain) is None
 
 
-@pytest.mark.usefixtures("command_folder")
 def test_tls_to_an_engine_without_it(home: Path) -> None:
     """An engine that was started again without TLS is not said to be away: the words lead to where it is."""
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as others:
@@ -180,6 +179,7 @@ def test_tls_to_an_engine_without_it(home: Path) -> None:
             tls_for(home, f"https://{address}")
 
 
+@pytest.mark.usefixtures("command_folder")
 def test_nothing_is_trusted_at_first_use_where_a_token_could_go(home: Path, tmp_path: Path) -> None:
     """E6: only `login` and `pair` meet an engine for the first time, and not one that a token is stored for."""
     store_at = "https://127.0.0.1:1"

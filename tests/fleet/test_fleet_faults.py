@@ -121,7 +121,7 @@ def test_a_store_that_may_forget_is_named(tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "store", durable=False).start()
     try:
         with fleet(tmp_path, server.url) as (engine,):
-            assert "appendonly yes, appendfsync always" in engine.log()
+            until(lambda: "appendonly yes, appendfsync always" in engine.log(), what="the log")
     finally:
         server.close()
 

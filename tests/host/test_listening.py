@@ -15,6 +15,7 @@ from tests.support.hostile_requests import request
 from tests.support.networks import own_network
 from tests.support.processes import prepare, running_engine
 from tests.support.real_pairings import PAIR
+from tests.support.waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.network]
 
@@ -69,7 +70,7 @@ def test_a_name_that_reaches_somebody_else_is_not_ours(tmp_path: Path, mine: str
     with own_network(), squatter(other), running_engine(tmp_path / "home", PORT, HATCHWAY_HOST=mine) as engine:
         assert status(mine, own) == 200
         assert [status(mine, name) for name in (foreign, "localhost", "x.localhost")] == [421] * 3
-        assert f"another process listens on {foreign}:{PORT}" in engine.log()
+        until(lambda: f"another process listens on {foreign}:{PORT}" in engine.log(), what="the log")
         engine.command("engine", "ping")
 
 

@@ -21,6 +21,7 @@ from hatchway.engine.base.files import make_private_dir
 from hatchway.engine.settings.settings import Settings
 from tests.support.fakes import run_in_virtual_time
 from tests.support.processes import START_SECONDS, EngineProcess, tls_engine
+from tests.support.waits import until
 
 pytestmark = pytest.mark.process
 
@@ -149,7 +150,7 @@ def test_an_engine_of_a_dead_certificate_is_found(home: Path, tmp_path: Path) ->
         shown = ssl.get_server_certificate(("127.0.0.1", int(engine.url.rpartition(":")[2])))
         assert x509.load_pem_x509_certificate(shown.encode()) != dead
         engine.command("engine", "ping")
-        assert fingerprint(shown) in engine.log()
+        until(lambda: fingerprint(shown) in engine.log(), what="the log")
         away = EngineProcess(tmp_path / "away")
         away.command("login", "--url", engine.url, "--key", str(home / "private-key.pem"))
         away.command("session", "list")

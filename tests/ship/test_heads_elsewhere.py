@@ -55,7 +55,7 @@ def test_a_setting_sends_them_on(home: Path, tmp_path: Path) -> None:
         assert "its end is cut off" in told_why
         (engine.home / "log" / "events.jsonl").write_bytes(whole[0])
         (engine.home / "log" / HEADS).write_text(whole[1])
-        assert "journal_head" in engine.log()
+        until(lambda: "journal_head" in engine.log(), what="the log")
         assert told[-1]["head"] in engine.log()
 
 

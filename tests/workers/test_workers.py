@@ -209,7 +209,7 @@ def test_a_killed_worker_costs_nobody_else(home: Path) -> None:
         finally:
             load.join()
         load.check()
-        assert '"event":"engine.door_ended"' in engine.log()
+        until(lambda: '"event":"engine.door_ended"' in engine.log(), what="the log")
 
 
 def _back(engine: EngineProcess, gone: int) -> bool:
@@ -347,7 +347,7 @@ def test_a_worker_that_can_not_start_stops_the_start(home: Path, tmp_path: Path)
     engine = EngineProcess(home, HATCHWAY_WORKERS="2", HATCHWAY_TLS_CERT="/nowhere", HATCHWAY_TLS_KEY="/nowhere")
     engine.begin()
     assert engine.process.wait(30) == 1
-    assert "/nowhere" in engine.log()
+    until(lambda: "/nowhere" in engine.log(), what="the log")
 
 
 def test_a_worker_without_its_engine_fails(tmp_path: Path) -> None:
