@@ -110,7 +110,10 @@ class SshHost:
             env=sshd_environment(),
         )
         log.close()
-        until(self._answers, what="sshd")
+        try:
+            until(self._answers, what="sshd")
+        except AssertionError as late:
+            raise AssertionError(f"{late}; it wrote: {(self.folder / 'sshd.log').read_text()[-2000:]}") from None
         return self
 
     def program(self, config: Path) -> list[str]:
