@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.support import ordinary_user
-from tests.support.ssh_server import SSHD, SshHost
+from tests.support.ssh_server import SSHD, SshHost, command_line
 
 TARGET = """
 [Unit]
@@ -73,3 +73,19 @@ class BootedHost(SshHost):
         bound = [f"--bind={path}" for path in sorted(self._bound)]
         own = ["--register=no", "--keep-unit", "--machine=lab", "--quiet", f"--directory={self.folder}/below/root"]
         return ["systemd-nspawn", *own, *bound, "--boot", "systemd.unit=lab.target", "systemd.show_status=no"]
+
+    def wrote(self) -> str:
+        """What its systemd still waits for, its processes, and its journal."""
+        own = [pid for pid in self.children() if command_line(pid).startswith(b"/usr/lib/systemd/systemd\0")]
+        if not own:
+            return super().wrote()
+        inside = ["nsenter", "-t", str(own[0]), "-a"]
+        asked = (
+            ["systemctl", "list-jobs", "--no-pager"],
+            ["ps", "-e", "--forest", "-o", "pid,stat,wchan:20,etime,time,args"],
+            ["journalctl", "--no-pager", "--lines=60"],
+        )
+        return "\n".join(
+            subprocess.run([*inside, *words], capture_output=True, text=True, timeout=60, check=False).stdout
+            for words in asked
+        )

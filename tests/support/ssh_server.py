@@ -113,8 +113,12 @@ class SshHost:
         try:
             until(self._answers, what="sshd")
         except AssertionError as late:
-            raise AssertionError(f"{late}; it wrote: {(self.folder / 'sshd.log').read_text()[-2000:]}") from None
+            raise AssertionError(f"{late}; it wrote: {self.wrote()}") from None
         return self
+
+    def wrote(self) -> str:
+        """The end of what its sshd wrote."""
+        return (self.folder / "sshd.log").read_text()[-2000:]
 
     def program(self, config: Path) -> list[str]:
         """What runs its sshd, as long as the host is there."""
