@@ -214,11 +214,12 @@ async def open_server(home: Path, load: Callable[[], Settings]) -> AsyncIterator
     async with open_engine(home, load) as engine:
         server = EngineServer(engine)
         async with server.sockets() as sockets, trio.open_nursery() as nursery:
-            # A client that has a response may be the next to ask where this host's engine is, or to stop it.
+            # First the signals: whoever sees the operator's socket may send one. A client that has a response may be
+            # the next to ask where this host's engine is, or to stop it.
+            await nursery.start(_obey_signals, server)
             await nursery.start(
                 OperatorSocket(engine, server.status, server.stop, server.reload, server.addresses).serve
             )
-            await nursery.start(_obey_signals, server)
             await nursery.start(partial(_serve_to_the_end, partial(server.serve, sockets), nursery.cancel_scope))
             nursery.start_soon(server.systemd.watch)
             nursery.start_soon(server.addresses.expire)

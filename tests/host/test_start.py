@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,12 +14,15 @@ import httpx
 import pytest
 import trio
 
+from hatchway.api.host.operator_socket import OperatorSocket
+from hatchway.api.host.run import open_server
 from hatchway.api.http import app
 from hatchway.api.http.app import make_app
+from hatchway.engine.settings.settings import Settings
 from tests.support.fakes import ROOT, Browser, virtual_engine
 from tests.support.keep_alive import Wire
 from tests.support.ports import free_port
-from tests.support.processes import EngineProcess, running_engine
+from tests.support.processes import EngineProcess, prepare, running_engine
 from tests.support.waits import until
 
 LEFT_OUT = (
@@ -146,3 +150,19 @@ async def test_a_quart_that_is_gone_is_told_and_may_come_back(home: Path, monkey
         monkeypatch.undo()
         import_module(app.MOUNT)
         assert (await browser.get("/")).status == 200
+
+
+async def test_signals_are_obeyed_before_the_operator_can_ask(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sees the operator's socket may send one at once, and it is not lost."""
+    handlers, serve = [], OperatorSocket.serve
+
+    async def seen(own: OperatorSocket, **how: Any) -> None:
+        handlers.append(signal.getsignal(signal.SIGHUP))
+        await serve(own, **how)
+
+    monkeypatch.setattr(OperatorSocket, "serve", seen)
+    prepare(home)
+    async with open_server(home, lambda: Settings(port=0)) as server:
+        server.stop()
+    assert all(map(callable, handlers))
+    assert handlers
