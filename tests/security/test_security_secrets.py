@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.fakes import key, signed
 from tests.support.hostile_requests import exchange, request
-from tests.support.processes import HATCHWAY, EngineProcess, running_engine
+from tests.support.processes import HATCHWAY, EngineProcess, executed_engine
 from tests.support.real_pairings import PAIR, Console, logged, operator_at
 
 pytestmark = pytest.mark.process
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     home = tmp_path_factory.mktemp("secrets") / "home"
-    with running_engine(home, HATCHWAY_LOG_LEVEL="debug") as engine:
+    with executed_engine(home, HATCHWAY_LOG_LEVEL="debug") as engine:
         run = Run(engine, {}, {})
         with httpx.Client(base_url=engine.url) as client:
             _sign_in(client, run)

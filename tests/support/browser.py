@@ -21,8 +21,9 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 from hatchway.engine.keys.keys import read_private_key
 from tests.support.containers import IMAGE
 from tests.support.fakes import ROOT, signed
+from tests.support.forked import RunningCommand
 from tests.support.ports import free_port
-from tests.support.processes import HATCHWAY, wait_answering
+from tests.support.processes import HATCHWAY, begin_engine, wait_answering
 
 KEYS = ROOT / "tests" / "data" / "own" / "keys"
 INSTANCE = "/api/platform/singularity/instance/"
@@ -54,7 +55,7 @@ class Host:
             "HATCHWAY_ALLOW_ROOT_INSTANCES": "true",
             "TERM": "dumb",
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: RunningCommand | None = None
 
     @property
     def url(self) -> str:
@@ -68,11 +69,9 @@ class Host:
 
     def start(self) -> None:
         """Starts the engine and waits until it answers."""
-        log = (self.home.parent / "engine.log").open("ab")
-        arguments = [*HATCHWAY, "engine", "start", "--port", str(self.port)]
-        self._process = subprocess.Popen(arguments, env=self.environ, cwd=ROOT, stdout=log, stderr=log)
-        log.close()
-        wait_answering(self._process, self.url, self.home.parent / "engine.log")
+        log = self.home.parent / "engine.log"
+        self._process = begin_engine(self.environ, log, self.port)
+        wait_answering(self._process, self.url, log)
 
     def stop(self) -> None:
         """Ends the engine, and first what a test left running under it."""

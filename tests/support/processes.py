@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PrivateKey
 from tests.support.checked_journal import check_journal
 from tests.support.fakes import ROOT, key, signed
+from tests.support.forked import ForkedCommand, RunningCommand
 
 HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
 START_SECONDS = 60.0
@@ -39,8 +40,34 @@ def prepare(home: Path) -> None:
         keys.register(key().public, FIVE, "one")
 
 
+def begin_engine(
+    environ: dict[str, str], log_path: Path, port: int, preexec: Callable[[], None] | None = None, forked: bool = True
+) -> RunningCommand:
+    """`hatchway engine start`: forked, unless something is asked that only an interpreter of its own does."""
+    arguments = ("engine", "start", "--port", str(port))
+    with log_path.open("ab") as log:
+        if forked and preexec is None and _of_python(environ) == _of_python(os.environ):
+            return ForkedCommand(arguments, environ, ROOT, log)
+        return subprocess.Popen(
+            [*HATCHWAY, *arguments],
+            env=environ,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=preexec,
+        )
+
+
+def _of_python(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that an interpreter reads as it starts."""
+    return {name: text for name, text in environ.items() if name.startswith("PYTHON")}
+
+
 class EngineProcess:
     """`hatchway engine start` on one folder. `url` has no slash at its end."""
+
+    forked = True
 
     def __init__(self, home: Path, **environ: str) -> None:
         self.home = home
@@ -51,10 +78,10 @@ class EngineProcess:
         self.log_path = home.parent / f"{home.name}.log"
         self.url = ""
         self.port = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: RunningCommand | None = None
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> RunningCommand:
         assert self._process is not None, "not started"
         return self._process
 
@@ -70,17 +97,7 @@ class EngineProcess:
             self.home.parent.mkdir(exist_ok=True)
         else:
             prepare(self.home)
-        arguments = [*HATCHWAY, "engine", "start", "--port", str(port)]
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                arguments,
-                env=self.environ,
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=preexec,
-            )
+        self._process = begin_engine(self.environ, self.log_path, port, preexec, self.forked)
 
     def wait_ready(self) -> None:
         """Until it answers; a test fails where it does not."""
@@ -160,6 +177,22 @@ class EngineProcess:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
 
+class ExecutedEngine(EngineProcess):
+    """An engine in an interpreter of its own, as users start it: for what it takes and shows from there."""
+
+    forked = False
+
+
+@contextmanager
+def executed_engine(home: Path, **environ: str) -> Iterator[EngineProcess]:
+    """A ready one, gone at the end."""
+    engine = ExecutedEngine(home, **environ)
+    try:
+        yield engine.start()
+    finally:
+        engine.close()
+
+
 @contextmanager
 def running_engine(home: Path, port: int = 0, /, **environ: str) -> Iterator[EngineProcess]:
     """A ready engine process on `home`, gone at the end. A port that is wanted again later is a `free_port`."""
@@ -197,7 +230,7 @@ def answers(url: str) -> bool:
     return httpx.get(f"{url}/readyz", verify=False).status_code == 200
 
 
-def wait_answering(engine: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def wait_answering(engine: RunningCommand, url: str, log: Path) -> None:
     """Until an engine that a test has started itself is ready; its log tells why it is not."""
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and engine.poll() is None:
