@@ -19,6 +19,7 @@ import httpx
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from hatchway.engine.keys.keys import read_private_key
+from tests.support.command import completed
 from tests.support.containers import IMAGE
 from tests.support.fakes import ROOT, signed
 from tests.support.forked import RunningCommand
@@ -63,7 +64,7 @@ class Host:
 
     def command(self, *arguments: str) -> str:
         """What a command prints; a failed one fails the test."""
-        done = subprocess.run([*HATCHWAY, *arguments], env=self.environ, cwd=ROOT, capture_output=True, text=True)
+        done = completed(self.environ, *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -10,29 +10,37 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import select
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
 
 from tests.support.fakes import ROOT
 
 
 class ForkedCommand:
-    """One that runs, with `subprocess.Popen`'s names. It reads nothing, and writes to `log`."""
+    """One that runs, with `subprocess.Popen`'s names. `streams` are its standard input, output and errors."""
 
-    def __init__(self, arguments: Sequence[str], environ: dict[str, str], folder: Path, log: BinaryIO) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environ: Mapping[str, str], folder: Path, streams: Sequence[int]
+    ) -> None:
         self.args = ("hatchway", *arguments)
         self.returncode: int | None = None
         self._told, theirs = os.pipe()
-        request = {"arguments": arguments, "environ": environ, "folder": str(folder)}
+        request = {
+            "arguments": arguments,
+            "environ": dict(environ),
+            "folder": str(folder),
+            "umask": int(re.findall(r"Umask:\s*(\d+)", Path("/proc/thread-self/status").read_text())[0], 8),
+        }
         with open("/proc/thread-self/ns/net") as network:
-            passed = [theirs, log.fileno(), network.fileno()]
+            passed = [theirs, *streams, network.fileno()]
             socket.send_fds(_forkserver(), [json.dumps(request).encode()], passed)
         os.close(theirs)
         self.pid = self._read()
@@ -69,8 +77,43 @@ class ForkedCommand:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    def fileno(self) -> int:
+        """What is readable once it has ended."""
+        return self._told
+
+
+class CapturedCommand(ForkedCommand):
+    """One whose standard input is `typed`, of at most 64 KiB, and which writes to files of its own."""
+
+    def __init__(
+        self, arguments: Sequence[str], environ: Mapping[str, str], folder: Path = ROOT, typed: bytes = b""
+    ) -> None:
+        self._written = [tempfile.TemporaryFile(), tempfile.TemporaryFile()]  # noqa: SIM115 - `completed` closes them
+        reading, typing = os.pipe()
+        os.write(typing, typed)
+        os.close(typing)
+        super().__init__(arguments, environ, folder, (reading, *(file.fileno() for file in self._written)))
+        os.close(reading)
+
+    def completed(self, seconds: float = 60) -> subprocess.CompletedProcess[bytes]:
+        """What it has written, once it has ended. After so long it is killed, and TimeoutExpired raised."""
+        try:
+            code = self.wait(seconds)
+            told = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in self._written]
+        finally:
+            self.kill()
+            for file in self._written:
+                file.close()
+        return subprocess.CompletedProcess(self.args, code, *told)
+
 
 RunningCommand = subprocess.Popen[bytes] | ForkedCommand
+
+
+def can_fork(environ: Mapping[str, str]) -> bool:
+    """Whether a fork is what these variables would make of an interpreter as it starts."""
+    ours = ("PYTHON", "LANG", "LC_")
+    return all(os.environ.get(name) == text for name, text in environ.items() if name.startswith(ours))
 
 
 @cache

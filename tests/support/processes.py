@@ -8,9 +8,8 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,11 @@ from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PrivateKey
 from tests.support.checked_journal import check_journal
+from tests.support.command import HATCHWAY as HATCHWAY
+from tests.support.command import completed
 from tests.support.fakes import ROOT, key, signed
-from tests.support.forked import ForkedCommand, RunningCommand
+from tests.support.forked import ForkedCommand, RunningCommand, can_fork
 
-HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
 START_SECONDS = 60.0
 """How long a start may take on a busy machine."""
 
@@ -45,23 +45,18 @@ def begin_engine(
 ) -> RunningCommand:
     """`hatchway engine start`: forked, unless something is asked that only an interpreter of its own does."""
     arguments = ("engine", "start", "--port", str(port))
-    with log_path.open("ab") as log:
-        if forked and preexec is None and _of_python(environ) == _of_python(os.environ):
-            return ForkedCommand(arguments, environ, ROOT, log)
+    with log_path.open("ab") as log, open(os.devnull, "rb") as nothing:
+        if forked and preexec is None and can_fork(environ):
+            return ForkedCommand(arguments, environ, ROOT, (nothing.fileno(), log.fileno(), log.fileno()))
         return subprocess.Popen(
             [*HATCHWAY, *arguments],
             env=environ,
             cwd=ROOT,
-            stdin=subprocess.DEVNULL,
+            stdin=nothing,
             stdout=log,
             stderr=log,
             preexec_fn=preexec,
         )
-
-
-def _of_python(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that an interpreter reads as it starts."""
-    return {name: text for name, text in environ.items() if name.startswith("PYTHON")}
 
 
 class EngineProcess:
@@ -139,9 +134,7 @@ class EngineProcess:
 
     def command(self, *arguments: str, code: int = 0) -> str:
         """What a command prints on this folder; its exit code must be `code`."""
-        done = subprocess.run(
-            [*HATCHWAY, *arguments], env=self.environ, cwd=ROOT, text=True, capture_output=True, timeout=60, check=False
-        )
+        done = completed(self.environ, *arguments)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
