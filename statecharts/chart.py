@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,8 +17,8 @@ Guard = Callable[[Data], bool]
 
 
 class ChartFault(ValueError):
-    """A chart that is wrong: an unknown state, two rows alike, a trap (a state without a way to a final one), or a row
-    that leaves a final state."""
+    """A chart that is wrong: an unknown state, two rows alike, a trap (a state without a way to a final one), a row
+    that leaves a final state, or a part that is of the wrong type."""
 
 
 def always(data: Data) -> bool:
@@ -65,7 +66,9 @@ class Chart:
 
     def __post_init__(self) -> None:
         checks = (_known_states, _distinct_rows, _final_states, _delays, _ways)
-        faults = [f"{self.name}: {fault}" for check in checks for fault in check(self)]
+        # What isn't made of rows and delays can't be asked for the rest.
+        found = list(_parts(self)) or [fault for check in checks for fault in check(self)]
+        faults = [f"{self.name}: {fault}" for fault in found]
         if faults:
             raise ChartFault("\n".join(faults))
 
@@ -83,6 +86,28 @@ class Chart:
     def effects(self) -> frozenset[str]:
         """The names of all effects: each wants a handler, and a handler wants a name here."""
         return frozenset(effect for row in self.rows for effect in row.effects)
+
+
+def _parts(chart: Chart) -> Iterator[str]:
+    """The types of rows and delays: a chart need not come from code that a type checker has seen."""
+    rows: tuple[Any, ...] = chart.rows
+    delays: Mapping[str, Any] = chart.delays
+    for row in rows:
+        if not isinstance(row, Transition):
+            yield f"a row must be a Transition, not {row!r}"
+            continue
+        where = f"the row for '{row.event}' in '{row.state}'"
+        if not callable(row.guard) or not hasattr(row.guard, "__name__"):
+            yield f"{where}: its guard must be a function with a name, which tables and refusals show"
+        if not isinstance(row.effects, tuple) or not all(isinstance(effect, str) for effect in row.effects):
+            yield f"{where}: its effects must be a tuple of names, as ('tell_holder',)"
+    for state, delay in delays.items():
+        if not isinstance(delay, Delay):
+            yield f"the delay of '{state}' must be a Delay, not {delay!r}"
+        elif not isinstance(delay.seconds, str) and not 0 <= delay.seconds < math.inf:
+            yield f"the delay of '{state}' must be 0 or more seconds, or a rule's name, not {delay.seconds!r}"
+        elif delay.clock not in ("elapsed", "wall"):
+            yield f"the clock of the delay of '{state}' must be 'elapsed' or 'wall', not {delay.clock!r}"
 
 
 def _known_states(chart: Chart) -> Iterator[str]:

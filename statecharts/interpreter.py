@@ -64,7 +64,10 @@ class Interpreter:
 
     def advance(self, state: str, event: str, data: Data) -> Step:
         """The step that `event` makes from `state`. Raises `EventRefused`; an event no row names is a KeyError."""
-        model, trigger = self._model, self._triggers[event]
+        try:
+            model, trigger = self._model, self._triggers[event]
+        except KeyError:
+            raise KeyError(f"no row of the chart '{self.chart.name}' has the event '{event}'") from None
         model.state = state
         try:
             taken = trigger(model, data)

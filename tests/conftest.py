@@ -171,6 +171,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Each test begins with the usual umask: an engine that ran in this process has narrowed its own, for good."""
+    os.umask(0o022)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was left out, last, where it is read."""
     if LEFT_OUT:

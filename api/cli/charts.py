@@ -117,7 +117,7 @@ def _load(path: Path, variable: str) -> Chart:
         spec.loader.exec_module(module)
     except ChartFault as fault:
         raise click.ClickException(str(fault)) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise click.ClickException(f"{path} can't be run: {type(error).__name__}: {error}") from None
     found = getattr(module, variable, None)
     if not isinstance(found, Chart):

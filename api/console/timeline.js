@@ -19,9 +19,10 @@ let page = { records: [], states: {}, next: null };
 let at = 0; // how many records of the page have been taken
 let turns = 0; // a later question makes earlier answers stale
 let playing = null;
+let going = null; // the latest way to a moment, and the steps asked for behind it
 
 byId("past-open").addEventListener("click", () => (byId("past").hidden ? enter() : leave()));
-byId("past-span").addEventListener("change", () => overview());
+byId("past-span").addEventListener("change", () => (going = overview()));
 byId("past-moment").addEventListener("change", () => go(fromSlider()));
 byId("past-step").addEventListener("click", () => hold(step));
 byId("past-back").addEventListener("click", () => hold(back));
@@ -75,8 +76,12 @@ function sought() {
 }
 
 /** The charts as they stood at that moment. An actor is shown from its beginning, whenever that was. */
-async function go(moment) {
+function go(moment) {
   stop();
+  return (going = arrive(moment));
+}
+
+async function arrive(moment) {
   if (!plot) return;
   const whole = sought().some(([name]) => name === "actor");
   const told = await records(whole ? {} : { since: moment });
@@ -161,6 +166,7 @@ async function play() {
   const mine = (playing = {});
   byId("past-play").setAttribute("aria-pressed", "true");
   byId("past-play").textContent = "Stop";
+  await going;
   for (let before = null; playing === mine; before = page.records[at - 1]?.time ?? before) {
     const next = page.records[at];
     const wait = next && before !== null ? (1000 * (next.time - before)) / Number(byId("past-speed").value) : 0;
@@ -175,9 +181,10 @@ function stop() {
   byId("past-play").textContent = "Play";
 }
 
+/** A step, taken where the way before it leads, however long the engine's answers take. */
 function hold(work) {
   stop();
-  return work();
+  return (going = Promise.resolve(going).then(work, work));
 }
 
 /** The engine's answer; nothing where a later question came, or where it refuses, which is said. */

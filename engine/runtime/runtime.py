@@ -35,6 +35,13 @@ class Sent(msgspec.Struct, gc=False):
     once: Once | None = None
 
 
+class ChartTables(dict[str, ActorTable]):
+    """The actors of each chart, by its name."""
+
+    def __missing__(self, chart: str) -> ActorTable:
+        raise KeyError(f"no chart named '{chart}' is registered; there are {', '.join(self) or 'none'}")
+
+
 class Runtime:
     """Runs every chart of one engine. `run` fires the delays; the rest may be called once charts are registered."""
 
@@ -52,7 +59,8 @@ class Runtime:
         self.records = records
         self.timers: Timers[Actor] = Timers(clock, self._elapse, observe_lateness)
         self._observe_commit = observe_commit
-        self._tables: dict[str, ActorTable] = {}
+        self._tables = ChartTables()
+        self._facts: dict[str, type[msgspec.Struct]] = {}
         self._moved: list[Moved] = []
 
     def register(
@@ -74,6 +82,7 @@ class Runtime:
         """
         registered = RegisteredChart(chart, self.clock, effects, rules or {}, keep)
         self._tables[chart.name] = table = ActorTable(registered, store, self.timers, self._moved, owner)
+        self._facts[chart.name] = facts
         store.define({chart.name: facts})
         return table.actors
 
@@ -133,10 +142,14 @@ class Runtime:
     ) -> Coroutine[Any, Any, object]:
         """A new actor by its first event. Returns what `send` does.
 
-        `once` is used up in the same store step, or AlreadyUsed is raised.
+        `once` is used up in the same store step, or AlreadyUsed is raised. Raises TypeError for facts that the chart
+        was not registered with: they could be stored, and not read again.
         """
+        table, wanted = self._tables[chart], self._facts[chart]
+        if type(facts) is not wanted:
+            raise TypeError(f"the facts of the chart '{chart}' are a {wanted.__name__}, not a {type(facts).__name__}")
         fresh = Actor(chart, actor, NONE, 0, None, facts)
-        return self._deliver(self._tables[chart], fresh, Sent(event, origin, data, once=once))
+        return self._deliver(table, fresh, Sent(event, origin, data, once=once))
 
     def send(
         self,

@@ -60,6 +60,7 @@ def test_every_fault_is_told(tmp_path: Path) -> None:
     ("text", "variable", "code", "words"),
     [
         ("import nothing_of_the_kind\n", "CHART", 1, "can't be run: ModuleNotFoundError: No module named"),
+        ("raise SystemExit(3)\n", "CHART", 1, "can't be run: SystemExit: 3"),
         ("CHART = 5\n", "CHART", 2, "has no chart named 'CHART'"),
         (BEGIN + "MINE = Chart('m', (Transition(NONE, 'go', always, 'on'),), frozenset({'on'}))\n", "CHART", 2, "MINE"),
         (None, "CHART", 2, "there is no Python file"),

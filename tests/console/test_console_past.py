@@ -123,6 +123,24 @@ def test_records_are_searched(past: Page) -> None:
     expect(past.locator("#past-now")).to_have_text("No records of SHA256:nobody+/0.")
 
 
+def test_a_step_waits_for_what_was_asked_before_it(past: Page) -> None:
+    """Where the engine's answers take long, each step is taken all the same, and where the search led."""
+    past.evaluate("""() => {
+      const asked = window.fetch;
+      window.fetch = async (...how) => {
+        await new Promise((done) => setTimeout(done, 300));
+        return asked(...how);
+      };
+    }""")
+    past.select_option("#past-kind", "refusal")
+    past.click("#past-step")
+    expect(past.locator("#past-events li.refusal")).to_have_count(1)
+    past.select_option("#past-kind", "")
+    for _ in range(3):
+        past.click("#past-step")
+    expect(past.locator("#past-events li")).to_have_count(3)
+
+
 @pytest.mark.node
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_axe_finds_nothing_in_the_past(past: Page, scheme: str, width: int) -> None:

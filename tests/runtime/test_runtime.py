@@ -220,6 +220,24 @@ async def test_a_name_that_is_taken_is_taken(small: SmallRuntime, autojump_clock
     await small.open()
 
 
+async def test_a_name_that_stands_in_no_chart_is_told(small: SmallRuntime) -> None:
+    """A chart that isn't registered, an event of no row, facts of another type: a caller's fault, in words that say
+    which, and nothing is stored or recorded."""
+    runtime = small.runtime
+    await small.build()
+    before = list(small.records)
+    with pytest.raises(KeyError, match="no chart named 'gait' is registered; there are gate"):
+        await runtime.create("gait", "two", "build", Facts())
+    with pytest.raises(KeyError, match="no chart named 'gait'"):
+        await runtime.send("gait", "one", "open")
+    with pytest.raises(KeyError, match="no row of the chart 'gate' has the event 'opne'"):
+        await runtime.send("gate", "one", "opne")
+    with pytest.raises(TypeError, match="the facts of the chart 'gate' are a Facts, not a dict"):
+        await runtime.create("gate", "two", "build", {"patience": 1})  # type: ignore[arg-type]
+    assert runtime.peek("gate", "two") is None
+    assert small.records == before
+
+
 async def test_an_unknown_actor_is_refused_and_recorded(small: SmallRuntime) -> None:
     """No event makes an actor that was never created."""
     with pytest.raises(EventRefused, match="no_actor"):
