@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from xdist.scheduler import LoadFileScheduling
 
 ONE_USERS_INSTANCES = (
@@ -31,7 +29,7 @@ _BEGUN = {subject: number for number, subject in enumerate(LONG)}
 
 def _subject(nodeid: str) -> str:
     """What a test's file is of."""
-    return Path(nodeid.partition("::")[0]).stem.removeprefix("test_")
+    return nodeid.partition(".py::")[0].rpartition("/")[2].removeprefix("test_")
 
 
 def place(nodeid: str) -> int:
