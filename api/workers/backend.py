@@ -1,10 +1,16 @@
-"""A worker's backend: it answers what it can by itself or from its cache, asks the engine for the rest, and counts."""
+"""A worker's backend: it answers what it can by itself or from its cache, asks the engine for the rest, and counts.
+
+`EngineClient` is the engine as the worker knows it: settings and keys as last sent, and calls over the channel.
+"""
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import trio
 
 from hatchway.api.http.backend import RequestIds
 from hatchway.api.http.bodies import read_body
@@ -14,17 +20,28 @@ from hatchway.api.http.endpoints.auth import VerifyFields, check_proof, make_cha
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.proxies import forwarded_for
 from hatchway.api.http.request import Request, Response
-from hatchway.api.workers.engine_client import EngineClient
-from hatchway.api.workers.messages import RequestCount, Responded
-from hatchway.engine.access.challenges import ChallengeFacts, decode_signature
+from hatchway.api.workers.messages import (
+    CheckHead,
+    Configure,
+    HandleRequest,
+    RequestCount,
+    Responded,
+    SessionStarted,
+    StartSession,
+)
+from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature
 from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import source_of
 from hatchway.engine.access.signers import Signed, is_quick, signer_of, whose
+from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.journal.metrics import FINEST
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.keys import PublicKey, parse_openssh
 from hatchway.engine.runtime.records import Origin
-from hatchway.engine.sessions.versions import VersionMark
+from hatchway.engine.sessions.versions import VersionCounters, VersionMark
 from hatchway.engine.settings.settings import Settings
+from hatchway.engine.settings.sources import decode_settings
 
 KEPT = 8192
 """Responses that are kept at most: a kilobyte each, 8 MiB together."""
@@ -34,6 +51,85 @@ Key = tuple[str, bytes]
 
 SOURCES = 8192
 """Addresses remembered at most that are past their limit of failures."""
+
+
+class EngineClient:
+    """The engine as one worker knows it. `challenges` is None where the worker leaves them to the engine.
+
+    `post` sends a message over the channel; `counters` are the version counters in shared memory; `first` has the
+    settings and keys to begin with.
+    """
+
+    settings: Settings
+    own_key: PublicKey
+    challenges: Challenges | None
+
+    def __init__(
+        self, counters: VersionCounters, keys: AuthorizedKeys, post: Callable[[Any], None], first: Configure
+    ) -> None:
+        self.counters, self.keys = counters, keys
+        self.clock = SystemClock()
+        self._post = post
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, _Waiting] = {}
+        self.configure(first)
+
+    def configure(self, told: Configure) -> None:
+        """Take up settings and keys."""
+        self.settings, self.own_key = decode_settings(told.settings), parse_openssh(told.own_key)
+        self.challenges = Challenges(self.clock, told.mac_key) if told.mac_key else None
+
+    def issue_challenge(self, host: str, identity: str | None) -> tuple[str, str]:
+        """As `KeySignIn.challenge`: the identity and the nonce."""
+        assert self.challenges is not None
+        return identity or self.own_key.identity, self.challenges.issue(host, identity or ANY)
+
+    async def ask(self, request: Request) -> Responded:
+        """The engine's response to a screened request at a plain endpoint."""
+        told = await self._wait(lambda number: HandleRequest(number, request))
+        assert isinstance(told, Responded)
+        return told
+
+    async def check_head(self, request: Request) -> Response | None:
+        """The engine's refusal of a request whose body has not been read; None where the body may come."""
+        told = await self._wait(lambda number: CheckHead(number, request))
+        assert isinstance(told, Responded)
+        return told.response
+
+    async def start_session(
+        self, challenge: ChallengeFacts, identity: str, lifetime: int, device: Device, origin: Origin
+    ) -> bytes | None:
+        """Have the engine start a session for the key that signed the challenge. Returns the response's body; None
+        where the engine refuses."""
+        told = await self._wait(lambda number: StartSession(number, challenge, identity, lifetime, origin, device))
+        assert isinstance(told, SessionStarted)
+        return told.body
+
+    async def _wait(self, asked: Callable[[int], object]) -> Responded | SessionStarted:
+        number, waiting = next(self._numbers), _Waiting()
+        self._waiting[number] = waiting
+        try:
+            self._post(asked(number))
+            await waiting.event.wait()
+        finally:
+            del self._waiting[number]
+        assert waiting.told is not None
+        return waiting.told
+
+    def hear(self, told: Responded | SessionStarted) -> None:
+        """Take a message of the engine's, and wake the task that waits for it."""
+        waiting = self._waiting.get(told.number)
+        if waiting is not None:  # else the client has left meanwhile
+            waiting.told = told
+            waiting.event.set()
+
+
+class _Waiting:
+    __slots__ = ("event", "told")
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+        self.told: Responded | SessionStarted | None = None
 
 
 def key_of(request: Request) -> Key | None:

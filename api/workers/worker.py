@@ -18,9 +18,8 @@ from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.table import ENDPOINTS as TABLE
 from hatchway.api.server.server import limits_of, serve
 from hatchway.api.server.tls import Tls, wanted
-from hatchway.api.workers.backend import WorkerBackend
+from hatchway.api.workers.backend import EngineClient, WorkerBackend
 from hatchway.api.workers.channel import Channel
-from hatchway.api.workers.engine_client import EngineClient
 from hatchway.api.workers.messages import Configure, Configured, RequestCounts, Stop, ToWorker
 from hatchway.api.workers.relay import Relay
 from hatchway.engine.base.errors import Refusal

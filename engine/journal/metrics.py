@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from math import inf
 
 import trio
 from prometheus_client import (
@@ -12,10 +14,9 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 
-from hatchway.engine.journal import shipments
-from hatchway.engine.journal.histograms import Histogram, Series
+from hatchway.engine.journal.gauges import Gauges
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Record
@@ -37,6 +38,63 @@ FINEST = tuple(sorted({*QUICK, *PATIENT}))
 
 # They would be one more line for each series, which nobody reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Series:
+    """One series of a histogram."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * len(bounds)
+        """Observations in each bucket alone, not added up as Prometheus shows them."""
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """One more observation."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def add(self, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
+        """Add observations that a worker counted: `counts` by `bounds`, which hold all of ours, and the sum of them
+        all."""
+        for bound, count in zip((*bounds, inf), counts, strict=True):
+            self.counts[bisect_left(self._bounds, bound)] += count
+        self.total += total
+
+
+class Histogram:
+    """All series of one name: a collector to a registry. Fed in the event loop's thread, read in any.
+
+    It takes no lock, unlike the Prometheus client's own, so it costs little.
+    """
+
+    def __init__(self, name: str, about: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
+        self._name, self._about, self._labels = name, about, labels
+        self._bounds = (*map(float, buckets), inf)
+        self._names = ["+Inf" if bound == inf else repr(bound) for bound in self._bounds]
+        self._series: dict[tuple[str, ...], Series] = {}
+        if not labels:
+            self.labels()  # a histogram without labels is shown from the first, at zero
+
+    def labels(self, *values: str) -> Series:
+        """The series of these label values."""
+        found = self._series.get(values)
+        if found is None:
+            found = self._series[values] = Series(self._bounds)
+        return found
+
+    def collect(self) -> Iterable[Metric]:
+        """The metric as the Prometheus client wants it."""
+        family = HistogramMetricFamily(self._name, self._about, labels=self._labels)
+        for values, series in list(self._series.items()):
+            total, buckets = 0, []
+            for name, count in zip(self._names, list(series.counts), strict=True):
+                total += count
+                buckets.append((name, float(total)))
+            family.add_metric(values, buckets, series.total)
+        yield family
 
 
 class Metrics:
@@ -73,7 +131,7 @@ class Metrics:
 
     def watch(self, runtime: Runtime, store: Store, journal: FileJournal, started_at: float) -> None:
         """Show these too, as they are when the text is asked for. `started_at` is in epoch seconds."""
-        self._registry.register(_Now(runtime, store, journal, started_at, self._counts))
+        self._registry.register(Gauges(runtime, store, journal, started_at, self._counts))
         runtime.subscribe_moves(self._move)
 
     def observe_commit(self, chart: str, seconds: float) -> None:
@@ -161,64 +219,3 @@ class Metrics:
     def text(self) -> bytes:
         """Everything measured, in Prometheus's text format."""
         return generate_latest(self._registry)
-
-
-class _Now:
-    """A collector of what is so at the moment. A state without actors is shown too, at zero."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        store: Store,
-        journal: FileJournal,
-        started_at: float,
-        counts: Mapping[tuple[str, str], int],
-    ) -> None:
-        self._runtime, self._store, self._journal, self._started_at = runtime, store, journal, started_at
-        self._counts = counts
-
-    def collect(self) -> Iterable[Metric]:
-        actors = GaugeMetricFamily("hatchway_actors", "Actors that are in a state.", labels=("chart", "state"))
-        for (chart, state), count in self._counts.items():
-            actors.add_metric((chart, state), count)
-        yield actors
-        for name, about, value in (
-            ("timers_armed", "Delays that run.", len(self._runtime.timers)),
-            ("store_bytes", "Size of the store.", self._store.size()),
-            ("start_time_seconds", "When the engine started, epoch seconds.", self._started_at),
-            ("event_readers", "Followers of the journal.", len(self._journal.subscribers)),
-            ("journal_lost", "Records that the log file lacks since it last could be written.", self._journal.lost),
-        ):
-            yield GaugeMetricFamily(f"hatchway_{name}", about, value)
-        yield from self._shipments()
-        yield CounterMetricFamily(
-            "hatchway_records", "Records, over every start of this engine.", self._journal.last_seq
-        )
-
-    def _shipments(self) -> Iterable[Metric]:
-        """How far records have been handed on, by target; nothing where none is."""
-        found = list(shipments.all_of(self._journal.folder.parent))
-        last, now = self._journal.last_seq, self._runtime.clock.wall()
-        for name, about, value in (
-            ("backlog", "Records that the target lacks yet.", lambda one: max(0, last - one.seq)),
-            (
-                "lag_seconds",
-                "Age of the last record that the target has; 0 without a backlog.",
-                lambda one: now - (one.time or self._started_at) if one.seq < last else 0,
-            ),
-            ("missed", "Records that had left the journal before they were handed on.", lambda one: one.missed),
-            ("failures", "Tries that failed.", lambda one: one.failures),
-        ):
-            family = GaugeMetricFamily(f"hatchway_ship_{name}", about, labels=("target",))
-            for one in found:
-                family.add_metric((one.target,), max(0.0, value(one)))
-            if found:
-                yield family
-        errors = GaugeMetricFamily(
-            "hatchway_ship_last_error_seconds", "When the last try failed, epoch seconds.", labels=("target", "error")
-        )
-        for one in found:
-            if one.error:
-                errors.add_metric((one.target, one.error), one.error_at or 0)
-        if errors.samples:
-            yield errors

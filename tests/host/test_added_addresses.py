@@ -10,7 +10,7 @@ import trio.testing
 
 from hatchway.api.host.added_addresses import MOST, AddedAddresses
 from hatchway.api.host.operator_socket import SILENCE, OperatorSocket
-from hatchway.api.http.addresses import Addresses
+from hatchway.api.http.gateway import Addresses
 from hatchway.api.http.problems import ForeignOrigin, MisdirectedRequest
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.base.errors import InvalidRequest, TooManyRequests

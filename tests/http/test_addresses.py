@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hatchway.api.http.addresses import Addresses
+from hatchway.api.http.gateway import Addresses
 from hatchway.api.http.problems import BadRequest, ForeignOrigin, MisdirectedRequest
 from hatchway.api.http.proxies import forwarded_for, forwarded_scheme
 from hatchway.api.http.request import Headers

@@ -15,7 +15,7 @@ from prometheus_client import Histogram as TheirHistogram
 
 from hatchway.api.http.app import make_app
 from hatchway.engine.engine import Engine
-from hatchway.engine.journal.histograms import Histogram
+from hatchway.engine.journal.metrics import Histogram
 from hatchway.engine.runtime.records import NOBODY, Record
 from tests.support.fakes import ROOT, Browser, Reply, key, sign_in
 from tests.support.live_engine import live_engine

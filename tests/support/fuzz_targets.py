@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hatchway.api.client.agent import read_keys, read_signature
 from hatchway.api.client.wire import ClientFault, LineReader, as_type, check_nonce, read_json, started, token_facts
-from hatchway.api.http.addresses import Addresses
 from hatchway.api.http.bodies import read_fields, read_object
 from hatchway.api.http.endpoint import bearer
 from hatchway.api.http.endpoints.auth import PairFields, VerifyFields
+from hatchway.api.http.gateway import Addresses
 from hatchway.api.http.proxies import forwarded_for
 from hatchway.api.http.request import Request
 from hatchway.engine.access.challenges import Challenges, decode_signature

@@ -16,8 +16,7 @@ from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.request import NOSNIFF, Request, Response
 from hatchway.api.http.table import ENDPOINTS
 from hatchway.api.workers import backend
-from hatchway.api.workers.backend import WorkerBackend
-from hatchway.api.workers.engine_client import EngineClient
+from hatchway.api.workers.backend import EngineClient, WorkerBackend
 from hatchway.api.workers.messages import Configure, Responded
 from hatchway.api.workers.worker import make_app
 from hatchway.engine.access import signers
