@@ -116,11 +116,10 @@ class Pairings:
         self._codes[name] = PairingCode(code, terminal)
         try:
             facts = PairingFacts(permissions, lifetime)
-            issued = await self._runtime.create("pairing", name, "issue", facts, origin=origin)
+            issued = await self._runtime.create("pairing", name, "issue", facts, origin=origin, returns=Issued)
         except BaseException:
             del self._codes[name]
             raise
-        assert isinstance(issued, Issued)
         if self._fleet is not None:
             try:
                 await self._fleet.publish(name, code)

@@ -48,9 +48,10 @@ class Actor(msgspec.Struct, gc=False, eq=False):
 
 
 Data = dict[str, Any]
-Effect = Callable[[Actor, Data], Any]
+Effect = Callable[[Actor, Data], object]
 """Runs after the state is stored, with the actor and what the event brought. May return an awaitable; must not send an
-event to its own actor and wait for it. At most one effect of a row has a result for whoever sent the event."""
+event to its own actor and wait for it. At most one effect of a row has a result for the sender of the event, who says
+its type (`returns`)."""
 
 Rule = Callable[[Any, float], float]
 """A named delay: from an actor's facts and the time now, on the delay's clock, to the deadline."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -19,18 +20,28 @@ from hatchway.engine.store.protocol import Change, Once, Store, Stored, VersionM
 from hatchway.statecharts.chart import NONE, Chart
 from hatchway.statecharts.interpreter import EventRefused, Step
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar  # as Python 3.13's own (PEP 696)
+
+    Returned = DefaultedTypeVar("Returned", default=None)
+    """What a sender is given: None, where it asks for nothing."""
+
+Result = TypeVar("Result")
+
 log = structlog.get_logger(__name__)
 
 RETRY = 1.0
 """Seconds until a delay that could not be stored is tried again."""
 
 
-class Sent(msgspec.Struct, gc=False):
-    """An event on its way to an actor. The step that it leads to uses up `once` and takes `changes` into the facts."""
+class Sent(msgspec.Struct, Generic[Result], gc=False):
+    """An event on its way to an actor. The step that it leads to uses up `once` and takes `changes` into the facts; its
+    sender is given what an effect returns of the type `returns`."""
 
     event: str
     origin: Origin
     data: Data
+    returns: type[Result]
     changes: Mapping[str, Any] | None = None
     once: Once | None = None
 
@@ -138,8 +149,9 @@ class Runtime:
         *,
         origin: Origin = NOBODY,
         once: Once | None = None,
+        returns: type[Returned] = NoneType,  # type: ignore[assignment] # mypy knows no default that is generic
         **data: Any,
-    ) -> Coroutine[Any, Any, object]:
+    ) -> Coroutine[Any, Any, Returned]:
         """A new actor by its first event. Returns what `send` does.
 
         `once` is used up in the same store step, or AlreadyUsed is raised. Raises TypeError for facts that the chart
@@ -149,7 +161,7 @@ class Runtime:
         if type(facts) is not wanted:
             raise TypeError(f"the facts of the chart '{chart}' are a {wanted.__name__}, not a {type(facts).__name__}")
         fresh = Actor(chart, actor, NONE, 0, None, facts)
-        return self._deliver(table, fresh, Sent(event, origin, data, once=once))
+        return self._deliver(table, fresh, Sent(event, origin, data, returns, once=once))
 
     def send(
         self,
@@ -159,14 +171,16 @@ class Runtime:
         *,
         origin: Origin = NOBODY,
         changes: Mapping[str, Any] | None = None,
+        returns: type[Returned] = NoneType,  # type: ignore[assignment] # as above
         **data: Any,
-    ) -> Coroutine[Any, Any, object]:
+    ) -> Coroutine[Any, Any, Returned]:
         """Send one event; `changes` are the facts it brings, taken over with the step.
 
-        Returns the result of the row's effect that has one, None where none has. Raises EventRefused where no row takes
-        the event or the actor is gone, StoreUnavailable where nothing changed.
+        Returns the result of the row's effect that has one, where `returns` is its type; else None. Raises EventRefused
+        where no row takes the event or the actor is gone, StoreUnavailable where nothing changed, TypeError where no
+        effect of the row has such a result.
         """
-        table, sent = self._tables[chart], Sent(event, origin, data, changes)
+        table, sent = self._tables[chart], Sent(event, origin, data, returns, changes)
         found = table.actors.get(actor)
         if found is None:
             if not table.store.shared:
@@ -178,7 +192,7 @@ class Runtime:
         """Fire the delays as they come due, until cancelled."""
         await self.timers.run()
 
-    async def _deliver(self, table: ActorTable, actor: Actor, sent: Sent) -> object:
+    async def _deliver(self, table: ActorTable, actor: Actor, sent: Sent[Result]) -> Result:
         """Take the event under the actor's lock. From then on it runs to completion, also where the sender is
         cancelled."""
         if not table.locks.acquire_free(actor.id):
@@ -193,7 +207,7 @@ class Runtime:
         finally:
             table.locks.release(actor.id)
 
-    async def _take(self, table: ActorTable, actor: Actor, sent: Sent) -> object:
+    async def _take(self, table: ActorTable, actor: Actor, sent: Sent[Result]) -> Result:
         fresh = actor.state == NONE and actor.facts is not None
         believed = fresh or not table.store.shared
         if not fresh:
@@ -207,12 +221,12 @@ class Runtime:
             try:
                 due = table.due_event(actor)
                 if due is not None and due != sent.event:
-                    await self._step(table, actor, Sent(due, NOBODY, {}))
+                    await self._step(table, actor, Sent(due, NOBODY, {}, NoneType))
                 return await self._step(table, actor, sent)
             except VersionMoved:
                 believed = False
 
-    async def _step(self, table: ActorTable, actor: Actor, sent: Sent) -> object:
+    async def _step(self, table: ActorTable, actor: Actor, sent: Sent[Result]) -> Result:
         """Take one row and store it. Raises VersionMoved where another engine was first: the caller decides anew which
         event is due."""
         chart = table.chart
@@ -251,17 +265,19 @@ class Runtime:
             *chart.seen(step.source, sent.data),
             sent.data.get("label"),
         )
-        returned: object = None
+        returned, returns = None, sent.returns
         for effect in chart.effects[step.index]:
             result = effect(actor, sent.data)
             if result is not None:
                 if isinstance(result, Awaitable):
                     with trio.CancelScope(shield=True):
                         result = await result
-                returned = result if result is not None else returned
+                returned = result if isinstance(result, returns) else returned
+        if not isinstance(returned, returns):
+            raise TypeError(f"no effect of {chart.name}'s {sent.event} returns {returns.__name__}")
         return returned
 
-    def _advance(self, table: ActorTable, actor: Actor, sent: Sent) -> Step:
+    def _advance(self, table: ActorTable, actor: Actor, sent: Sent[Any]) -> Step:
         timing, data = table.chart.timings.get(actor.state), sent.data
         data["now"] = timing.now() if timing else self.clock.elapsed()
         data["deadline"], data["since"] = actor.deadline, actor.since
@@ -270,7 +286,7 @@ class Runtime:
         except EventRefused as refused:
             raise self._refused(table, actor.id, sent, refused.cause, actor.state) from None
 
-    def _refused(self, table: ActorTable, actor: str, sent: Sent, cause: str, state: str | None) -> EventRefused:
+    def _refused(self, table: ActorTable, actor: str, sent: Sent[Any], cause: str, state: str | None) -> EventRefused:
         seen = (UNSET, None) if state is None else table.chart.seen(state, sent.data)
         self.records.refusal(table.chart.name, actor, sent.event, cause, sent.origin, state, *seen)
         return EventRefused(table.chart.name, state or NONE, sent.event, cause)
@@ -305,7 +321,7 @@ class Runtime:
     async def _take_due(self, table: ActorTable, actor: Actor) -> None:
         while (due := table.due_event(actor)) is not None:
             try:
-                await self._step(table, actor, Sent(due, NOBODY, {}))
+                await self._step(table, actor, Sent(due, NOBODY, {}, NoneType))
             except VersionMoved:
                 if await table.load(actor) is None:
                     return

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
 from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import Shared
@@ -117,10 +117,17 @@ class Sessions:
             # The time comes first: sessions of one moment stand together in the store, and are written together.
             name = f"{int(now * 1000):011x}{encode(secrets.token_bytes(9))}"
             by = Origin(identity, *origin[1:])
-            result = await self._runtime.create(
-                "session", name, "start", facts, origin=by, once=once, proof=proof, label=device.label
+            return await self._runtime.create(
+                "session",
+                name,
+                "start",
+                facts,
+                origin=by,
+                once=once,
+                returns=IssuedSession,
+                proof=proof,
+                label=device.label,
             )
-            return _issued(result)
         finally:
             self._limit.leave(identity)
 
@@ -272,16 +279,18 @@ class Sessions:
     async def renew(self, principal: Principal, origin: Origin) -> IssuedSession:
         """The same session, its lifetime counted from now. Raises TokenRefused where a logout came first."""
         changes = {"renewed_at": self._clock.wall()}
-        return _issued(await self._event(principal.session, "renew", origin, changes))
+        try:
+            return await self._runtime.send(
+                "session", principal.session, "renew", origin=origin, changes=changes, returns=IssuedSession
+            )
+        except EventRefused as refused:
+            raise TokenRefused(refused.cause) from None
 
     async def logout(self, principal: Principal, origin: Origin) -> None:
         """End the session. When this returns, that is stored, and no token of the session is accepted. Raises
         TokenRefused, StoreUnavailable."""
-        await self._event(principal.session, "logout", origin)
-
-    async def _event(self, name: str, event: str, origin: Origin, changes: Mapping[str, Any] | None = None) -> object:
         try:
-            return await self._runtime.send("session", name, event, origin=origin, changes=changes)
+            await self._runtime.send("session", principal.session, "logout", origin=origin)
         except EventRefused as refused:
             raise TokenRefused(refused.cause) from None
 
@@ -344,12 +353,6 @@ def _lifetime_ends(facts: SessionFacts, now: float) -> float:
 
 def _identity_of(facts: SessionFacts) -> str:
     return facts.identity
-
-
-def _issued(result: object) -> IssuedSession:
-    """The result of a step whose effect is `issue_token`."""
-    assert isinstance(result, IssuedSession)
-    return result
 
 
 def _nothing(actor: Actor, data: Data) -> None:

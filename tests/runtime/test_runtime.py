@@ -27,7 +27,7 @@ async def test_a_step_is_stored_recorded_and_then_felt(small: SmallRuntime, auto
     """State, store, record, delay, effects, in that order and each with the step's own words."""
     await small.build()
     assert await small.store.load("gate", "one") == Stored(1, "shut", None, Facts()), "elapsed seconds are not kept"
-    result = await small.runtime.send("gate", "one", "open", changes={"opened_by": "cat"})
+    result = await small.runtime.send("gate", "one", "open", changes={"opened_by": "cat"}, returns=str)
     assert result == "how much draught", "the sender is given what an effect has for him"
     assert await small.store.load("gate", "one") == Stored(2, "open", None, Facts(opened_by="cat"))
     assert small.heard == ["squeak:shut", "squeak:open", "draught:open"]
@@ -36,6 +36,14 @@ async def test_a_step_is_stored_recorded_and_then_felt(small: SmallRuntime, auto
         ("open", "shut", "open", ("squeak", "draught")),
     ]
     assert len(small.runtime.timers) == 0
+
+
+async def test_a_sender_is_given_what_it_asks_for(small: SmallRuntime, autojump_clock: MockClock) -> None:
+    """Nothing where it names no type, though an effect has a result; and a type that no effect returns is a fault."""
+    await small.build()
+    assert await small.runtime.send("gate", "one", "open") is None  # type: ignore[func-returns-value]
+    with pytest.raises(TypeError, match="no effect of gate's shut returns str"):
+        await small.runtime.send("gate", "one", "shut", returns=str)
 
 
 async def test_nothing_shows_before_it_is_stored(small: SmallRuntime, autojump_clock: MockClock) -> None:
