@@ -50,6 +50,7 @@ MANY_PARAMETERS = {
     "engine/runtime/records.py refusal": "the fields of a record, which are made nowhere else",
     "engine/runtime/records.py transition": "the fields of a record, which are made nowhere else",
     "engine/runtime/runtime.py create": "an actor's beginning: its chart, its names, its facts, who began it",
+    "engine/runtime/runtime.py send": "an event's actor, by chart and name, and what it brings and gives, by keyword",
     "engine/runtime/runtime.py register": "a chart with the functions that it names",
     "engine/sessions/key_sign_in.py __init__": "injected by the engine, each used",
     "engine/sessions/sessions.py __init__": "injected by the engine, each used",

@@ -21,10 +21,10 @@ from hatchway.statecharts.chart import NONE, Chart
 from hatchway.statecharts.interpreter import EventRefused, Step
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as DefaultedTypeVar  # as Python 3.13's own (PEP 696)
+    from typing_extensions import TypeVar as TypeVarWithDefault  # as that of Python 3.13 (PEP 696)
 
-    Returned = DefaultedTypeVar("Returned", default=None)
-    """What a sender is given: None, where it asks for nothing."""
+    Returned = TypeVarWithDefault("Returned", default=None)
+    """The type of what a sender is given: None, where it names none."""
 
 Result = TypeVar("Result")
 

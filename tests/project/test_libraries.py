@@ -62,6 +62,7 @@ PROMISED = {
     "tomlkit": ("tomlkit", "tomlkit.exceptions"),
     "transitions": ("transitions",),
     "trio": ("trio", "trio.abc", "trio.testing"),
+    "typing_extensions": ("typing_extensions",),
     "werkzeug": ("werkzeug.datastructures", "werkzeug.exceptions"),
 }
 """The modules of each library that its documentation describes; of cryptography, those below them too."""
