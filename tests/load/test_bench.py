@@ -209,7 +209,9 @@ def test_a_tree_stands_beside_another() -> None:
     found = beside(ROOT, 2, 2)
     assert [(name, len(ratios), all(ratio > 0 for ratio in ratios)) for name, ratios in found.items()] == [
         ("sign-in", 2, True),
+        ("first inspect", 2, True),
         ("inspect", 2, True),
+        ("pairing", 2, True),
     ]
 
 
