@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.fakes import ROOT
+from tests.support.forked import RunningCommand
 
 TICKS = os.sysconf("SC_CLK_TCK")
 START_SECONDS = 30.0
@@ -25,7 +26,7 @@ SERVER_CORE, CLIENT_CORE = CORES[0], CORES[-1]
 class Server(NamedTuple):
     """A running one: its port, and the processes that are it."""
 
-    process: subprocess.Popen[bytes]
+    process: RunningCommand
     port: int
 
     def family(self) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +10,19 @@ import trio
 
 from hatchway.api.client import AsyncClient, Client, ClientFault, Unreachable
 from hatchway.api.client.own_engine import listens_at
-from tests.support.fakes import ROOT, key
+from tests.support.command import completed
+from tests.support.fakes import key
 from tests.support.false_engine import answer, false_engine, stored
 from tests.support.live_engine import live_engine
 from tests.support.ports import free_port
-from tests.support.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
+from tests.support.processes import EngineProcess, running_engine, tls_engine
 
 pytestmark = pytest.mark.process
 
 
 def words_of(engine: EngineProcess, *arguments: str, **environ: str) -> str:
     """What a command says on standard error where it is refused."""
-    done = subprocess.run(
-        [*HATCHWAY, *arguments],
-        env=engine.environ | environ,
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        timeout=60,
-        check=False,
-        input="",
-    )
+    done = completed(engine.environ | environ, *arguments)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stderr
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fakes import ROOT, key_file
-from tests.support.processes import HATCHWAY, EngineProcess, running_engine
+from tests.support.command import completed
+from tests.support.fakes import key_file
+from tests.support.processes import EngineProcess, running_engine
 
 pytestmark = [pytest.mark.process, pytest.mark.mount]
 
@@ -47,16 +48,7 @@ def seal(place: Path) -> None:
 
 
 def run(engine: EngineProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*HATCHWAY, *arguments],
-        env=engine.environ,
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        timeout=60,
-        check=False,
-        input="",
-    )
+    return completed(engine.environ, *arguments)
 
 
 def sessions(engine: EngineProcess) -> set[str]:

@@ -22,7 +22,7 @@ from hatchway.engine.settings.settings import Settings
 from tests.support.fakes import ROOT, Browser, virtual_engine
 from tests.support.keep_alive import Wire
 from tests.support.ports import free_port
-from tests.support.processes import EngineProcess, prepare, running_engine
+from tests.support.processes import EngineProcess, executed_engine, prepare, running_engine
 from tests.support.waits import until
 
 LEFT_OUT = (
@@ -80,7 +80,7 @@ main()
 @pytest.mark.process
 def test_an_idle_engine_is_small(home: Path) -> None:
     """Its start costs at most 60 MB; here some more, for what the tests' own environment adds to it."""
-    with running_engine(home) as engine:
+    with executed_engine(home) as engine:
         assert engine.memory() < 66e6
 
 
@@ -114,7 +114,7 @@ async def test_the_first_visit_to_quart_stops_nobody(home: Path) -> None:
 
 async def answered_during_the_first_visit(home: Path) -> int:
     """How often the plain endpoints are."""
-    with running_engine(home) as engine:
+    with executed_engine(home) as engine:
         during = 0
         async with Wire(engine) as page, Wire(engine) as plain, trio.open_nursery() as nursery:
             come = trio.Event()

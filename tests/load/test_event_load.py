@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from tests.support.fakes import key
-from tests.support.processes import EngineProcess, running_engine, sign_in
+from tests.support.processes import EngineProcess, executed_engine, sign_in
 from tests.support.timing import Share
 
 READERS, EVENTS = 50, 10_000
@@ -102,7 +102,7 @@ async def test_many_readers_and_one_that_is_stuck(home: Path) -> None:
 
 async def p99_of_a_load(home: Path) -> float:
     """Seconds, as if there had been a core whenever one was wanted."""
-    with running_engine(home, **RAISED) as engine:
+    with executed_engine(home, **RAISED) as engine:
         with httpx.Client(base_url=engine.url) as client:
             token = sign_in(client, key("own"))["token"]
         stuck, readers = Stuck(), [Reader() for _ in range(READERS - 1)]

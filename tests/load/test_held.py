@@ -20,7 +20,7 @@ from tests.bench.servers import Server
 from tests.bench.streams import drain, hold
 from tests.support.fakes import Browser, Reply, key
 from tests.support.fakes import sign_in as sign_in_here
-from tests.support.processes import running_engine, sign_in
+from tests.support.processes import executed_engine, sign_in
 
 STREAMS = 300
 
@@ -86,7 +86,7 @@ async def test_held_streams_hold_nobody_up(engine: Engine) -> None:
 @pytest.mark.process
 def test_a_held_stream_is_small_and_idle(home: Path) -> None:
     """A stream takes at most 25 kB, here with room for a page; and without news they cost next to nothing."""
-    with running_engine(home) as engine:
+    with executed_engine(home) as engine:
         server = Server(engine.process, engine.port)
         with httpx.Client(base_url=engine.url) as client:
             token = f"Bearer {sign_in(client, key('own'))['token']}"

@@ -18,7 +18,7 @@ import trio
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.support.fakes import effort, key
 from tests.support.keep_alive import Wire
-from tests.support.processes import EngineProcess, bearer, inspect, running_engine, sign_in
+from tests.support.processes import EngineProcess, bearer, executed_engine, inspect, sign_in
 from tests.support.timing import Share
 
 pytestmark = pytest.mark.process
@@ -32,7 +32,7 @@ SECONDS = 3.0 * min(effort(), 5)
 
 @pytest.fixture
 def engine(home: Path) -> Iterator[EngineProcess]:
-    with running_engine(home) as running:
+    with executed_engine(home) as running:
         yield running
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ import pytest
 from hatchway.api.http.endpoint import Endpoint
 from hatchway.api.http.table import ENDPOINTS
 from hatchway.engine.journal.heads import HEADS
+from tests.support.command import completed
 from tests.support.fakes import key
 from tests.support.hostile_requests import naughty_strings
 from tests.support.plain_client import PlainAnswer, PlainClient
-from tests.support.processes import HATCHWAY, EngineProcess, bearer, running_engine, sign_in
+from tests.support.processes import EngineProcess, bearer, running_engine, sign_in
 from tests.support.real_pairings import operator_at
 
 pytestmark = [pytest.mark.process, pytest.mark.vectors]
@@ -185,9 +185,9 @@ def test_the_command(engine: EngineProcess, tmp_path: Path, command: str) -> Non
     """Texts of each kind as a command's argument: a refusal in words, no trace, and nothing raw on the terminal."""
     odd = [text for text in naughty_strings() if "\0" not in text and (not text.isprintable() or "<" in text)]
     for text in odd[::25]:
-        arguments = [*HATCHWAY, *command.split(), *(() if "--" in command else ("--",)), text]
-        ran = subprocess.run(arguments, env=engine.environ, cwd=tmp_path, capture_output=True, check=False)
+        arguments = [*command.split(), *(() if "--" in command else ("--",)), text]
+        ran = completed(engine.environ, *arguments, folder=tmp_path)
         assert ran.returncode in (1, 2), (text, ran)
-        assert b"Traceback" not in ran.stderr
-        assert b"\x1b" not in ran.stderr + ran.stdout
+        assert "Traceback" not in ran.stderr
+        assert "\x1b" not in ran.stderr + ran.stdout
         assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from tests.support.command import completed
 from tests.support.fakes import key, signed
 from tests.support.hostile_requests import exchange, request
-from tests.support.processes import HATCHWAY, EngineProcess, running_engine
+from tests.support.processes import EngineProcess, executed_engine
 from tests.support.real_pairings import PAIR, Console, logged, operator_at
 
 pytestmark = pytest.mark.process
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     home = tmp_path_factory.mktemp("secrets") / "home"
-    with running_engine(home, HATCHWAY_LOG_LEVEL="debug") as engine:
+    with executed_engine(home, HATCHWAY_LOG_LEVEL="debug") as engine:
         run = Run(engine, {}, {})
         with httpx.Client(base_url=engine.url) as client:
             _sign_in(client, run)
@@ -134,9 +134,7 @@ def _command(run: Run) -> None:
         "license info",
         "engine ping --json",
     ):
-        ran = subprocess.run(
-            [*HATCHWAY, *words.split()], env=engine.environ, capture_output=True, text=True, check=False
-        )
+        ran = completed(engine.environ, *words.split())
         run.shown[f"hatchway {words}"] = ran.stdout + ran.stderr
     stored = (engine.home / "connection-token").read_text()
     found = re.search(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", stored)

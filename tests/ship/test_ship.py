@@ -36,6 +36,7 @@ from hatchway.engine.journal import shipments
 from hatchway.engine.journal.files import read_after
 from hatchway.engine.runtime.records import Origin
 from tests.support.certificate_authority import Authority
+from tests.support.command import completed
 from tests.support.generated_journal import SIGNED_IN, Generated
 from tests.support.processes import HATCHWAY, EngineProcess, running_engine, sign_in
 from tests.support.rsyslog import Rsyslog
@@ -440,8 +441,7 @@ def test_a_webhook_wants_a_secret() -> None:
 
 def run(home: Path, *arguments: str, code: int = 0) -> str:
     environ = {**os.environ, "HATCHWAY_HOME": str(home)}
-    command = [*HATCHWAY, "events", "ship", *arguments]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = completed(environ, "events", "ship", *arguments)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 

@@ -14,7 +14,8 @@ import pytest
 
 from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.store.backup import back_up
-from tests.support.processes import HATCHWAY, running_engine, sign_in
+from tests.support.command import process
+from tests.support.processes import running_engine, sign_in
 
 INSPECT = "/api/auth/inspect/"
 
@@ -29,10 +30,9 @@ def lenient_umask() -> Iterator[None]:
         os.umask(before)
 
 
-def backup(home: Path, copy: Path) -> subprocess.CompletedProcess[bytes]:
-    environ = {**os.environ, "HATCHWAY_HOME": str(home)}
+def backup(home: Path, copy: Path) -> subprocess.CompletedProcess[str]:
     with lenient_umask():
-        return subprocess.run([*HATCHWAY, "engine", "backup", str(copy)], env=environ, capture_output=True, check=False)
+        return process("engine", "backup", str(copy), HATCHWAY_HOME=str(home))
 
 
 @pytest.mark.process
@@ -41,7 +41,7 @@ def test_a_backup_of_a_running_engine(home: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with running_engine(home) as engine, httpx.Client(base_url=engine.url) as client:
         bearer = {"Authorization": f"Bearer {sign_in(client)['token']}"}
-        assert backup(home, copy).stdout == f"copied to {copy}\n".encode()
+        assert backup(home, copy).stdout == f"copied to {copy}\n"
         before = client.get(INSPECT, headers=bearer).json()
     for path in (copy, *copy.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
@@ -66,8 +66,8 @@ def test_nothing_is_written_over(home: Path, tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     home.mkdir(mode=0o700, exist_ok=True)
     done = backup(home, tmp_path / "copy")
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert b"is there already: name a folder that is not" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is there already: name a folder that is not" in done.stderr
     assert list((tmp_path / "copy").iterdir()) == []
 
 

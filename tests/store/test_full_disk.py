@@ -17,8 +17,9 @@ from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.store.backup import back_up
 from hatchway.engine.store.sqlite import PROBED
+from tests.support.command import completed
 from tests.support.fakes import key
-from tests.support.processes import HATCHWAY, EngineProcess, bearer, sign_in
+from tests.support.processes import EngineProcess, bearer, sign_in
 from tests.support.waits import until as wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.mount]
@@ -66,9 +67,7 @@ def engine_on(disk: Path) -> EngineProcess:
 def run(engine: EngineProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command in a folder on the engine's own disk."""
     where = engine.home.parent
-    return subprocess.run(
-        [*HATCHWAY, *arguments], env=engine.environ, cwd=where, text=True, capture_output=True, timeout=60, check=False
-    )
+    return completed(engine.environ, *arguments, folder=where)
 
 
 def refused(engine: EngineProcess, *arguments: str) -> str:

@@ -19,10 +19,12 @@ import httpx
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from hatchway.engine.keys.keys import read_private_key
+from tests.support.command import completed
 from tests.support.containers import IMAGE
 from tests.support.fakes import ROOT, signed
+from tests.support.forked import RunningCommand
 from tests.support.ports import free_port
-from tests.support.processes import HATCHWAY, wait_answering
+from tests.support.processes import HATCHWAY, begin_engine, wait_answering
 
 KEYS = ROOT / "tests" / "data" / "own" / "keys"
 INSTANCE = "/api/platform/singularity/instance/"
@@ -54,7 +56,7 @@ class Host:
             "HATCHWAY_ALLOW_ROOT_INSTANCES": "true",
             "TERM": "dumb",
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: RunningCommand | None = None
 
     @property
     def url(self) -> str:
@@ -62,17 +64,15 @@ class Host:
 
     def command(self, *arguments: str) -> str:
         """What a command prints; a failed one fails the test."""
-        done = subprocess.run([*HATCHWAY, *arguments], env=self.environ, cwd=ROOT, capture_output=True, text=True)
+        done = completed(self.environ, *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def start(self) -> None:
         """Starts the engine and waits until it answers."""
-        log = (self.home.parent / "engine.log").open("ab")
-        arguments = [*HATCHWAY, "engine", "start", "--port", str(self.port)]
-        self._process = subprocess.Popen(arguments, env=self.environ, cwd=ROOT, stdout=log, stderr=log)
-        log.close()
-        wait_answering(self._process, self.url, self.home.parent / "engine.log")
+        log = self.home.parent / "engine.log"
+        self._process = begin_engine(self.environ, log, self.port)
+        wait_answering(self._process, self.url, log)
 
     def stop(self) -> None:
         """Ends the engine, and first what a test left running under it."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 from hatchway.api.cli import cli
 from tests.support.fakes import ROOT
+from tests.support.forked import CapturedCommand, can_fork
+
+HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
 
 
 def run(*arguments: str, code: int = 0, **more: Any) -> Result:
@@ -24,10 +29,21 @@ def run(*arguments: str, code: int = 0, **more: Any) -> Result:
 
 def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """One command as a process of its own."""
+    return completed({**os.environ, **environment}, *arguments)
+
+
+def completed(
+    environ: Mapping[str, str], *arguments: str, typed: str = "", folder: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """The same, with these variables alone; in `folder`, and with `typed` as its standard input."""
+    if can_fork(environ):
+        done = CapturedCommand(arguments, environ, folder, typed.encode()).completed()
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
     return subprocess.run(
-        [sys.executable, "-c", "from hatchway.api.cli import main; main()", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment},
+        [*HATCHWAY, *arguments],
+        cwd=folder,
+        env=environ,
+        input=typed,
         text=True,
         capture_output=True,
         timeout=60,

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,7 +22,9 @@ from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.settings.settings import Settings
+from tests.support.command import HATCHWAY
 from tests.support.fakes import ROOT, MovedClock, added_addresses, key
+from tests.support.forked import CapturedCommand, can_fork
 
 
 class Live(NamedTuple):
@@ -64,15 +65,24 @@ async def command(
 ) -> subprocess.CompletedProcess[bytes]:
     """One command as a process, `typed` on its standard input; its exit code must be `code`."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
-    done = await trio.run_process(
-        [sys.executable, "-c", "from hatchway.api.cli import main; main()", *arguments],
-        cwd=ROOT,
-        stdin=typed,
-        env={**kept, "HATCHWAY_HOME": str(home), **environ, **environment},
-        capture_stdout=True,
-        capture_stderr=True,
-        check=False,
-    )
+    given = {**kept, "HATCHWAY_HOME": str(home), **environ, **environment}
+    if can_fork(given):
+        running = CapturedCommand(arguments, given, typed=typed)
+        try:
+            await trio.lowlevel.wait_readable(running)
+        finally:
+            running.kill()
+        done = running.completed()
+    else:
+        done = await trio.run_process(
+            [*HATCHWAY, *arguments],
+            cwd=ROOT,
+            stdin=typed,
+            env=given,
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+        )
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

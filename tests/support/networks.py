@@ -30,7 +30,12 @@ def own_network(*addresses: str, ipv6: bool = True) -> Iterator[None]:
             _set_up(addresses, ipv6)
             yield
         finally:
-            _check(_libc.setns(before.fileno(), NEW_NETWORK))
+            enter(before.fileno())
+
+
+def enter(namespace: int) -> None:
+    """This thread, and all that it starts, in the network namespace that the descriptor is of."""
+    _check(_libc.setns(namespace, NEW_NETWORK))
 
 
 def _check(result: int) -> None:

@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,9 +21,11 @@ from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PrivateKey
 from tests.support.checked_journal import check_journal
+from tests.support.command import HATCHWAY as HATCHWAY
+from tests.support.command import completed
 from tests.support.fakes import ROOT, key, signed
+from tests.support.forked import ForkedCommand, RunningCommand, can_fork
 
-HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
 START_SECONDS = 60.0
 """How long a start may take on a busy machine."""
 
@@ -39,8 +40,29 @@ def prepare(home: Path) -> None:
         keys.register(key().public, FIVE, "one")
 
 
+def begin_engine(
+    environ: dict[str, str], log_path: Path, port: int, preexec: Callable[[], None] | None = None, forked: bool = True
+) -> RunningCommand:
+    """`hatchway engine start`: forked, unless something is asked that only an interpreter of its own does."""
+    arguments = ("engine", "start", "--port", str(port))
+    with log_path.open("ab") as log, open(os.devnull, "rb") as nothing:
+        if forked and preexec is None and can_fork(environ):
+            return ForkedCommand(arguments, environ, ROOT, (nothing.fileno(), log.fileno(), log.fileno()))
+        return subprocess.Popen(
+            [*HATCHWAY, *arguments],
+            env=environ,
+            cwd=ROOT,
+            stdin=nothing,
+            stdout=log,
+            stderr=log,
+            preexec_fn=preexec,
+        )
+
+
 class EngineProcess:
     """`hatchway engine start` on one folder. `url` has no slash at its end."""
+
+    forked = True
 
     def __init__(self, home: Path, **environ: str) -> None:
         self.home = home
@@ -51,10 +73,10 @@ class EngineProcess:
         self.log_path = home.parent / f"{home.name}.log"
         self.url = ""
         self.port = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: RunningCommand | None = None
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> RunningCommand:
         assert self._process is not None, "not started"
         return self._process
 
@@ -70,17 +92,7 @@ class EngineProcess:
             self.home.parent.mkdir(exist_ok=True)
         else:
             prepare(self.home)
-        arguments = [*HATCHWAY, "engine", "start", "--port", str(port)]
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                arguments,
-                env=self.environ,
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=preexec,
-            )
+        self._process = begin_engine(self.environ, self.log_path, port, preexec, self.forked)
 
     def wait_ready(self) -> None:
         """Until it answers; a test fails where it does not."""
@@ -122,9 +134,7 @@ class EngineProcess:
 
     def command(self, *arguments: str, code: int = 0) -> str:
         """What a command prints on this folder; its exit code must be `code`."""
-        done = subprocess.run(
-            [*HATCHWAY, *arguments], env=self.environ, cwd=ROOT, text=True, capture_output=True, timeout=60, check=False
-        )
+        done = completed(self.environ, *arguments)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
@@ -158,6 +168,22 @@ class EngineProcess:
     def open_files(self) -> int:
         """Descriptors it holds open now."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+class ExecutedEngine(EngineProcess):
+    """An engine in an interpreter of its own, as users start it: for what it takes and shows from there."""
+
+    forked = False
+
+
+@contextmanager
+def executed_engine(home: Path, **environ: str) -> Iterator[EngineProcess]:
+    """A ready one, gone at the end."""
+    engine = ExecutedEngine(home, **environ)
+    try:
+        yield engine.start()
+    finally:
+        engine.close()
 
 
 @contextmanager
@@ -197,7 +223,7 @@ def answers(url: str) -> bool:
     return httpx.get(f"{url}/readyz", verify=False).status_code == 200
 
 
-def wait_answering(engine: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def wait_answering(engine: RunningCommand, url: str, log: Path) -> None:
     """Until an engine that a test has started itself is ready; its log tells why it is not."""
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and engine.poll() is None:
