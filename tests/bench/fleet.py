@@ -93,9 +93,10 @@ def session(number: int) -> tuple[str, Stored]:
 
 
 class Cost(NamedTuple):
-    """CPU seconds of the engine's thread, but for bytes. The first three are of one session: to take up, held by the
-    engine, and in the store."""
+    """CPU seconds of the engine's thread, but for bytes. `answers` is from the start until the engine may answer. The
+    next three are of one session: to take up, held by the engine, and in the store."""
 
+    answers: float
     taken_up: float
     bytes: float
     stored: float
@@ -168,11 +169,14 @@ async def cost(folder: Path, count: int, seconds: float) -> Cost:
             prepare(folder / "home")
             resident, before = _resident(), time.thread_time()
             async with open_engine(folder / "home", lambda: Settings(store=server.url)) as engine:
-                taken_up, held = time.thread_time() - before, _resident() - resident
+                assert engine.fleet is not None
                 await confirmed(engine, -inf)
+                answers = time.thread_time() - before
+                await engine.fleet.wait_whole()
+                taken_up, held = time.thread_time() - before, _resident() - resident
                 changes = [await heard(store, names, rate, seconds) for rate in RATES]
                 again = await found_again(engine, store)
-                return Cost(taken_up / count, held / count, stored / count, again, changes)
+                return Cost(answers, taken_up / count, held / count, stored / count, again, changes)
     finally:
         server.close()
 
@@ -191,6 +195,7 @@ def measure(results: Results, plan: Plan) -> None:
     for place, rate in enumerate(RATES):
         results.add(f"fleet's change heard, {rate}/s", "us CPU", [one.heard[place] * 1e6 for one in told[many]])
     for count, costs in told.items():
+        results.add(f"fleet joined, {count:,} sessions", "ms CPU", [one.answers * 1e3 for one in costs])
         results.add(f"fleet found again, {count:,} sessions", "ms CPU", [one.found_again * 1e3 for one in costs])
     few, full = (f"fleet found again, {count:,} sessions" for count in told)
     results.ratio(f"fleet found again, {many:,} / {FEW} sessions", full, few)
