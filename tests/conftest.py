@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from xdist.scheduler import LoadFileScheduling
 
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.engine import Engine
 from tests.support import fakes
 from tests.support.fakes import run_in_virtual_time, vectors, virtual_engine
+from tests.support.spread import Spread, place
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -118,38 +118,6 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"CI must run every test, and this machine lacks: {', '.join(MISSING)}")
 
 
-ONE_USERS_INSTANCES = (
-    "apptainer",
-    "client_instances",
-    "cli_instances",
-    "instance_endpoints",
-    "instance_permissions",
-    "registry",
-)
-
-
-LONG = (
-    *ONE_USERS_INSTANCES,
-    *("simulation", "sshd_options", "slurm", "openapi", "fuzz", "fleet_instances", "naughty_strings", "dist", "crash"),
-    *("console_firefox", "open_kills", "fleet_kills", "key_expiry", "fleet_contract", "fleet", "pairing_processes"),
-    *("interleavings", "fleet_endpoints", "ten_minutes", "workers", "console_live", "load", "faults"),
-)
-"""Files that take long, longest first. Begun last, one of them would be all that is left to wait for."""
-
-
-def _subject(nodeid: str) -> str:
-    """What a test's file is of."""
-    return Path(nodeid.partition("::")[0]).stem.removeprefix("test_")
-
-
-class Spread(LoadFileScheduling):  # type: ignore[misc]
-    """A file's tests share a worker; so do all files that watch the instances of one user."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        subject = _subject(nodeid)
-        return "instances" if subject in ONE_USERS_INSTANCES else subject
-
-
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
     """How `-n` spreads the suite: in the order of `pytest_collection_modifyitems`."""
     config.option.loadscopereorder = False
@@ -159,8 +127,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long files first; run in virtual time what asks for it; leave out what this machine can't run."""
-    begun = {subject: place for place, subject in enumerate(LONG)}
-    items.sort(key=lambda item: begun.get(_subject(item.nodeid), len(LONG)))
+    items.sort(key=lambda item: place(item.nodeid))
     for item in items:
         if item.get_closest_marker("virtual_time") and item.get_closest_marker("trio"):
             # In front of the mark that pytest-trio's own mode has put on every test.

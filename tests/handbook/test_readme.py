@@ -24,6 +24,9 @@ from tests.support.ports import free_port
 from tests.support.processes import START_SECONDS
 from tests.support.project_files import copy_project
 
+NOTHING_COMPILED = {"PIP_NO_COMPILE": "0"}
+"""What is imported will be: a tenth of it. (pip takes the value for that of the opposite, `compile`.)"""
+
 TEXT = manual()
 BLOCKS = re.findall(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 
@@ -180,7 +183,8 @@ def test_the_first_command(environ: dict[str, str], port: int, tmp_path: Path) -
     copy_project(copy)
     # The shell becomes the engine, so that the signal reaches it.
     command = command.replace("&& .venv/bin/hatchway", "&& exec .venv/bin/hatchway")
-    engine = subprocess.Popen(["bash", "-c", command], cwd=copy, env=environ | {"HATCHWAY_PORT": str(port)})
+    more = {"HATCHWAY_PORT": str(port), **NOTHING_COMPILED}
+    engine = subprocess.Popen(["bash", "-c", command], cwd=copy, env=environ | more)
     try:
         wait_ready(engine, port, 240)
     finally:

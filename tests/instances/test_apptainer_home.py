@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from hatchway.engine.instances.apptainer.calls import Calls, takes_files
-from tests.support.containers import Place, place
+from tests.support.containers import Gate, Place, place
 
 __all__ = ["place"]
 
@@ -48,11 +48,13 @@ async def test_a_home_that_takes_no_files(place: Place, make_home: MakeHome, kin
     """A service account's instance starts, is listed, writes its log, ends, and is found by a later engine."""
     make_home(kind)
     place.platform = place.runtime()
-    request = place.request(command=["sh", "-c", "echo served; exit 3"])
+    gate = Gate(place)
+    request = place.request(command=["sh", "-c", f"echo served; {gate.wait}; exit 3"], volume=[gate.volume])
     started = await place.platform.start(request)
     assert Path(started.entry.log_out_path).is_relative_to(place.home / "instances" / ".apptainer")
     place.platform = place.runtime()
     adopted = await place.platform.adopt(request)
+    gate.open()
     with trio.fail_after(60):
         assert await place.platform.wait_ended(request, adopted) == 3
     assert place.output(started) == "served\n"

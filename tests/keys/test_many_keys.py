@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -24,8 +25,11 @@ __all__ = ["keys"]
 MANY = 5000
 """Past the 4,096 places that a memory of judged keys once had."""
 
-LINES = [line_of(number).encode() for number in range(MANY)]
-"""Keys that are nobody's, all of 2048 bits."""
+
+@cache
+def lines() -> list[bytes]:
+    """Keys that are nobody's, all of 2048 bits."""
+    return [line_of(number).encode() for number in range(MANY)]
 
 
 @pytest.fixture
@@ -76,32 +80,32 @@ def test_an_edit_costs_what_it_changes(
     keys: AuthorizedKeys, read: list[bytes], judged: list[int], edit: Callable[[list[bytes]], list[bytes]], most: int
 ) -> None:
     """Of five thousand lines those are read that changed, and no key is looked at that nobody uses."""
-    put(keys, whole(LINES))
+    put(keys, whole(lines()))
     assert keys.version() == 1
     assert len(read) == MANY
     read.clear()
-    put(keys, whole(edit(LINES)))
+    put(keys, whole(edit(lines())))
     assert keys.version() == 2
     assert len(read) <= most
     assert judged == []
-    assert len(keys.of_length(256)) == len([line for line in edit(LINES) if b"ssh-rsa" in line])
+    assert len(keys.of_length(256)) == len([line for line in edit(lines()) if b"ssh-rsa" in line])
 
 
 def test_a_key_is_looked_at_once_when_it_is_used(keys: AuthorizedKeys, judged: list[int]) -> None:
     """The one that signs in, whoever else is in the file; and an edit of other lines brings no second look."""
-    put(keys, whole([*LINES, LINE.encode()]))
+    put(keys, whole([*lines(), LINE.encode()]))
     for _ in range(3):
         assert keys.find(A.identity) is not None
     assert judged == [A.rsa.public_numbers().n]
-    put(keys, whole([*LINES, LINE.encode(), b"# a remark"]))
+    put(keys, whole([*lines(), LINE.encode(), b"# a remark"]))
     assert keys.find(A.identity) is not None
     assert len(judged) == 1
 
 
 def test_a_weak_key_is_found_out_when_it_is_used(keys: AuthorizedKeys) -> None:
     """One whose modulus has a small factor stands among the candidates, and grants nothing."""
-    weak = next(line for line in LINES[:50] if _is_weak(line))
-    put(keys, whole([weak, *LINES[50:60]]))
+    weak = next(line for line in lines()[:50] if _is_weak(line))
+    put(keys, whole([weak, *lines()[50:60]]))
     (line, *_) = known_lines(weak)
     assert line.key is not None
     assert keys.candidate(line.key.identity) is not None
@@ -118,19 +122,19 @@ def test_registering_looks_at_no_other_key(
     keys: AuthorizedKeys, judged: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even at its line; unregistering, which may go by a comment, reads the lines, and judges no key."""
-    put(keys, whole(LINES))
+    put(keys, whole(lines()))
     with monkeypatch.context() as patch:
         patch.setattr(key_lines, "read_line", None)
         keys.register(key().public, FIVE)
     keys.register(key().public, FIVE)
     keys.unregister(key().identity)
-    assert keys.path.read_bytes() == whole(LINES)
+    assert keys.path.read_bytes() == whole(lines())
     assert judged == []
 
 
 def test_a_remark_holds_nobody_up(keys: AuthorizedKeys) -> None:
     """The look that finds the changed file, 2 MB of it, takes 20 ms at most."""
-    put(keys, whole(LINES))
+    put(keys, whole(lines()))
     keys.check()
     remarks: Iterator[int] = iter(range(100))
 
@@ -144,7 +148,7 @@ def test_a_remark_holds_nobody_up(keys: AuthorizedKeys) -> None:
     kept(0.02, look)
 
 
-ONE, TWO, THREE = (line.partition(b" user")[0] for line in LINES[:3])
+ONE, TWO, THREE = (line.partition(b" user")[0] for line in (line_of(number).encode() for number in range(3)))
 CHOICE = st.sampled_from(
     [
         ONE,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.readme import LICENSES, closure, license_of
 
 LISTED = dict(re.findall(r"^\| ([a-z0-9-]+) \| (.+) \|$", LICENSES.read_text(), re.MULTILINE))
-DECLARED = [name for name in closure() if name in LISTED]
 
 
 def test_each_that_we_declare_is_listed() -> None:
@@ -22,7 +19,8 @@ def test_each_that_we_declare_is_listed() -> None:
     assert needs <= LISTED.keys()
 
 
-@pytest.mark.parametrize("name", DECLARED)
-def test_a_license_is_named_as_its_owner_names_it(name: str) -> None:
+def test_a_license_is_named_as_its_owner_names_it() -> None:
     """By the metadata of what is installed."""
-    assert license_of(closure()[name]) == LISTED[name]
+    named = {name: license_of(one) for name, one in closure().items() if name in LISTED}
+    assert named
+    assert named.items() <= LISTED.items()

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fakes import ROOT
+from tests.support.spread import group
 
 USER = "hatchway-test"
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -29,11 +30,23 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """As root, a test of such a module passes or fails as it did for the ordinary user."""
     if os.geteuid() != 0 or not getattr(pyfuncitem.module, "AS_ORDINARY_USER", False):
         return None
-    wanted = tuple(item.nodeid for item in pyfuncitem.session.items if item.fspath == pyfuncitem.fspath)
-    told = outcomes(wanted)
-    assert pyfuncitem.name in told, f"did not run as {USER}: {told.get('')}"
-    assert told[pyfuncitem.name] is None, told[pyfuncitem.name]
+    told = outcomes(tuple(item.nodeid for item in pyfuncitem.session.items if _runs_with(item, pyfuncitem)))
+    name = _name(pyfuncitem.nodeid)
+    assert name in told, f"did not run as {USER}: {told.get('')}"
+    assert told[name] is None, told[name]
     return True
+
+
+def _runs_with(item: pytest.Item, other: pytest.Item) -> bool:
+    """One run as the user is for all files that this process has, as each run loads everything anew."""
+    module = getattr(item, "module", None)
+    return getattr(module, "AS_ORDINARY_USER", False) and group(item.nodeid) == group(other.nodeid)
+
+
+def _name(nodeid: str) -> str:
+    """As JUnit's report has it."""
+    path, _, name = nodeid.partition("::")
+    return f"{path.removesuffix('.py').replace('/', '.')}::{name}"
 
 
 @cache
@@ -45,13 +58,14 @@ def outcomes(wanted: tuple[str, ...]) -> dict[str, str | None]:
         report.parent.mkdir()
         shutil.chown(report.parent, user().pw_name)
         arguments = [*wanted, "-p", "no:cacheprovider", "-q", "--tb=short", f"--junitxml={report}"]
-        done = run_as_user(["-m", "pytest", *arguments], timeout=900)
+        done = run_as_user(["-m", "pytest", *arguments], timeout=1800)
         told: dict[str, str | None] = {"": done.stdout[-4000:] + done.stderr[-4000:]}
         for case in ET.parse(report).iter("testcase") if report.exists() else ():
             faults = [child for child in case if child.tag in ("failure", "error", "skipped")]
             # A test that fails and then leaves something behind has two cases.
-            words = [told.get(case.attrib["name"]) or "", *(fault.text or fault.tag for fault in faults)]
-            told[case.attrib["name"]] = "\n".join(filter(None, words)) or None
+            name = f"{case.attrib['classname']}::{case.attrib['name']}"
+            words = [told.get(name) or "", *(fault.text or fault.tag for fault in faults)]
+            told[name] = "\n".join(filter(None, words)) or None
         return told
 
 

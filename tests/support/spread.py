@@ -1,0 +1,50 @@
+"""How the suite's files are spread over the workers of `-n`, and in what order they are begun."""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadFileScheduling
+
+ONE_USERS_INSTANCES = (
+    "apptainer",
+    "apptainer_home",
+    "apptainer_volumes",
+    "client_instances",
+    "cli_instances",
+    "instance_endpoints",
+    "instance_permissions",
+    "registry",
+)
+"""Files that watch the instances of one user."""
+
+LONG = (
+    *ONE_USERS_INSTANCES,
+    *("simulation", "sshd_options", "slurm", "openapi", "fuzz", "fleet_instances", "naughty_strings", "dist", "crash"),
+    *("console_firefox", "open_kills", "fleet_kills", "key_expiry", "fleet_contract", "fleet", "pairing_processes"),
+    *("interleavings", "fleet_endpoints", "ten_minutes", "workers", "console_live", "load", "faults"),
+)
+"""Files that take long, longest first. Begun last, one of them would be all that is left to wait for."""
+
+_BEGUN = {subject: number for number, subject in enumerate(LONG)}
+
+
+def _subject(nodeid: str) -> str:
+    """What a test's file is of."""
+    return nodeid.partition(".py::")[0].rpartition("/")[2].removeprefix("test_")
+
+
+def place(nodeid: str) -> int:
+    """By which the tests are begun, lowest first."""
+    return _BEGUN.get(_subject(nodeid), len(LONG))
+
+
+def group(nodeid: str) -> str:
+    """The tests that one worker runs, one after the other: a file's, and those of all files that watch one user's."""
+    subject = _subject(nodeid)
+    return "instances" if subject in ONE_USERS_INSTANCES else subject
+
+
+class Spread(LoadFileScheduling):  # type: ignore[misc]
+    """Each group to a worker, in the order of `place`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
