@@ -199,3 +199,5 @@ def measure(results: Results, plan: Plan) -> None:
         results.add(f"fleet found again, {count:,} sessions", "ms CPU", [one.found_again * 1e3 for one in costs])
     few, full = (f"fleet found again, {count:,} sessions" for count in told)
     results.ratio(f"fleet found again, {many:,} / {FEW} sessions", full, few)
+    full, few = (name.replace("found again", "joined") for name in (full, few))
+    results.ratio(f"fleet joined, {many:,} / {FEW} sessions", full, few)
