@@ -197,7 +197,6 @@ def measure(results: Results, plan: Plan) -> None:
     for count, costs in told.items():
         results.add(f"fleet joined, {count:,} sessions", "ms CPU", [one.answers * 1e3 for one in costs])
         results.add(f"fleet found again, {count:,} sessions", "ms CPU", [one.found_again * 1e3 for one in costs])
-    few, full = (f"fleet found again, {count:,} sessions" for count in told)
-    results.ratio(f"fleet found again, {many:,} / {FEW} sessions", full, few)
-    full, few = (name.replace("found again", "joined") for name in (full, few))
-    results.ratio(f"fleet joined, {many:,} / {FEW} sessions", full, few)
+    for what in ("joined", "found again"):
+        few, full = (f"fleet {what}, {count:,} sessions" for count in told)
+        results.ratio(f"fleet {what}, {many:,} / {FEW} sessions", full, few)
