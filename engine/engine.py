@@ -51,6 +51,7 @@ from hatchway.engine.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from hatchway.engine.fleet.codes import RemoteCodes
+    from hatchway.engine.fleet.fleet import Fleet
     from hatchway.engine.fleet.membership import Membership
     from hatchway.engine.fleet.shared_instances import SharedInstances
 
@@ -207,15 +208,14 @@ class Engine:
         """Take up the SHA-256 fingerprint of the certificate that the server shows from now on; None without TLS."""
         self.certificate = fingerprint
 
-    async def start(self) -> None:
-        """Take up the sessions that the store holds, and end those whose key is gone."""
-        if self.fleet is None:
-            await self.runtime.restore("session")
-        else:
+    async def start(self, *, run: bool) -> None:
+        """Take up the sessions that the store holds, and end those whose key is gone. In a fleet `run` does that behind
+        the first answers, where it follows."""
+        if self.fleet is not None:
             await self.fleet.check_token_key(self.tokens.key_ids())
-            await self.fleet.take_up(self.runtime)
-        self.metrics.count(self.runtime)
-        self.orphans_ended = await self.orphans.end_all()
+        if self.fleet is None or not run:
+            await self.runtime.restore("session")
+            self.orphans_ended = await self.orphans.end_all()
 
     async def run(self, *, watch: bool = True, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fire the delays and mind the instances, for ever; with `watch` also look for hand edits of authorized_keys,
@@ -223,6 +223,7 @@ class Engine:
         async with trio.open_nursery() as nursery:
             if self._membership is not None:
                 nursery.start_soon(self._membership.run, self.runtime, self.key_watch.follow)
+                nursery.start_soon(self._end_orphans, self._membership.fleet)
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self.records.run)
             nursery.start_soon(self.journal.run)
@@ -237,6 +238,14 @@ class Engine:
                 await nursery.start(self._shared_instances.run)
             self.metrics.count(self.runtime)
             task_status.started()
+
+    async def _end_orphans(self, fleet: Fleet) -> None:
+        """End the sessions whose key is gone, once all of the fleet's are here."""
+        await fleet.wait_whole()
+        try:
+            await self.orphans.end_all()
+        except Refusal as refused:
+            log.warning("orphans_not_ended", why=refused.detail)  # no request is let in by their tokens
 
     async def _follow_keys(self) -> None:
         """The keys' file was changed."""
@@ -328,7 +337,7 @@ async def open_engine(
         engine = Engine(home, load, clock, store, codes or MemoryStore(clock), identity, membership, platform)
         stack.callback(engine.journal.close)
         stack.callback(engine.records.tell_surplus)
-        await engine.start()
+        await engine.start(run=run)
         async with trio.open_nursery() as nursery:
             if run:
                 engine.records.notice("engine", engine.identity, "start", saw=engine.runs)

@@ -62,6 +62,10 @@ class Shared(Protocol):
     async def wait_fresh(self) -> None:
         """Wait until this engine knows what the others did. Raises StoreUnavailable where that takes long."""
 
+    async def wait_whole(self, seconds: float) -> None:
+        """Wait until this engine has all that the fleet's others have. Raises StoreUnavailable after so many
+        seconds."""
+
 
 def limit_of(shared: Shared | None, clock: Clock, most: Callable[[], int], what: str) -> Limit:
     """A limit of one engine, or of its fleet."""

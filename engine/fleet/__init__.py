@@ -18,11 +18,12 @@ How the sessions are followed. Every engine has all live sessions in memory and 
 one blocking read, at least five times a second (`change_reader.py`). An entry says that an actor moved; the stored
 value is the truth and is read anew. A read that brings all that there is confirms the memory: for 0.75 s from then on
 sessions are answered from it, and after that only once it is confirmed again, else with 503. So an end that the store
-has answered is known to every engine that answers a second later. An engine begins at the entry that was the last one
-before it took up the sessions. After a lost connection it goes on behind the last entry that it read, where the store
-still has that very entry: then it has missed nothing that it will not read, but for changes of its own that a failover
-may have lost, and those it reads anew. Where that entry is gone, or a number is missing, the versions of all sessions
-are compared.
+has answered is known to every engine that answers a second later. An engine that starts has none of the sessions. It
+notes the last entry, and takes them up in pages between its reads, while it answers: a session that is not in memory
+yet is read when somebody comes with its token, and lists wait until all are there. After a lost connection it goes on
+behind the last entry that it read, where the store still has that very entry: then it has missed nothing that it will
+not read, but for changes of its own that a failover may have lost, and those it reads anew. Where that entry is gone,
+or a number is missing, the versions of all sessions are compared.
 
 A message has a `kind` and the fields of that kind. Messages from one engine to another are taken one by one, in the
 order in which they were sent; only a reply may overtake what does not belong to its call. The kinds:

@@ -5,6 +5,9 @@ among them: while the store still has that very entry, all that came before it i
 behind it, after a lost connection too. What this engine changed itself and has not heard of yet is read anew then, as a
 failover may have lost it. Where the entry is gone, as after a failover to a server that never had it, the versions of
 all sessions are compared.
+
+An engine that starts has none of them. It notes its place, and takes them up page by page between its reads of the
+changes, while it answers: a session that is not here yet is read from the store when somebody asks with its token.
 """
 
 from __future__ import annotations
@@ -78,13 +81,15 @@ class ChangeReader:
         inbox: str,
         deliver: Deliver,
         mirrors: Mapping[str, Follow],
-        heard: LastChange | None,
+        whole: trio.Event,
     ) -> None:
-        """`heard` is the last change that was made before `runtime` took up the sessions, None where it did not."""
+        """`whole` is set once all sessions of the fleet are in the memory."""
         self._link, self._store, self._clock, self._runtime = link, store, clock, runtime
         self._inbox, self._inbox_at, self._deliver = inbox, b"0-0", deliver
-        self._mirrors = mirrors
-        self._heard = heard
+        self._mirrors, self._whole = mirrors, whole
+        self._heard: LastChange | None = None
+        self._cursor = 0
+        """Where the next page of sessions begins that are to be taken up."""
         self._identified = -inf
         self.confirmed_at = -inf
         self.lost: StoreUnavailable | None = None
@@ -99,6 +104,8 @@ class ChangeReader:
                     heard = await self._take_up(ask)
                     while True:
                         heard = self._heard = await self._read(ask, heard)
+                        if not self._whole.is_set():
+                            await self._take_up_page()
                         if self.lost is not None:
                             self.lost = None
                             log.info("store_followed_again")
@@ -123,10 +130,12 @@ class ChangeReader:
 
     async def _take_up(self, ask: Ask) -> LastChange:
         """Where to go on reading on a new connection, once the memory holds all that is before that place."""
-        self._identified = -inf
+        self._identified, self._cursor = -inf, 0
         await self._check_identity(ask, self._clock.elapsed())
         unheard = set(self._store.unheard)
-        if self._heard is not None and await self._is_there(ask, self._heard):
+        if not self._whole.is_set() and not any(any(self._runtime.actors(chart)) for chart in SHARED_CHARTS):
+            self._heard = await last_change(ask)  # the memory has nothing that could be behind it
+        elif self._heard is not None and await self._is_there(ask, self._heard):
             for chart in SHARED_CHARTS:
                 await self._runtime.absorb(chart, {name: UNKNOWN for moved, name, _ in unheard if moved == chart})
         else:
@@ -134,11 +143,23 @@ class ChangeReader:
             for chart in SHARED_CHARTS:
                 await self._compare(chart)
             self._heard = heard
+            self._whole.set()
             log.info("sessions_compared")
         self._store.unheard.difference_update(unheard)
         for follow in self._mirrors.values():
             await follow()
         return self._heard
+
+    async def _take_up_page(self) -> None:
+        """The next sessions. What changes once they were read is in the store's changes, which are read after this;
+        what this engine itself changes meanwhile, and has not heard of, must not be put back."""
+        for chart in SHARED_CHARTS:
+            self._cursor, found = await self._store.page(chart, self._cursor)
+            unheard = {name for _, name, _ in self._store.unheard}
+            self._runtime.take_up(chart, [(name, stored) for name, stored in found.items() if name not in unheard])
+        if self._cursor == 0:
+            self._whole.set()
+            log.info("sessions_taken_up")
 
     async def _is_there(self, ask: Ask, heard: LastChange) -> bool:
         held = await ask(b"XREVRANGE", CHANGES.encode(), heard.id, heard.id, b"COUNT", b"1")
@@ -164,7 +185,8 @@ class ChangeReader:
     async def _read(self, ask: Ask, heard: LastChange) -> LastChange:
         sent = self._clock.elapsed()
         streams = (CHANGES.encode(), self._inbox.encode(), heard.id, self._inbox_at)
-        reply = await ask(b"XREAD", b"COUNT", COUNT, b"BLOCK", BLOCK_MS, b"STREAMS", *streams)
+        block = (b"BLOCK", BLOCK_MS) if self._whole.is_set() else ()
+        reply = await ask(b"XREAD", b"COUNT", COUNT, *block, b"STREAMS", *streams)
         read: Mapping[bytes, Sequence[Any]] = dict(reply or {})
         await self._check_identity(ask, sent)
         changes = [_change(*entry) for entry in read.get(CHANGES.encode(), ())]

@@ -13,7 +13,7 @@ import trio
 from hatchway.engine.access.limits import Limit
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
-from hatchway.engine.fleet.change_reader import SHARED_CHARTS, ChangeReader, Follow, LastChange, last_change
+from hatchway.engine.fleet.change_reader import ChangeReader, Follow
 from hatchway.engine.fleet.lease import SECONDS, Lease, inbox, lease_of
 from hatchway.engine.fleet.limits import FleetLimit
 from hatchway.engine.runtime import Runtime
@@ -65,27 +65,21 @@ class Fleet:
         self.not_durable: str | None = None
         """What is wrong with the store's durability, in words; None if nothing is."""
         self._not_renewed = "the fleet's store has not taken this engine's lease; try again"
-        self._heard: LastChange | None = None
         self._reader: ChangeReader | None = None
+        self._whole = trio.Event()
         self._read, self._inbox = trio.open_memory_channel[Message](inf)
         self._queued, self._queue = trio.open_memory_channel[Task](inf)
         self._telling, self._told = 0, trio.Event()
         """How many calls of `tell` are under way; and an event that is set when none is."""
 
-    async def take_up(self, runtime: Runtime) -> None:
-        """Have `runtime` take up what the store holds; `run` goes on from there. Raises StoreUnavailable."""
-        async with self.link.one_connection() as ask:
-            self._heard = await last_change(ask)
-        for chart in SHARED_CHARTS:
-            await runtime.restore(chart)
-
     async def run(self, runtime: Runtime, mirrors: Mapping[str, Follow]) -> None:
-        """Renew the lease, read the store's changes, read and send messages, for ever.
+        """Renew the lease, have `runtime` take up the store's sessions and their changes, read and send messages, for
+        ever.
 
         `mirrors` are functions that read something else anew, by the chart under which the store tells its changes.
         """
         own = inbox(self.lease.run_id)
-        reader = ChangeReader(self.link, self.store, self._clock, runtime, own, self._take, mirrors, self._heard)
+        reader = ChangeReader(self.link, self.store, self._clock, runtime, own, self._take, mirrors, self._whole)
         self._reader = reader
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew)
@@ -199,6 +193,20 @@ class Fleet:
                 else:
                     await self._reader.wait_confirmed()
         self.check_fresh()
+
+    async def wait_whole(self, seconds: float = inf) -> None:
+        """Wait until the memory holds all sessions of the fleet: an engine takes them up behind its first answers.
+
+        Raises StoreUnavailable after so many seconds.
+        """
+        with trio.move_on_after(seconds):
+            await self._whole.wait()
+        if not self._whole.is_set():
+            raise StoreUnavailable(
+                "this engine has just started and still reads the fleet's sessions; try again, or ask another engine",
+                cause="not_whole",
+                retry_after=5,
+            )
 
     def limit(self, most: Callable[[], int], what: str) -> Limit:
         """A limit that counts in the store, for the whole fleet."""

@@ -6,23 +6,26 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from sortedcontainers import SortedList
+
 
 class ActorIndex:
     """Actors' names, sorted. `owner_of` tells from an actor's facts who owns it; that must never change."""
 
     def __init__(self, owner_of: Callable[[Any], str]) -> None:
         self._owner_of = owner_of
-        self._names: list[str] = []
+        # In a plain list of ten million names each end of a session would move half of them in memory.
+        self._names = SortedList()
         self._owned: dict[str, list[str]] = {}
 
     def add(self, name: str, facts: Any) -> None:
-        """A new actor. A name behind all others, as every new session's is, costs no search."""
-        _add(self._names, name)
-        _add(self._owned.setdefault(self._owner_of(facts), []), name)
+        """A new actor."""
+        self._names.add(name)
+        insort(self._owned.setdefault(self._owner_of(facts), []), name)
 
     def remove(self, name: str, facts: Any) -> None:
         """The actor is gone; `facts` are what it was added with."""
-        del self._names[bisect_left(self._names, name)]
+        self._names.remove(name)
         owner = self._owner_of(facts)
         owned = self._owned[owner]
         del owned[bisect_left(owned, name)]
@@ -31,17 +34,13 @@ class ActorIndex:
 
     def after(self, name: str, owner: str | None) -> Iterator[str]:
         """The names behind `name` in order, of one owner or of all. Read the iterator before the index changes."""
-        names = self._names if owner is None else self._owned.get(owner, [])
+        if owner is None:
+            yield from self._names.irange(name, inclusive=(False, True))
+            return
+        names = self._owned.get(owner, [])
         for place in range(bisect_right(names, name), len(names)):
             yield names[place]
 
     def count(self, owner: str) -> int:
         """How many actors an owner has."""
         return len(self._owned.get(owner, ()))
-
-
-def _add(names: list[str], name: str) -> None:
-    if not names or name > names[-1]:
-        names.append(name)
-    else:
-        insort(names, name)

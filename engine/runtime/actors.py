@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -219,6 +219,12 @@ class ActorTable:
         return list(self.actors.values())
 
     # What other engines did
+
+    def take_up(self, found: Iterable[tuple[str, Stored]]) -> None:
+        """Have these actors, as the store has them, but for those that are here: what is here is as new, or newer."""
+        for name, stored in found:
+            if name not in self.actors:
+                self._take_over(name, stored, None)
 
     async def absorb(self, versions: Mapping[str, int]) -> None:
         """Take up what other engines did to these actors; `versions` are those that they moved them to, 0 for gone.

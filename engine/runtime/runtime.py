@@ -134,6 +134,10 @@ class Runtime:
         """Take up every actor that the store holds, its delay armed again."""
         return await self._tables[chart].restore()
 
+    def take_up(self, chart: str, found: Iterable[tuple[str, Stored]]) -> None:
+        """Take up these actors, as the shared store has them, but for those that are here already."""
+        self._tables[chart].take_up(found)
+
     async def absorb(self, chart: str, versions: Mapping[str, int]) -> None:
         """Other engines moved these actors to these versions, 0 for gone. Raises StoreUnavailable."""
         await self._tables[chart].absorb(versions)

@@ -36,6 +36,9 @@ UNHEARD = frozenset({"stale", "ended", "expired"})
 NOT_ASKED = "key_not_asked"
 """Cause of the refusal of a key that a program of the site knows, which has not been asked for it for a minute."""
 
+LISTED = 5.0
+"""Seconds that a list waits at most for an engine that has just started to have all sessions of its fleet."""
+
 OVER = frozenset({"expired", "key_expired", "key_unregistered"})
 """Causes of a refusal by which a session is over, though no step has ended it yet."""
 
@@ -302,6 +305,11 @@ class Sessions:
             if actor.facts.method == "key":
                 yield actor.facts.identity, used_at(actor)
 
+    async def wait_whole(self) -> None:
+        """Wait until all sessions of the fleet are in memory, for lists. Raises StoreUnavailable after a while."""
+        if self._fleet is not None:
+            await self._fleet.wait_whole(LISTED)
+
     def visible(self, principal: Principal, after: str = "") -> Iterator[Actor]:
         """The live sessions that a principal may see: those of its identity, or with MASTER all.
 
@@ -320,6 +328,8 @@ class Sessions:
 
     async def revoke(self, principal: Principal, name: str, origin: Origin) -> None:
         """End the session `name`. Raises NotFound, also for one that the principal may not see; StoreUnavailable."""
+        if self._fleet is not None:
+            await self._runtime.absorb("session", {name: UNKNOWN})
         actor = self._actors.get(name)
         if (
             actor is None

@@ -26,7 +26,8 @@ EMPTIED = "it was emptied, or another is in its place: restart the engine"
 """Why a store with another identity than at the start is refused: a session that ended here might be live there."""
 
 AGAIN = 0.05
-PAGE = 1000
+PAGE = 200
+"""Actors that are read at once: few, since an engine answers others meanwhile."""
 
 
 class RedisStore:
@@ -60,16 +61,21 @@ class RedisStore:
         found: dict[str, Stored] = {}
         cursor = 0
         while True:
-            cursor, page = await self._page(chart, cursor)
-            found |= {name.decode(): self._read(chart, value) for name, value in page.items()}
+            cursor, page = await self.page(chart, cursor)
+            found |= page
             if cursor == 0:
                 return list(found.items())
 
-    async def versions(self, chart: str, cursor: int) -> tuple[int, dict[str, int]]:
-        """Some stored actors' versions by name, from `cursor` on, and the cursor of the next: it is 0 first and last.
+    async def page(self, chart: str, cursor: int) -> tuple[int, dict[str, Stored]]:
+        """Some stored actors by name, from `cursor` on, and the cursor of the next: it is 0 first and last.
 
-        An actor that is made meanwhile may be missing.
+        An actor that is made meanwhile may be missing. Another server has other cursors.
         """
+        cursor, page = await self._page(chart, cursor)
+        return cursor, {name.decode(): self._read(chart, value) for name, value in page.items()}
+
+    async def versions(self, chart: str, cursor: int) -> tuple[int, dict[str, int]]:
+        """As `page`, of the actors' versions alone."""
         cursor, page = await self._page(chart, cursor)
         return cursor, {name.decode(): int(value.partition(b":")[0]) for name, value in page.items()}
 

@@ -109,6 +109,8 @@ class Fleet:
 
     async def wait_fresh(self) -> None: ...
 
+    async def wait_whole(self, seconds: float) -> None: ...
+
 
 def test_an_engine_of_a_fleet_counts_with_it(setup: Setup) -> None:
     """Where there is a fleet its count is the one; alone, an engine counts for itself."""

@@ -71,6 +71,10 @@ class Store:
         self.move(names[0], 1)
         return names
 
+    def used(self) -> int:
+        """Bytes that its data take."""
+        return int(self.ask("INFO", "memory").partition(b"used_memory:")[2].split()[0])
+
     def move(self, name: str, version: int) -> None:
         """A change as another engine makes it: the session has a next version."""
         tag = secrets.token_hex(8)
@@ -89,10 +93,13 @@ def session(number: int) -> tuple[str, Stored]:
 
 
 class Cost(NamedTuple):
-    """CPU seconds of the engine's thread, but for bytes. `taken_up` and `bytes` are of one session."""
+    """CPU seconds of the engine's thread, but for bytes. `answers` is from the start until the engine may answer. The
+    next three are of one session: to take up, held by the engine, and in the store."""
 
+    answers: float
     taken_up: float
     bytes: float
+    stored: float
     found_again: float
     heard: list[float]
 
@@ -156,14 +163,20 @@ async def cost(folder: Path, count: int, seconds: float) -> Cost:
     server = RedisServer(folder / "redis", durable=False).start()
     try:
         with closing(Store(server.port)) as store:
+            empty = store.used()
             names = store.fill(count)
+            stored = store.used() - empty
             prepare(folder / "home")
             resident, before = _resident(), time.thread_time()
             async with open_engine(folder / "home", lambda: Settings(store=server.url)) as engine:
-                taken_up, held = time.thread_time() - before, _resident() - resident
+                assert engine.fleet is not None
                 await confirmed(engine, -inf)
+                answers = time.thread_time() - before
+                await engine.fleet.wait_whole()
+                taken_up, held = time.thread_time() - before, _resident() - resident
                 changes = [await heard(store, names, rate, seconds) for rate in RATES]
-                return Cost(taken_up / count, held / count, await found_again(engine, store), changes)
+                again = await found_again(engine, store)
+                return Cost(answers, taken_up / count, held / count, stored / count, again, changes)
     finally:
         server.close()
 
@@ -178,9 +191,12 @@ def measure(results: Results, plan: Plan) -> None:
                 costs.append(isolated(trio.run, cost, Path(folder), count, plan.seconds))
     results.add("fleet's session, taken up", "us CPU", [one.taken_up * 1e6 for one in told[many]])
     results.add("fleet's session, held", "bytes", [one.bytes for one in told[many]])
+    results.add("fleet's session, in Redis", "bytes", [one.stored for one in told[many]])
     for place, rate in enumerate(RATES):
         results.add(f"fleet's change heard, {rate}/s", "us CPU", [one.heard[place] * 1e6 for one in told[many]])
     for count, costs in told.items():
+        results.add(f"fleet joined, {count:,} sessions", "ms CPU", [one.answers * 1e3 for one in costs])
         results.add(f"fleet found again, {count:,} sessions", "ms CPU", [one.found_again * 1e3 for one in costs])
-    few, full = (f"fleet found again, {count:,} sessions" for count in told)
-    results.ratio(f"fleet found again, {many:,} / {FEW} sessions", full, few)
+    for what in ("joined", "found again"):
+        few, full = (f"fleet {what}, {count:,} sessions" for count in told)
+        results.ratio(f"fleet {what}, {many:,} / {FEW} sessions", full, few)

@@ -24,6 +24,7 @@ PROMISES = (
     Promise("inspect, 100,000 / 100 sessions",                     MOST,  1.05),
     Promise("renew, 100,000 / 100 sessions",                       MOST,  1.05),
     Promise("logout, 100,000 / 100 sessions",                      MOST,  1.05),
+    Promise("fleet joined, 100,000 / 100 sessions",                MOST,  3.0),
     Promise("fleet found again, 100,000 / 100 sessions",           MOST,  3.0),
     Promise("y to the token, p99, with streams held / with none",  MOST,  3.0),
     Promise("held event stream / an idle connection",              MOST,  1.0),

@@ -9,11 +9,13 @@ import pytest
 import trio
 
 from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.errors import StoreUnavailable
 from hatchway.engine.fleet import change_reader
 from hatchway.engine.fleet.fleet import Fleet, open_fleet
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records
-from hatchway.engine.store.redis import CHANGES
+from hatchway.engine.store.protocol import Stored
+from hatchway.engine.store.redis import CHANGES, RedisStore
 from hatchway.statecharts import session
 from tests.runtime.test_shared_store import Facts
 from tests.support.fleet import Relay
@@ -89,10 +91,10 @@ async def reader(server: RedisServer, other: Member, relay: Relay, nursery: trio
     """An engine that has taken up two sessions, `a` and `b`, and hears of what becomes of them."""
     await other.start("a", "b")
     async with member(relay.url, "ash") as made:
-        await made.fleet.take_up(made.runtime)
-        speak(server.port, "CONFIG", "RESETSTAT")
         nursery.start_soon(made.fleet.run, made.runtime, {})
         await made.holds("a", "b")
+        await made.fleet.wait_whole()
+        speak(server.port, "CONFIG", "RESETSTAT")
         yield made
         nursery.cancel_scope.cancel()
 
@@ -102,17 +104,111 @@ def all_read(server: RedisServer) -> bool:
     return b"cmdstat_hscan" in speak(server.port, "INFO", "commandstats")
 
 
-async def test_what_is_told_between_the_taking_up_and_the_reading(server: RedisServer, other: Member) -> None:
-    """A start reads the sessions once: what changed meanwhile is heard of as any change is."""
-    await other.start("a", "b")
-    async with member(server.url, "ash") as made, trio.open_nursery() as nursery:
-        await made.fleet.take_up(made.runtime)
-        speak(server.port, "CONFIG", "RESETSTAT")
-        await other.end("a")
-        await other.start("c")
+class Pages:
+    """Pages of sessions that are read from the store, and reach who asked only while they are let through."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read, self.through = trio.Event(), trio.Event()
+        page = RedisStore.page
+
+        async def late(store: RedisStore, chart: str, cursor: int) -> tuple[int, dict[str, Stored]]:
+            found = await page(store, chart, cursor)
+            self.read.set()
+            await self.through.wait()
+            return found
+
+        monkeypatch.setattr(RedisStore, "page", late)
+
+
+@pytest.fixture
+async def starting(
+    other: Member, relay: Relay, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Member, Pages]]:
+    """An engine that has read the sessions `a`, `b` and `c` from the store, and not yet taken them up."""
+    await other.start("a", "b", "c")
+    pages = Pages(monkeypatch)
+    async with member(relay.url, "ash") as made:
         nursery.start_soon(made.fleet.run, made.runtime, {})
-        await made.holds("b", "c")
-        assert not all_read(server)
+        with trio.fail_after(SOON):
+            await pages.read.wait()
+        yield made, pages
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_changes_while_sessions_are_taken_up(other: Member, starting: tuple[Member, Pages]) -> None:
+    """Whoever changed it, the page that was read before does not put it back: not for a moment what this engine ended
+    itself, and what another did until it is heard of."""
+    made, pages = starting
+    await other.end("a")
+    await other.start("d")
+    await made.end("b")
+    pages.through.set()
+    with trio.fail_after(SOON):
+        await made.fleet.wait_whole()
+    assert made.runtime.peek("session", "b") is None
+    await made.holds("c", "d")
+
+
+async def test_until_all_sessions_are_here(starting: tuple[Member, Pages]) -> None:
+    """Whoever wants them all is told to try again; they come in the end."""
+    made, pages = starting
+    with pytest.raises(StoreUnavailable, match="still reads the fleet's sessions"):
+        await made.fleet.wait_whole(0.01)
+    pages.through.set()
+    with trio.fail_after(SOON):
+        await made.fleet.wait_whole()
+    assert {one.id for one in made.runtime.actors("session")} == {"a", "b", "c"}
+
+
+async def test_a_connection_that_is_lost_meanwhile(other: Member, relay: Relay, starting: tuple[Member, Pages]) -> None:
+    """It begins again at the first page, as another server may answer then; nothing is missing."""
+    made, pages = starting
+    relay.cut()
+    pages.through.set()
+    await other.end("a")
+    await other.start("d")
+    relay.mend()
+    await made.holds("b", "c", "d")
+    await made.fleet.wait_whole()
+
+
+async def test_another_server_has_other_cursors(
+    other: Member, server: RedisServer, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the store was lost between two pages, all are read again, from the first on."""
+    await other.start(*(f"{number:05}" for number in range(1500)))
+    page, cursors = RedisStore.page, list[int]()
+
+    async def lost(store: RedisStore, chart: str, cursor: int) -> tuple[int, dict[str, Stored]]:
+        cursors.append(cursor)
+        if len(cursors) == 2:
+            raise StoreUnavailable("lost")
+        return await page(store, chart, cursor)
+
+    monkeypatch.setattr(RedisStore, "page", lost)
+    async with member(server.url, "ash") as made:
+        nursery.start_soon(made.fleet.run, made.runtime, {})
+        await made.fleet.wait_whole()
+        assert cursors[0] == cursors[2] == 0
+        assert cursors[1] != 0
+        assert len(list(made.runtime.actors("session"))) == 1500
+        nursery.cancel_scope.cancel()
+
+
+async def test_many_pages_and_many_changes(other: Member, server: RedisServer, nursery: trio.Nursery) -> None:
+    """Sessions end, begin and are renewed all the while: in the end all is here as the store has it."""
+    names = [f"{number:05}" for number in range(3000)]
+    await other.start(*names)
+    async with member(server.url, "ash") as made:
+        nursery.start_soon(made.fleet.run, made.runtime, {})
+        for number in range(0, 300, 3):
+            await other.end(names[number])
+            await other.start(f"new{number}")
+            await other.runtime.send("session", names[-1 - number], "renew")
+        await made.holds(*(one.id for one in other.runtime.actors("session")))
+        await made.fleet.wait_whole()
+        stored = {name: held.version for name, held in await other.fleet.store.live("session")}
+        assert {one.id: one.version for one in made.runtime.actors("session")} == stored
         nursery.cancel_scope.cancel()
 
 

@@ -209,7 +209,9 @@ def test_a_tree_stands_beside_another() -> None:
     found = beside(ROOT, 2, 2)
     assert [(name, len(ratios), all(ratio > 0 for ratio in ratios)) for name, ratios in found.items()] == [
         ("sign-in", 2, True),
+        ("first inspect", 2, True),
         ("inspect", 2, True),
+        ("pairing", 2, True),
     ]
 
 
@@ -221,11 +223,15 @@ def test_what_a_fleets_sessions_cost() -> None:
     assert set(results.figures) == {
         "fleet's session, taken up",
         "fleet's session, held",
+        "fleet's session, in Redis",
         "fleet's change heard, 100/s",
         "fleet's change heard, 1000/s",
         "fleet found again, 100 sessions",
         "fleet found again, 2,000 sessions",
         "fleet found again, 2,000 / 100 sessions",
+        "fleet joined, 100 sessions",
+        "fleet joined, 2,000 sessions",
+        "fleet joined, 2,000 / 100 sessions",
     }
 
 

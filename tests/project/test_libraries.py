@@ -52,6 +52,7 @@ PROMISED = {
     "idna": ("idna",),
     "jwt": ("jwt",),
     "msgspec": ("msgspec", "msgspec.structs"),
+    "sortedcontainers": ("sortedcontainers",),
     "prometheus_client": ("prometheus_client", "prometheus_client.core"),
     "pytest": ("pytest",),
     "quart": ("quart",),

@@ -11,8 +11,9 @@ from hatchway.engine.runtime import Actor
 from hatchway.engine.sessions.sessions import used_at
 
 
-def list_sessions(invocation: Invocation) -> Response:
+async def list_sessions(invocation: Invocation) -> Response:
     """The caller's own live sessions; all of them with MASTER. In pages, in the order of their starts."""
+    await invocation.engine.sessions.wait_whole()
     page = read_page(invocation.request.query)
     found, more = page.take(invocation.engine.sessions.visible(invocation.principal, page.after))
     rows = [_described(actor, invocation) for actor in found]
