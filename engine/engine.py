@@ -51,7 +51,6 @@ from hatchway.engine.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from hatchway.engine.fleet.codes import RemoteCodes
-    from hatchway.engine.fleet.fleet import Fleet
     from hatchway.engine.fleet.membership import Membership
     from hatchway.engine.fleet.shared_instances import SharedInstances
 
@@ -223,7 +222,7 @@ class Engine:
         async with trio.open_nursery() as nursery:
             if self._membership is not None:
                 nursery.start_soon(self._membership.run, self.runtime, self.key_watch.follow)
-                nursery.start_soon(self._end_orphans, self._membership.fleet)
+                nursery.start_soon(self.orphans.end_once, self._membership.fleet.wait_whole)
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(self.records.run)
             nursery.start_soon(self.journal.run)
@@ -238,14 +237,6 @@ class Engine:
                 await nursery.start(self._shared_instances.run)
             self.metrics.count(self.runtime)
             task_status.started()
-
-    async def _end_orphans(self, fleet: Fleet) -> None:
-        """End the sessions whose key is gone, once all of the fleet's are here."""
-        await fleet.wait_whole()
-        try:
-            await self.orphans.end_all()
-        except Refusal as refused:
-            log.warning("orphans_not_ended", why=refused.detail)  # no request is let in by their tokens
 
     async def _follow_keys(self) -> None:
         """The keys' file was changed."""

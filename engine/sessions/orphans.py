@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import structlog
 import trio
 
 from hatchway.engine.access.principal import SessionFacts
-from hatchway.engine.base.errors import Refusal, TooManyRequests
+from hatchway.engine.base.errors import Refusal, StoreUnavailable, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.key_command import AGAIN, REMEMBERED
 from hatchway.engine.runtime import Actor, Runtime
@@ -20,7 +20,8 @@ from hatchway.statecharts.interpreter import EventRefused
 log = structlog.get_logger(__name__)
 
 CONFIRMED = 5.0
-"""Seconds between two looks for keys that a program of the site is to be asked for again."""
+"""Seconds between two looks for keys that a program of the site is to be asked for again, and between two tries to end
+sessions while the store is away."""
 
 
 class Orphans:
@@ -41,6 +42,19 @@ class Orphans:
             if latest < (actor.deadline or 0):
                 await self._shorten(actor, latest)
         return ended
+
+    async def end_once(self, whole: Callable[[], Awaitable[None]]) -> None:
+        """End them once `whole()` has returned: in a fleet its sessions come behind the engine's first answers. Tried
+        again while the store is away; till then their tokens let nobody in."""
+        await whole()
+        while True:
+            try:
+                await self.end_all()
+            except StoreUnavailable as lost:
+                log.warning("orphans_not_ended", why=lost.detail)
+                await trio.sleep(CONFIRMED)
+            else:
+                return
 
     async def confirm(self) -> None:
         """Ask again for the keys of live sessions that no line is of, before what was granted is forgotten; end the

@@ -21,7 +21,7 @@ from hatchway.api.cli.host import load_stored, store_token
 from hatchway.api.client.flows import StoredToken
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.settings.settings import TABLE
-from tests.support.command import process, run
+from tests.support.command import HATCHWAY, process, run
 from tests.support.fakes import ROOT
 
 pytestmark = pytest.mark.usefixtures("command_folder")
@@ -206,7 +206,7 @@ def test_a_reader_that_has_enough_is_no_failure(home: Path) -> None:
     os.close(reading)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "from hatchway.api.cli import main; main()", "config", "list"],
+            [*HATCHWAY, "config", "list"],
             cwd=ROOT,
             env={**os.environ, "HATCHWAY_HOME": str(home)},
             stdout=writing,

@@ -14,8 +14,9 @@ from hatchway.engine.base.permissions import MASTER
 from hatchway.engine.engine import make_own_key_ahead
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.settings.settings import Settings
+from tests.support.command import HATCHWAY
 from tests.support.fakes import ROOT
-from tests.support.terminal import CALL, terminal
+from tests.support.terminal import terminal
 
 MAKING = "making an RSA-3072 key"
 COLOUR = r"\x1b\[[0-9;]*[349][0-7]"
@@ -47,7 +48,7 @@ def test_none_off_a_terminal(home: Path, tmp_path: Path) -> None:
     """Into a file or pipe goes no bar."""
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / ".packages"), "HATCHWAY_HOME": str(home)}
     done = subprocess.run(
-        [*CALL, "key", "generate", "a"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        [*HATCHWAY, "key", "generate", "a"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
     assert MAKING not in done.stderr
     assert "\x1b" not in done.stdout + done.stderr

@@ -22,8 +22,9 @@ from hatchway.engine.engine import Engine, open_engine
 from hatchway.engine.pairings.pairings import Claim, Claimant
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.settings.settings import SessionMaxAge, Settings
+from tests.support.command import HATCHWAY
 from tests.support.fakes import ROOT, MovedClock, added_addresses, key, vectors
-from tests.support.terminal import CALL, Screen, terminal
+from tests.support.terminal import Screen, terminal
 
 pytestmark = pytest.mark.process
 
@@ -287,7 +288,7 @@ async def test_without_a_terminal_there_is_no_code(home: Path, options: tuple[st
     async with host(home) as at:
         with trio.fail_after(60):
             done = await trio.run_process(
-                [*CALL, "engine", "pair", *options],
+                [*HATCHWAY, "engine", "pair", *options],
                 cwd=ROOT,
                 env={**os.environ, "HATCHWAY_HOME": str(home)},
                 stdin=b"y\n" * 10,
@@ -316,7 +317,7 @@ async def test_without_a_terminal_there_is_no_code(home: Path, options: tuple[st
 )
 async def test_the_terminal_that_is_open_is_asked(home: Path, redirected: str) -> None:
     """Whatever input and output are, the terminal is asked and answers, and a `y` from a pipe is no answer."""
-    program = ["/bin/sh", "-c", redirected, "sh", *CALL]
+    program = ["/bin/sh", "-c", redirected, "sh", *HATCHWAY]
     async with host(home) as at, terminal("engine", "pair", home=home, program=program) as screen:
         await at.claim(screen, shown=home / "out" if "/out" in redirected else None)
         await screen.wait_for(PROMPT)

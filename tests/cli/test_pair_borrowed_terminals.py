@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import HATCHWAY
 from tests.support.ordinary_user import PATH, as_user, python, readable, user
 from tests.support.processes import running_engine
-from tests.support.terminal import CALL, terminal
+from tests.support.terminal import terminal
 
 pytestmark = [pytest.mark.mount, pytest.mark.process]
 
@@ -82,7 +83,7 @@ async def test_a_terminal_of_another_container(home: Path) -> None:
     """In a mount namespace with terminals of its own the name leads nowhere, or to somebody else's."""
     space = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
     own = 'mount -t devpts -o newinstance,ptmxmode=0666 devpts /dev/pts && exec "$@"'
-    program = [*space, own, "sh", *CALL]
+    program = [*space, own, "sh", *HATCHWAY]
     with running_engine(home):
         async with terminal("engine", "pair", home=home, program=program) as screen:
             await screen.wait_for("Pairing code  ")

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from hatchway.engine.access.principal import IssuedSession, Method
 from hatchway.engine.base.clock import TrioClock
-from hatchway.engine.base.errors import NotFound, TokenRefused
+from hatchway.engine.base.errors import NotFound, StoreUnavailable, TokenRefused
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine
 from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.sessions import orphans
 from hatchway.engine.store.protocol import Change
 from tests.support.fakes import jump, key
 
@@ -99,6 +101,34 @@ async def test_a_token_tells_its_whole_lifetime(engine: Engine) -> None:
         assert said.exp - said.iat == 3600
         await jump(60)
         token = (await engine.sessions.renew(engine.sessions.authenticate(token), NOBODY)).token
+
+
+async def test_what_is_left_of_a_key_ends_once_the_store_is_back(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looked for once all sessions are here, and again where the store was away then."""
+    for name in ("one", "two"):
+        engine.keys.register(key(name).public, FIVE, name)
+    mine, theirs = [(await started(engine, key(name).identity)).token for name in ("one", "two")]
+    engine.keys.unregister(key("two").identity)
+    steps, whole, end_all = list[str](), trio.Event(), engine.orphans.end_all
+
+    async def away_once() -> int:
+        steps.append("away" if not steps else "back")
+        if steps == ["away"]:
+            raise StoreUnavailable("away")
+        return await end_all()
+
+    monkeypatch.setattr(orphans, "CONFIRMED", 0.01)
+    monkeypatch.setattr(engine.orphans, "end_all", away_once)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(engine.orphans.end_once, whole.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert steps == []
+        whole.set()
+    assert steps == ["away", "back"]
+    assert [one.id for one in engine.runtime.actors("session")] == [engine.sessions.name_of(mine)]
+    assert not is_good(lambda: engine.sessions.authenticate(theirs))
 
 
 @pytest.mark.usefixtures("slow_disk")

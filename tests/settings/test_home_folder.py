@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -14,6 +13,7 @@ from hatchway.api.cli.host import given_path
 from hatchway.engine.base.errors import RuntimeUnavailable, SettingRefused
 from hatchway.engine.instances.apptainer.calls import Calls
 from hatchway.engine.settings.home import expanded, home_folder, user_folder
+from tests.support.command import HATCHWAY
 from tests.support.fakes import ROOT
 from tests.support.processes import EngineProcess
 
@@ -23,7 +23,6 @@ AS_NAMELESS = (
     # Only so that it may read this checkout and its Python, wherever they are.
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
 )
-MAIN = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
 
 
 def command(
@@ -31,7 +30,7 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     """A command with this environment and no other."""
     return subprocess.run(
-        [*before, *MAIN, *arguments],
+        [*before, *HATCHWAY, *arguments],
         cwd=where,
         env={
             "PATH": os.environ["PATH"],
@@ -89,7 +88,7 @@ def test_a_user_without_a_name(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / ".packages"), **more, **named}
     with engine.log_path.open("wb") as log:
         started = subprocess.Popen(
-            [*AS_NAMELESS, *MAIN, "engine", "start", "--port", "0"], env=environ, cwd=home, stdout=log, stderr=log
+            [*AS_NAMELESS, *HATCHWAY, "engine", "start", "--port", "0"], env=environ, cwd=home, stdout=log, stderr=log
         )
     engine._process = started
     try:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import trio
 
+from tests.support.command import HATCHWAY
 from tests.support.fakes import ROOT
-
-CALL = [sys.executable, "-c", "from hatchway.api.cli import main; main()"]
 
 
 class Screen:
@@ -59,7 +58,7 @@ class Screen:
 
 @asynccontextmanager
 async def terminal(
-    *arguments: str, home: Path, folder: Path = ROOT, program: Sequence[str] = CALL, **environment: str
+    *arguments: str, home: Path, folder: Path = ROOT, program: Sequence[str] = HATCHWAY, **environment: str
 ) -> AsyncIterator[Screen]:
     """The command, or another program, in `folder`, on a terminal of its own, which is hung up at the end."""
     master, slave = os.openpty()
