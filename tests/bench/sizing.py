@@ -23,11 +23,12 @@ ABSORB_CPU = 20e-6
 REDIS_CPU = 33e-6
 """Seconds of Redis' one core for one change, each written out with `appendfsync always`."""
 
-ROW_BYTES = 320
-"""Bytes that Redis takes for one session."""
+ROW_BYTES = 404
+"""Bytes that Redis takes for one session: ten million take 4.0 GB."""
 
 ACTOR_BYTES = 780
-"""Bytes that each engine takes for one session: a million that it took up from Redis take 773 MB."""
+"""Bytes that each engine takes for one session: a million that it took up from Redis take 773 MB, ten million 7.2 GB
+or less."""
 
 BUSY = 0.5
 """The part of a core that is planned for; the rest is for bursts."""
