@@ -13,11 +13,12 @@ import * as vault from "./vault.js";
 let chosen = null; // {key, identity, bits, name, remembered}
 let locked = null; // {bytes, name} of a file that waits for its passphrase
 let busy = false;
+let reading = null; // a key that is on its way (recalled, read, unlocked): whoever signs in meanwhile means that one
 
 export function start() {
   const file = byId("key-file");
   const drop = byId("key-drop");
-  file.addEventListener("change", () => file.files.length && take(file.files[0]));
+  file.addEventListener("change", () => file.files.length && wait(take(file.files[0])));
   document.addEventListener("dragover", (event) => {
     event.preventDefault();
     drop.classList.add("over");
@@ -39,6 +40,10 @@ export function start() {
 export async function refresh() {
   note(byId("key-refusal"), "");
   if (!isSecureContext || chosen) return;
+  await wait(recall());
+}
+
+async function recall() {
   const found = await vault.remembered();
   if (found && !chosen) choose({ ...found, remembered: true });
 }
@@ -54,7 +59,12 @@ function dropped(event) {
   event.preventDefault();
   byId("key-drop").classList.remove("over");
   const [file] = event.dataTransfer.files;
-  if (file && byId("key-form").offsetParent) take(file);
+  if (file && byId("key-form").offsetParent) wait(take(file));
+}
+
+function wait(work) {
+  const mine = (reading = work.finally(() => mine === reading && (reading = null)));
+  return mine;
 }
 
 /** Reads a file. Its bytes stay in this function; the input is emptied at once. */
@@ -86,10 +96,11 @@ function askPassphrase(bytes, name) {
 }
 
 function unlock() {
-  note(byId("key-error"), "");
   const passphrase = byId("passphrase").value;
+  if (!passphrase) return byId("passphrase").focus();
+  note(byId("key-error"), "");
   byId("passphrase").value = "";
-  if (passphrase) read(locked.bytes, locked.name, passphrase);
+  wait(read(locked.bytes, locked.name, passphrase));
 }
 
 function choose(key) {
@@ -129,6 +140,7 @@ function explainLifetime() {
 
 async function submit(event) {
   event.preventDefault();
+  await reading;
   if (busy) return;
   note(byId("key-refusal"), "");
   const lifetime = explainLifetime();

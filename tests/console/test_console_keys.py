@@ -143,6 +143,29 @@ def test_a_key_with_a_passphrase_is_unlocked_in_the_page(visitor: Visitor) -> No
     expect(page.locator("#view-home")).to_be_visible()
 
 
+def test_a_click_waits_for_the_key(visitor: Visitor) -> None:
+    """Whoever chose a file, or typed its passphrase, and signs in at once means that key, however long it takes to
+    read."""
+    page = visitor.open()
+    page.evaluate("""() => {
+      const read = File.prototype.arrayBuffer;
+      const later = () => new Promise((done) => setTimeout(done, 300));
+      File.prototype.arrayBuffer = async function () { await later(); return read.call(this); };
+      crypto.subtle.importKey = new Proxy(crypto.subtle.importKey, {
+        apply: async (target, self, how) => { await later(); return Reflect.apply(target, self, how); },
+      });
+    }""")
+    page.set_input_files("#key-file", KEYS / "rsa2048.pkcs8.pem")
+    page.click("#key-submit")
+    page.locator("#view-home:visible").wait_for()
+    page.click("#logout")
+    page.set_input_files("#key-file", KEYS / "rsa2048.enc-pkcs8.pem")
+    page.fill("#passphrase", "x")
+    page.click("#key-unlock")
+    page.click("#key-submit")
+    page.locator("#view-home:visible").wait_for()
+
+
 @pytest.mark.parametrize("place", ["#key-drop", "#signin-title"])
 def test_a_key_is_dropped_anywhere(visitor: Visitor, place: str) -> None:
     """On its place or beside it: the browser never leaves the page to show the key."""
