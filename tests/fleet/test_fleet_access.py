@@ -113,6 +113,7 @@ def test_sentinel_over_tls(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path / "watcher", secure)
     try:
         replica.start()
+        until(lambda: secure.server.replicas() == 1, what="the replica")
         watcher.start()
         until(watcher.knows_all, 60, what="the sentinel")
         address = f"rediss+sentinel://127.0.0.1:{watcher.tls_port}/fleet"

@@ -142,7 +142,7 @@ def sentinels(folder: Path) -> Iterator[tuple[str, list[RedisServer]]]:
         for place in (1, 2):
             replica = RedisServer(folder / f"s{place}", "--replicaof", "127.0.0.1", str(primary.port))
             servers.append(replica.start())
-        until(lambda: b"connected_slaves:2" in speak(primary.port, "INFO", "replication"), what="the replicas")
+        until(lambda: primary.replicas() == 2, what="the replicas")
         for place in range(3):
             watchers.append(_Watcher(folder / f"w{place}", primary.port))
             watchers[-1].start()

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from hatchway.api.client.agent import FAILURE, IDENTITIES_ANSWER, SIGN_REQUEST, SIGN_RESPONSE, Fields, string
 from hatchway.engine.keys.keys import PrivateKey, PublicKey, sign
+from tests.support.waits import until
 
 SOFTHSM = Path("/usr/lib/softhsm/libsofthsm2.so")
 PIN = "1234"
@@ -52,9 +52,11 @@ class OpenSshAgent:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        until = time.monotonic() + 30
-        while not self.socket.exists() and time.monotonic() < until:
-            time.sleep(0.01)
+        until(self._answers, what="ssh-agent")
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as tried:
+            return tried.connect_ex(str(self.socket)) == 0  # its file is there a little before it listens
 
     def add(self, private: PrivateKey, comment: str, *flags: str) -> None:
         """Put a key into it under that name."""

@@ -69,6 +69,10 @@ class RedisServer:
         assert self.process.poll() is None, (self.folder / "log").read_text()
         return speak(self.port, "PING").startswith(b"+PONG")
 
+    def replicas(self) -> int:
+        """How many have all that it has: one that still copies confirms no change."""
+        return speak(self.port, "INFO", "replication").count(b"state=online")
+
     def stop(self) -> None:
         """In order, as for an upgrade."""
         self.process.terminate()
