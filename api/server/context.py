@@ -25,6 +25,10 @@ LEAST_RATE = 256
 """Bytes a second that a client must read of a response that waits for it, on average over `write_seconds`."""
 
 
+ANSWERED_FOR_EACH = 4
+"""Connections answered in one tick for each that may begin in the next."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
     """The limits of a server. It asks for them at each use, by a callable, so that a reload takes effect."""
@@ -92,6 +96,14 @@ class Context:
     def least_taken(self) -> int:
         """Bytes of a response that a client must read in `write_seconds`."""
         return int(LEAST_RATE * self.write.seconds())
+
+    def may_begin(self, least: int) -> int:
+        """How many connections may be taken in this tick: `least`, or more where the tick before was a long one.
+
+        A tick that answers a thousand clients takes 25 ms. At four new ones in each, the last of a thousand that come
+        at once would wait for seconds. A quarter of those that were answered makes a tick twice as long at most.
+        """
+        return max(least, self.ticks.left // ANSWERED_FOR_EACH)
 
     def places(self, family: int) -> Places:
         """Where connections of a socket of this family are counted."""

@@ -29,7 +29,7 @@ REFUSED_AT_ONCE = 32
 """Connections past the limit that get a 503 at once; further ones are cut off without it."""
 
 ACCEPTED_AT_ONCE = 4
-"""Connections accepted in one event-loop tick, so that those that are open are served too."""
+"""Connections accepted in one event-loop tick, so that those that are open are served too (see `Context.may_begin`)."""
 
 EXHAUSTED_SECONDS = 0.1
 """Seconds of a pause where the host has no descriptors or no memory left."""
@@ -125,7 +125,8 @@ class Refusals:
 
 
 class Acceptor:
-    """Accepts connections, at most `at_once` in a tick. Those past the limit are refused by tasks in `nursery`."""
+    """Accepts connections, `at_once` in a tick, or more after a long one (`Context.may_begin`). Those past the limit
+    are refused by tasks in `nursery`."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class Acceptor:
         places, limits = self._context.places(listener.family), self._context.limits
         while True:
             await trio.lowlevel.wait_readable(listener)
-            for sock in await _waiting(listener, self._at_once):
+            for sock in await _waiting(listener, self._context.may_begin(self._at_once)):
                 try:
                     _prepare(sock, limits().write_seconds)
                     if places.make_room(places.share(sock), room_for(limits().max_connections)):

@@ -16,7 +16,7 @@ from hatchway.api.server.deadlines import WaitKind
 from hatchway.api.server.places import Places, Share
 
 BEGUN_AT_ONCE = 8
-"""Connections that begin in one tick of the event loop."""
+"""Connections that begin in one tick of the event loop (see `Context.may_begin`)."""
 
 
 class SilentConnection:
@@ -82,7 +82,7 @@ class SilentConnections:
         """Begin connections as their first bytes come, for ever."""
         while True:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
-            for fd, _ in self._epoll.poll(0, BEGUN_AT_ONCE):
+            for fd, _ in self._epoll.poll(0, self._context.may_begin(BEGUN_AT_ONCE)):
                 if fd in self._silent:  # else it was closed for one that began just now
                     self._spoke(self._silent[fd])
             await trio.lowlevel.checkpoint()

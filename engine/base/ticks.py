@@ -13,10 +13,11 @@ LOG = logging.getLogger("hatchway.ticks")
 class LoopTicks(trio.abc.Instrument):
     """Counts the ticks of trio's loop. Whatever a tick runs was asked for before the tick began."""
 
-    __slots__ = ("_at_end", "number")
+    __slots__ = ("_at_end", "left", "number")
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number = self.left = 0
+        """`left` is how many calls the tick before had left for its end."""
         self._at_end: list[Callable[[], None]] = []
 
     def at_end(self, call: Callable[[], None]) -> None:
@@ -29,6 +30,7 @@ class LoopTicks(trio.abc.Instrument):
 
     def before_io_wait(self, timeout: float) -> None:
         """A tick ends; trio calls this."""
+        self.left = len(self._at_end)
         while self._at_end:
             calls, self._at_end = self._at_end, []
             for call in calls:

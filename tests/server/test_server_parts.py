@@ -1,4 +1,4 @@
-"""The server's small parts alone: the queues of deadlines, and the inbox of an app."""
+"""The server's small parts alone: queues of deadlines, how many connections begin in a tick, the inbox of an app."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hatchway.api.server.apps import INBOX_BYTES, Inbox
+from hatchway.api.server.context import Context, ServerLimits
 from hatchway.api.server.deadlines import Queue, WaitKind, sweep
+from hatchway.engine.base.clock import SystemClock
 
 
 class Waiter:
@@ -61,6 +63,23 @@ async def test_deadlines_follow_a_reload(autojump_clock: MockClock) -> None:
         await trio.sleep(2)
         nursery.cancel_scope.cancel()
     assert waiter.ended == [5]
+
+
+async def test_more_connections_begin_where_a_tick_answers_many() -> None:
+    """Four in a tick that comes after a short one; a quarter of those that were answered, after a long one. So of a
+    thousand clients that come at once the last begins after some ticks, and not after 250 long ones."""
+    context = Context(ServerLimits, None, SystemClock())
+    assert context.may_begin(4) == 4
+    begun = ticks = 0
+    while begun < 1000:
+        for _ in range(begun):  # each that has begun is answered in each tick
+            context.ticks.at_end(lambda: None)
+        await trio.lowlevel.checkpoint()
+        begun += context.may_begin(4)
+        ticks += 1
+    assert ticks < 30
+    await trio.lowlevel.checkpoint()
+    assert context.may_begin(4) == 4
 
 
 def part(body: bytes, *, more: bool = True) -> dict[str, object]:
