@@ -56,6 +56,8 @@ class WorkerPool:
         engine.key_watch.on_token_keys.append(self.counters.moved_all)
         self._workers: list[WorkerHandle] = []
         self._up = self._stopping = False
+        """`_up` is whether a worker has come up yet: clients are answered from then on, so the engine goes on whichever
+        dies."""
 
     @property
     def pids(self) -> list[int]:
@@ -69,7 +71,8 @@ class WorkerPool:
         *,
         task_status: trio.TaskStatus[list[tuple[str, int]]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """As `server.serve`, by worker processes. Raises EngineUnavailable where one does not come up at first."""
+        """As `server.serve`, by worker processes; `task_status` is told once all have come up. Raises EngineUnavailable
+        where one dies before any has come up."""
         self._gateway.use_bound(bound_ports(sockets) or self._gateway.bound)
         room_for(self._count * self._engine.settings.max_connections)  # each of their requests may be relayed to here
         try:
@@ -79,7 +82,6 @@ class WorkerPool:
                     async with trio.open_nursery() as starting:
                         for _ in range(self._count):
                             starting.start_soon(keeping.start, self._keep, sockets, shutdown)
-                    self._up = True
                     task_status.started(list(self._gateway.bound))
                     await shutdown.wait()
                     self._stopping = True
@@ -115,18 +117,27 @@ class WorkerPool:
             began = trio.current_time()
             async with trio.open_nursery() as nursery:
                 taken_up = trio.Event()
-                nursery.start_soon(_tell_ready, taken_up, ready, task_status)
+                nursery.start_soon(self._tell_ready, taken_up, ready, task_status)
                 end = await self._run_one(sockets, taken_up)
                 nursery.cancel_scope.cancel()
-            if not self._up and not ready.is_set():
-                raise EngineUnavailable(f"a worker process was not ready before its end ({end}): the log says why")
             if shutdown.is_set():
-                return
+                break
+            if not self._up:
+                raise EngineUnavailable(f"a worker process was not ready before its end ({end}): the log says why")
             pause = PAUSE if trio.current_time() - began > STEADY else pause
             self._engine.records.notice("engine", self._engine.identity, "door_ended", end)
             with trio.move_on_after(pause):
                 await shutdown.wait()
             pause = min(2 * pause, LONGEST_PAUSE)
+        if not ready.is_set():
+            task_status.started()  # the engine stops before this worker came up: nobody need wait for it
+
+    async def _tell_ready(self, taken_up: trio.Event, ready: trio.Event, task_status: trio.TaskStatus[None]) -> None:
+        await taken_up.wait()
+        self._up = True
+        if not ready.is_set():
+            ready.set()
+            task_status.started()
 
     async def _run_one(self, sockets: Sequence[socket.socket], taken_up: trio.Event) -> str:
         """Run one worker from its start to its end. Returns how it ended, in words."""
@@ -160,13 +171,6 @@ class WorkerPool:
             return await trio.lowlevel.open_process(program, stdin=subprocess.DEVNULL, pass_fds=kept)
         finally:
             os.close(counters)
-
-
-async def _tell_ready(taken_up: trio.Event, ready: trio.Event, task_status: trio.TaskStatus[None]) -> None:
-    await taken_up.wait()
-    if not ready.is_set():
-        ready.set()
-        task_status.started()
 
 
 def _close(sockets: Sequence[socket.socket]) -> None:

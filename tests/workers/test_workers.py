@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -210,6 +210,32 @@ def test_a_killed_worker_costs_nobody_else(home: Path) -> None:
             load.join()
         load.check()
         until(lambda: '"event":"engine.door_ended"' in engine.log(), what="the log")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_an_engine_that_has_answered_goes_on(home: Path, how: signal.Signals) -> None:
+    """A worker that dies while it comes up, after another has answered a client, is started again like any other."""
+    with closing(EngineProcess(home, HATCHWAY_WORKERS="2")) as engine:
+        engine.begin()
+        until(partial(_begun, engine, 2), what="no workers")
+        late = workers_of(engine)[1]
+        os.kill(late, signal.SIGSTOP)
+        engine.wait_ready()
+        os.kill(late, how)
+        with suppress(ProcessLookupError):  # a killed one may be gone already
+            os.kill(late, signal.SIGCONT)
+        until(partial(_back, engine, late), what="the worker does not come back")
+        assert httpx.get(f"{engine.url}/readyz").status_code == 200
+        engine.process.send_signal(signal.SIGTERM)
+        assert engine.process.wait(20) == 0
+
+
+def _begun(engine: EngineProcess, count: int) -> bool:
+    """Whether so many worker processes have begun, ready or not."""
+    try:
+        return len(workers_of(engine)) == count
+    except OSError:
+        return False  # the operator socket is not there yet
 
 
 def _back(engine: EngineProcess, gone: int) -> bool:
