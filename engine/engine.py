@@ -103,7 +103,7 @@ class Engine:
         metrics.watch(self.runtime, self.store, self.journal, self.started_at)
         self.license = self._load_license()
         self.key_watch = KeyWatch(
-            home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
+            home, self.keys_in, self.keys, self.tokens, self.records, fleet, membership.keys if membership else None
         )
         self.key_watch.on_token_keys.append(self._remember_keys)
         self._remember_keys()
@@ -204,7 +204,10 @@ class Engine:
         return load_license(self.home / "license.jwt", self.settings.vendor_key, self.clock)
 
     def use_certificate(self, fingerprint: str | None) -> None:
-        """Take up the SHA-256 fingerprint of the certificate that the server shows from now on; None without TLS."""
+        """Take up the SHA-256 fingerprint of the certificate that the server shows from now on, and record that it is
+        another one; None without TLS."""
+        if fingerprint not in (None, self.certificate):
+            self.records.notice("engine", self.identity, "certificate_shown", fingerprint)
         self.certificate = fingerprint
 
     async def start(self, *, run: bool) -> None:
@@ -332,6 +335,8 @@ async def open_engine(
         async with trio.open_nursery() as nursery:
             if run:
                 engine.records.notice("engine", engine.identity, "start", saw=engine.runs)
+                if engine.journal.heads is not None:  # the token key may have been rotated while no engine ran
+                    engine.key_watch.tell_token_key(engine.journal.heads.signed_by)
                 await nursery.start(engine.run)
             try:
                 yield engine
