@@ -17,7 +17,7 @@ from hatchway.engine.access.license import License, load_license
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import Clock, SystemClock
-from hatchway.engine.base.errors import EngineUnavailable, Refusal
+from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.fleet.key_watch import KeyWatch
 from hatchway.engine.instances.all_instances import AllInstances
@@ -203,10 +203,11 @@ class Engine:
     def _load_license(self) -> License:
         return load_license(self.home / "license.jwt", self.settings.vendor_key, self.clock)
 
-    def use_certificate(self, fingerprint: str | None) -> None:
-        """Take up the SHA-256 fingerprint of the certificate that the server shows from now on, and record that it is
-        another one; None without TLS."""
-        if fingerprint not in (None, self.certificate):
+    def use_certificate(self, fingerprint: str, ends_at: float) -> None:
+        """Take up the SHA-256 fingerprint of the certificate that the server shows from now on, and record where it is
+        another one. `ends_at` is its end, in epoch seconds."""
+        self.metrics.tell_certificate(ends_at)
+        if fingerprint != self.certificate:
             self.records.notice("engine", self.identity, "certificate_shown", fingerprint)
         self.certificate = fingerprint
 
@@ -271,6 +272,24 @@ class Engine:
         self.key_watch.use(*token_keys)
         self.records.notice("engine", self.identity, "reload", ", ".join(waiting) or None)
         return waiting
+
+    def check_ready(self) -> None:
+        """Raises StoreUnavailable where the engine is stopping, or no change can be stored now."""
+        if self.stopping.is_set():
+            raise StoreUnavailable("the engine is stopping", retry_after=5)
+        self.own_store.check()
+        if self.fleet is not None:
+            self.fleet.check_fresh()
+            self.fleet.check_leased()
+
+    def measure_readiness(self) -> None:
+        """Have the measurements say whether the engine is ready at the moment."""
+        try:
+            self.check_ready()
+        except StoreUnavailable:
+            self.metrics.tell_ready(False)
+        else:
+            self.metrics.tell_ready(True)
 
     def status(self) -> dict[str, Any]:
         """What `engine status` shows of the engine itself. Times in epoch seconds, sizes in bytes."""

@@ -68,6 +68,11 @@ def notices() -> str:
     return "\n".join(rows + [f"| {chart} | {event} | {what} |" for (chart, event), what in NOTICES.items()])
 
 
+def alerts() -> str:
+    """The rules of Prometheus that an installation brings."""
+    return f"```yaml\n{(ROOT / 'api/dashboards/alerts.yml').read_text()}```"
+
+
 def closure(name: str = "hatchway", extras: tuple[str, ...] = ("fleet", "test")) -> dict[str, Distribution]:
     """What is installed for a distribution with these extras: each one's name in lower case, and itself."""
     found: dict[str, Distribution] = {}
@@ -100,7 +105,7 @@ def licenses() -> str:
 
 def drawn(text: str) -> str:
     """A page's text with each drawn part as it is now."""
-    for part in (charts, endpoints, problems, record, notices, settings):
+    for part in (charts, endpoints, problems, record, notices, settings, alerts):
         name = part.__name__
         between = f"<!-- {name} -->\n\n{part()}\n\n<!-- /{name} -->"
         text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _: between, text, flags=re.DOTALL)  # noqa: B023

@@ -42,7 +42,8 @@ log = structlog.get_logger(__name__)
 
 
 class Tls:
-    """Holds the TLS context of new connections. `fingerprint` is the certificate's SHA-256, for people to compare."""
+    """Holds the TLS context of new connections. `fingerprint` is the certificate's SHA-256, for people to compare;
+    `ends_at` when the certificate ends, in epoch seconds."""
 
     def __init__(self, home: Path, settings: Settings, wall: Callable[[], float] | None = None) -> None:
         """`wall` tells the time in seconds since the epoch; by default the host's clock."""
@@ -69,6 +70,7 @@ class Tls:
         except (OSError, ValueError) as error:
             raise _unusable(cert, key, error) from None
         self._context, self.fingerprint = context, fingerprint_of(shown)
+        self.ends_at = shown.not_valid_after_utc.timestamp()
         self._self_made = shown if self_made else None
 
     def is_due(self) -> bool:
