@@ -15,7 +15,7 @@ from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.keys import PublicKey
-from hatchway.engine.runtime.records import UNPROVEN, Origin, Records
+from hatchway.engine.runtime.records import UNPROVEN, Origin, Records, Saw
 from hatchway.engine.sessions.sessions import NO_DEVICE, Sessions
 from hatchway.engine.settings.settings import Settings
 from hatchway.engine.store.protocol import AlreadyUsed, Once
@@ -122,10 +122,10 @@ class KeySignIn:
         with self._counting_surplus(origin):
             self._failures.check(address)
             await self._failures.take(address)
-        comment = None
+        saw, comment = UNPROVEN, None
         if key is not None:
-            origin, comment = Origin(key.identity, *origin[1:]), key.comment
-        self._records.refusal("session", "-", "start", cause, origin, saw=UNPROVEN, comment=comment)
+            saw, comment, origin = Saw(proof="signature"), key.comment, Origin(key.identity, *origin[1:])
+        self._records.refusal("session", "-", "start", cause, origin, saw=saw, comment=comment)
 
     @contextmanager
     def _counting_surplus(self, origin: Origin) -> Iterator[None]:

@@ -16,7 +16,7 @@ from hatchway.engine.engine import Engine
 from hatchway.engine.journal.replay import NotSo, Replay
 from hatchway.engine.keys import key_edits
 from hatchway.engine.keys.rotation import rotate_token_key
-from hatchway.engine.runtime.records import NOTICES, Record
+from hatchway.engine.runtime.records import NOTICES, Record, Saw
 from tests.support.checked_journal import check_journal
 from tests.support.fakes import ROOT, Browser, jump, key, sign_in, signed, virtual_engine, watch_of
 from tests.support.live_engine import command, live_engine
@@ -101,6 +101,7 @@ async def test_a_refusal_names_the_key_that_has_proven_itself(engine: Engine) ->
         assert reply.status == 401
     stolen, guessed = (one for one in watch_of(engine).records if one.kind == "refusal")
     assert (stolen.cause, stolen.identity, stolen.comment) == ("foreign_address", key("two").identity, "alice")
+    assert (stolen.saw, guessed.saw) == (Saw(proof="signature"), Saw(proof=None))
     assert (stolen.address, guessed.address) == ("192.0.2.66", "192.0.2.66")
     assert (guessed.cause, guessed.identity, guessed.comment or None) == ("wrong_signature", None, None)
 
