@@ -65,6 +65,7 @@ class Tls:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["h2", "http/1.1"])
         try:
+            Path(key).open("rb").close()  # whose error names the file, as that of the next line does not
             context.load_cert_chain(cert, key)
             shown = x509.load_pem_x509_certificate(Path(cert).read_bytes())
         except (OSError, ValueError) as error:

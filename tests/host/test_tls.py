@@ -20,6 +20,7 @@ from hatchway.api.server.tls import IN_TIME, LOOK, VALID, Tls, keep_in_time
 from hatchway.engine.base.errors import SettingRefused
 from hatchway.engine.base.files import make_private_dir
 from hatchway.engine.settings.settings import Settings
+from tests.support.certificate_authority import Authority
 from tests.support.fakes import run_in_virtual_time
 from tests.support.processes import START_SECONDS, EngineProcess, tls_engine
 from tests.support.waits import until
@@ -86,6 +87,14 @@ def test_each_certificate_that_is_shown_is_on_record(home: Path) -> None:
         assert "certificate_shown" in listed
         assert shown() in listed
         engine.command("events", "check")
+
+
+def test_a_key_that_the_engine_may_not_read_is_named(home: Path, tmp_path: Path) -> None:
+    """Certificate and key are two files: which of them is wanting is said."""
+    certificate, private = Authority(tmp_path).issue("engine")
+    private.unlink()
+    with pytest.raises(SettingRefused, match=f"No such file or directory: '{private}'"):
+        Tls(home, Settings(tls_cert=certificate, tls_key=private))
 
 
 def failed_verify(port: int) -> int:
