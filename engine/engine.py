@@ -17,7 +17,7 @@ from hatchway.engine.access.license import License, load_license
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import Clock, SystemClock
-from hatchway.engine.base.errors import EngineUnavailable, Refusal
+from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.fleet.key_watch import KeyWatch
 from hatchway.engine.instances.all_instances import AllInstances
@@ -103,7 +103,7 @@ class Engine:
         metrics.watch(self.runtime, self.store, self.journal, self.started_at)
         self.license = self._load_license()
         self.key_watch = KeyWatch(
-            home, self.keys_in, self.keys, self.tokens, fleet, membership.keys if membership else None
+            home, self.keys_in, self.keys, self.tokens, self.records, fleet, membership.keys if membership else None
         )
         self.key_watch.on_token_keys.append(self._remember_keys)
         self._remember_keys()
@@ -203,8 +203,12 @@ class Engine:
     def _load_license(self) -> License:
         return load_license(self.home / "license.jwt", self.settings.vendor_key, self.clock)
 
-    def use_certificate(self, fingerprint: str | None) -> None:
-        """Take up the SHA-256 fingerprint of the certificate that the server shows from now on; None without TLS."""
+    def use_certificate(self, fingerprint: str, ends_at: float) -> None:
+        """Take up the SHA-256 fingerprint of the certificate that the server shows from now on, and record where it is
+        another one. `ends_at` is its end, in epoch seconds."""
+        self.metrics.tell_certificate(ends_at)
+        if fingerprint != self.certificate:
+            self.records.notice("engine", self.identity, "certificate_shown", fingerprint)
         self.certificate = fingerprint
 
     async def start(self, *, run: bool) -> None:
@@ -269,6 +273,24 @@ class Engine:
         self.records.notice("engine", self.identity, "reload", ", ".join(waiting) or None)
         return waiting
 
+    def check_ready(self) -> None:
+        """Raises StoreUnavailable where the engine is stopping, or no change can be stored now."""
+        if self.stopping.is_set():
+            raise StoreUnavailable("the engine is stopping", retry_after=5)
+        self.own_store.check()
+        if self.fleet is not None:
+            self.fleet.check_fresh()
+            self.fleet.check_leased()
+
+    def measure_readiness(self) -> None:
+        """Have the measurements say whether the engine is ready at the moment."""
+        try:
+            self.check_ready()
+        except StoreUnavailable:
+            self.metrics.tell_ready(False)
+        else:
+            self.metrics.tell_ready(True)
+
     def status(self) -> dict[str, Any]:
         """What `engine status` shows of the engine itself. Times in epoch seconds, sizes in bytes."""
         deadlines = [actor.deadline for actor in self.runtime.actors("session") if actor.deadline]
@@ -332,6 +354,8 @@ async def open_engine(
         async with trio.open_nursery() as nursery:
             if run:
                 engine.records.notice("engine", engine.identity, "start", saw=engine.runs)
+                if engine.journal.heads is not None:  # the token key may have been rotated while no engine ran
+                    engine.key_watch.tell_token_key(engine.journal.heads.signed_by)
                 await nursery.start(engine.run)
             try:
                 yield engine

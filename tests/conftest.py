@@ -58,6 +58,8 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "nginx": lambda: shutil.which("nginx", path=SYSTEM_PATH) is not None,
     "node": lambda: shutil.which("node") is not None and shutil.which("npm") is not None,
     "nspawn": lambda: shutil.which("systemd-nspawn") is not None,
+    "podman": lambda: shutil.which("podman") is not None,
+    "prometheus": lambda: all(map(shutil.which, ("prometheus", "promtool"))),
     "redis": lambda: shutil.which(os.environ.get("HATCHWAY_REDIS_SERVER") or "redis-server") is not None,
     "registry": lambda: all(map(shutil.which, ("docker-registry", "skopeo"))) and _is_static("busybox"),
     "rsyslog": lambda: (

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from hatchway.api.http.problems import STATUS
 from hatchway.api.http.schema.openapi import record_schema
 from hatchway.api.http.table import ENDPOINTS
+from hatchway.engine.runtime.records import NOTICES
 from hatchway.engine.settings.settings import TABLE, show
 from hatchway.statecharts import instance, pairing, session
 from hatchway.statecharts.draw.render import table
@@ -61,6 +62,17 @@ def record() -> str:
     return f"```json\n{json.dumps(record_schema(), indent=2)}\n```"
 
 
+def notices() -> str:
+    """Every notice, and what it says."""
+    rows = ["| chart | event | what it says |", "|---|---|---|"]
+    return "\n".join(rows + [f"| {chart} | {event} | {what} |" for (chart, event), what in NOTICES.items()])
+
+
+def alerts() -> str:
+    """The rules of Prometheus that an installation brings."""
+    return f"```yaml\n{(ROOT / 'api/dashboards/alerts.yml').read_text()}```"
+
+
 def closure(name: str = "hatchway", extras: tuple[str, ...] = ("fleet", "test")) -> dict[str, Distribution]:
     """What is installed for a distribution with these extras: each one's name in lower case, and itself."""
     found: dict[str, Distribution] = {}
@@ -93,7 +105,7 @@ def licenses() -> str:
 
 def drawn(text: str) -> str:
     """A page's text with each drawn part as it is now."""
-    for part in (charts, endpoints, problems, record, settings):
+    for part in (charts, endpoints, problems, record, notices, settings, alerts):
         name = part.__name__
         between = f"<!-- {name} -->\n\n{part()}\n\n<!-- /{name} -->"
         text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _: between, text, flags=re.DOTALL)  # noqa: B023

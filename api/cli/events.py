@@ -110,7 +110,7 @@ def people_printer() -> Callable[[bytes], None]:
     return tell
 
 
-_DETAILS = ("actor", "identity", "address", "label", "cause")
+_DETAILS = ("actor", "identity", "comment", "address", "label", "cause")
 """Fields of a record that its line for people ends with."""
 
 

@@ -1,6 +1,9 @@
-"""`hatchway events at` and `hatchway events of`: how things stood at a moment, and what became of an actor."""
+"""`hatchway events at` and `hatchway events of`: how things stood at a moment, and who did what."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -53,31 +56,45 @@ def at(time: str, as_json: bool) -> None:
     epilog="""\b
 Examples:
   hatchway events of 19a7c0d3f2aVfV2lqkMe0cx
+  hatchway events of 192.0.2.66
+  hatchway events of alice@laptop
   hatchway events of my-instance --json | jq .event""",
 )
-@click.argument("actor", metavar="ACTOR")
+@click.argument("who", metavar="WHO")
 @json_option
-def of(actor: str, as_json: bool) -> None:
-    """Show what became of ACTOR, oldest first.
+def of(who: str, as_json: bool) -> None:
+    """Show what WHO did and what became of it, oldest first.
 
-    ACTOR is the name of a session, a pairing or an instance.
+    WHO is the name of a session, a pairing or an instance, a key by its identity or comment, or an address. All that
+    became of the sessions of a key or an address is shown too.
     """
     from hatchway.api.cli.events import journal_folder, people_printer
     from hatchway.api.cli.printing import print_json_text
-    from hatchway.engine.journal.history import MOST, Question, page
 
-    folder, after, told = journal_folder(), 0, 0
-    tell = people_printer()
-    while True:
-        found = page(folder, Question(actor=actor), after, MOST)
-        for line in found.lines:
-            told += 1
-            if as_json:
-                print_json_text(line.data.decode())
-            else:
-                tell(line.data)
-        if found.next is None:
-            break
-        after = found.next
+    tell, told = people_printer(), 0
+    for data in _of(who, journal_folder()):
+        told += 1
+        if as_json:
+            print_json_text(data.decode())
+        else:
+            tell(data)
     if not told:
-        raise click.ClickException(f"the journal has no record of '{actor}': see who there was with: hatchway events")
+        raise click.ClickException(f"the journal has no record of '{who}': see who there was with: hatchway events")
+
+
+def _of(who: str, folder: Path) -> Iterator[bytes]:
+    """The records that name somebody, or one of the actors that he moved."""
+    import msgspec
+
+    from hatchway.engine.journal.files import read_after
+    from hatchway.engine.runtime.records import Record
+
+    decode, names = msgspec.json.Decoder(Record).decode, {who}
+    for lines in read_after(folder, 0):
+        for line in lines:
+            record = decode(line.data)
+            if names.isdisjoint((record.actor, record.identity, record.address, record.comment)):
+                continue
+            if record.kind == "transition" or record.chart == "key":
+                names.add(record.actor)
+            yield line.data

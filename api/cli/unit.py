@@ -58,6 +58,12 @@ def unit(system: bool, user: str | None) -> None:
         raise click.UsageError("--user goes with --system: a unit of your own runs as you")
     home = os.environ.get("HATCHWAY_HOME")
     name = user or _own_name()
+    if system and (closed := _closed_to(name)) is not None:
+        click.echo(
+            f"the user {name} may not enter {closed}, where this program is: install it for everybody, such as in"
+            " /opt/hatchway, and print the unit by that",
+            err=True,
+        )
     click.echo(
         TEXT.format(
             place=("/etc/systemd/system" if system else "~/.config/systemd/user") + "/hatchway.service",
@@ -77,6 +83,22 @@ def _own_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def _closed_to(name: str) -> str | None:
+    """A folder or file on the way to this program that the user of that name may not enter or run, by its mode."""
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:  # a number alone, or a user that is yet to be made
+        return None
+    groups = os.getgrouplist(name, user.pw_gid)
+    programs = Path(own_command()[0]), Path(sys.executable).resolve()
+    for path in (one for program in programs for one in (*reversed(program.parents), program)):
+        found = path.stat()
+        right = 0o100 if found.st_uid == user.pw_uid else 0o010 if found.st_gid in groups else 0o001
+        if user.pw_uid and not found.st_mode & right:
+            return str(path)
+    return None
 
 
 def own_command() -> list[str]:

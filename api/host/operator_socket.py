@@ -129,10 +129,7 @@ class OperatorSocket:
         ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
         await self._engine.key_uses.forget(removed)
         await self._engine.key_uses.register(added)
-        for identity in sorted(removed):
-            self._engine.records.notice("key", identity, "unregister", origin=OPERATOR)
-        for identity in sorted(added):
-            self._engine.records.notice("key", identity, "register", origin=OPERATOR)
+        self._engine.key_watch.tell_changes(OPERATOR, removed | added)
         return {"sessions_ended": ended}
 
     async def _tell_key_uses(self, request: dict[str, Any]) -> dict[str, Any]:

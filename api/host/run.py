@@ -57,7 +57,8 @@ class EngineServer:
         self.gateway = self.app.gateway
         self._limits_of, self._limits = engine.settings, limits_of(engine.settings)
         self.tls = Tls(engine.home, engine.settings, engine.clock.wall) if wanted(engine.settings) else None
-        engine.use_certificate(self.tls.fingerprint if self.tls else None)
+        if self.tls is not None:
+            engine.use_certificate(self.tls.fingerprint, self.tls.ends_at)
         self.systemd = Notifier()
         self.workers = self._pool(engine.settings.workers) if engine.settings.workers > 1 else None
         self.addresses = AddedAddresses(engine.clock, self._take_addresses)
@@ -199,7 +200,7 @@ class EngineServer:
     def _take_certificate(self, settings: Settings) -> None:
         if self.tls is not None:
             self.tls.reload(settings)
-            self.engine.use_certificate(self.tls.fingerprint)
+            self.engine.use_certificate(self.tls.fingerprint, self.tls.ends_at)
 
     async def renew_certificate(self) -> None:
         """Make or read the certificate anew, and nothing else."""

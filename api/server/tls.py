@@ -42,7 +42,8 @@ log = structlog.get_logger(__name__)
 
 
 class Tls:
-    """Holds the TLS context of new connections. `fingerprint` is the certificate's SHA-256, for people to compare."""
+    """Holds the TLS context of new connections. `fingerprint` is the certificate's SHA-256, for people to compare;
+    `ends_at` when the certificate ends, in epoch seconds."""
 
     def __init__(self, home: Path, settings: Settings, wall: Callable[[], float] | None = None) -> None:
         """`wall` tells the time in seconds since the epoch; by default the host's clock."""
@@ -64,11 +65,13 @@ class Tls:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["h2", "http/1.1"])
         try:
+            Path(key).open("rb").close()  # whose error names the file, as that of the next line does not
             context.load_cert_chain(cert, key)
             shown = x509.load_pem_x509_certificate(Path(cert).read_bytes())
         except (OSError, ValueError) as error:
             raise _unusable(cert, key, error) from None
         self._context, self.fingerprint = context, fingerprint_of(shown)
+        self.ends_at = shown.not_valid_after_utc.timestamp()
         self._self_made = shown if self_made else None
 
     def is_due(self) -> bool:

@@ -135,7 +135,7 @@ class EngineUnderTest:
     async def key(self, permissions: list[str] | None = None, name: str | None = None) -> AuthorizedKey:
         """A new key, authorized. Raises InvalidRequest."""
         made = self._keys.make(self.engine, name, granted(permissions))
-        self.engine.records.notice("key", made.identity, "register")
+        self.engine.key_watch.tell_changes(named={made.identity})
         return made
 
     async def unregister(self, key: str) -> None:
@@ -143,7 +143,7 @@ class EngineUnderTest:
         identity = self._keys.find(key).public.identity
         self.engine.keys.unregister(identity)
         await self.engine.sessions.end_all_of({identity})
-        self.engine.records.notice("key", identity, "unregister")
+        self.engine.key_watch.tell_changes(named={identity})
 
     async def sign_in(self, lifetime: str | None = None, key: str = FIRST_KEY, *, renews: bool = False) -> Session:
         """A session by key; with `renews` it renews itself at half its lifetime. Raises what `verify` does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from hatchway.engine.access.tokens import Tokens, key_id
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
+from hatchway.engine.keys.key_lines import same
 from hatchway.engine.keys.own_keys import load_token_keys
+from hatchway.engine.runtime.records import NOBODY, Origin, Records
 
 if TYPE_CHECKING:
     from hatchway.engine.fleet.fleet import Fleet
@@ -27,7 +29,8 @@ WATCHED = 1.0
 
 
 class KeyWatch:
-    """Watches the keys in `folder`. With a `mirror` the folder is a copy of what the fleet's store holds.
+    """Watches the keys in `folder`, and records what becomes of them. With a `mirror` the folder is a copy of what the
+    fleet's store holds.
 
     An engine of no fleet has one too. It stands in this package since what other engines change comes in here as well.
     """
@@ -38,22 +41,28 @@ class KeyWatch:
         folder: Path,
         keys: AuthorizedKeys,
         tokens: Tokens,
+        records: Records,
         fleet: Fleet | None,
         mirror: KeyMirror | None,
     ) -> None:
         self._folder, self._keys, self._tokens, self._fleet, self._mirror = folder, keys, tokens, fleet, mirror
-        self._common = folder != home
+        self._common, self._records = folder != home, records
+        self._told = keys.by_identity()
+        """The lines as they were recorded last."""
         self.on_token_keys: list[Callable[[], None]] = []
         """Functions to call when tokens are verified by other keys than before."""
 
     async def run(self, end_orphans: Callable[[], Awaitable[Any]]) -> None:
         """Watch, for ever. `end_orphans` is called when keys have changed: it ends the sessions whose key is gone."""
-        seen = self._keys.version()
+        seen, told = self._keys.version(), True
         while True:
             await trio.sleep(WATCHED)
             try:
                 await self.follow()
-                if self._keys.version() != seen:
+                if not told:
+                    self.tell_changes()
+                told = self._keys.version() == seen  # a command that changed them tells the engine within a second
+                if not told:
                     seen = self._keys.version()
                     if self._common:
                         # A command that removes a key ends its sessions itself, to count them: it gets time for that.
@@ -61,6 +70,26 @@ class KeyWatch:
                     await end_orphans()
             except Refusal as refused:
                 log.warning("keys_not_followed", why=refused.detail)
+
+    def tell_changes(self, origin: Origin = NOBODY, named: Collection[str] = ()) -> None:
+        """Record which keys came, changed or went since they were recorded last: those that `origin` has `named`, or
+        all. Raises FileRefused."""
+        now, before = self._keys.by_identity(), self._told
+        gone = [name for name in named or before if name not in now]
+        come = [name for name, entry in now.items() if name in named or not (named or same(entry, before.get(name)))]
+        for name in sorted(gone):
+            comment = before[name].comment if name in before else None
+            self._records.notice("key", name, "unregister", origin=origin, comment=comment)
+        for name in sorted(come):
+            self._records.notice("key", name, "register", origin=origin, comment=now[name].comment)
+        kept = {name: entry for name, entry in before.items() if name not in gone}
+        self._told = kept | {name: now[name] for name in come}
+
+    def tell_token_key(self, before: str | None) -> None:
+        """Record that tokens are signed by another key than `before`, by its `kid`; None where there was none."""
+        present = self._tokens.key_ids()[0]
+        if before not in (None, present):
+            self._records.notice("key", present, "rotate_token", f"replaces {before}")
 
     async def follow(self) -> None:
         """Take up the keys that the fleet's store has now. Raises StoreUnavailable."""
@@ -80,7 +109,9 @@ class KeyWatch:
 
     def use(self, key: Ed25519PrivateKey, old: Ed25519PublicKey | None) -> None:
         """Sign with `key` from now on, and verify with `old` too."""
+        before = self._tokens.key_ids()[0]
         self._tokens.use(key, old)
+        self.tell_token_key(before)
         for tell in self.on_token_keys:
             tell()
         if self._fleet is not None:

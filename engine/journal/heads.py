@@ -72,8 +72,9 @@ class Heads:
     def __init__(self, folder: Path, clock: Clock, issuer: str, sign: Sign) -> None:
         self._path, self._clock, self._issuer, self._sign = folder / HEADS, clock, issuer, sign
         self._last: tuple[int, int, str] = (0, 0, "")
-        self.first = _first_kept(self._path)
-        """Number of the first record that was kept when the last head before this start was signed; 0 without one."""
+        self.first, self.signed_by = _last_kept(self._path)
+        """Number of the first record that was kept when the last head before this start was signed, and by which key
+        it was signed, by `kid`; 0 and None without one."""
         self.subscribers: list[Callable[[str], None]] = []
         """Called with each head: they carry it away from this host."""
 
@@ -129,19 +130,24 @@ def check_sifted(signed: str, kept: bytes, keys: Keys) -> None:
         raise HeadRefused("the file is not what was signed when it was sifted")
 
 
-def _first_kept(path: Path) -> int:
+def _last_kept(path: Path) -> tuple[int, str | None]:
     try:
         *_, last = path.read_text("ascii", errors="replace").split()
-        return int(claims(last)["first"])
+        return int(claims(last)["first"]), str(_part(last, 0)["kid"])
     except (OSError, ValueError, KeyError, TypeError, HeadRefused):
-        return 0
+        return 0, None
 
 
 def claims(signed: str) -> dict[str, Any]:
     """What a head says, its signature not looked at. Raises HeadRefused."""
+    return _part(signed, 1)
+
+
+def _part(signed: str, number: int) -> dict[str, Any]:
+    """The header (0) or the payload (1) of a JWT. Raises HeadRefused."""
     try:
-        payload = signed.split(".")[1]
-        said: dict[str, Any] = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        part = signed.split(".")[number]
+        said: dict[str, Any] = json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (IndexError, ValueError):
         raise HeadRefused("this is no head") from None
     return said

@@ -123,7 +123,8 @@ def use_log_settings(settings: LogSettings, *, people: bool) -> None:
 
 
 _DETAILS = (
-    *("source", "target", "effects", "identity", "address", "request_id", "cause", "count", "traceparent", "label"),
+    *("source", "target", "effects", "identity", "address", "request_id", "cause", "count", "traceparent"),
+    *("label", "comment"),
 )
 """Fields of a record that a log line has too, where they say anything."""
 

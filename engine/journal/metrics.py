@@ -10,6 +10,7 @@ import trio
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -35,6 +36,9 @@ PATIENT = (0.05, 0.25, 1, 2.5, 5, 10, 15, 20, 25, 30, 45, 60)
 
 FINEST = tuple(sorted({*QUICK, *PATIENT}))
 """All bounds of all histograms: what workers count by them can be added to any histogram."""
+
+FOREIGN = "foreign_address"
+"""Cause of a refusal: a key, or a session of it, from where it may not be used."""
 
 # They would be one more line for each series, which nobody reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -106,6 +110,8 @@ class Metrics:
             "hatchway_transitions", "Rows taken.", ("chart", "event", "target"), registry=registry
         )
         self._refusals = Counter("hatchway_refusals", "Events refused.", ("chart", "cause"), registry=registry)
+        # Prometheus sees no increase in a series that begins at one, and this one is to wake somebody at once.
+        self._refusals.labels("session", FOREIGN)
         self._requests = self._timed(
             "request_duration", "From a whole request to its answer, or to a stream's.", ("method", "path", "status")
         )
@@ -125,6 +131,10 @@ class Metrics:
             if state not in chart.final and state != NONE
         }
         ProcessCollector(registry=registry)
+        self._ready = Gauge(
+            "hatchway_ready", "1 where changes can be stored, as /readyz says, else 0.", registry=registry
+        )
+        self._certificate: Gauge | None = None
         self._by_row: dict[tuple[str, str, str | None], Counter] = {}
         self._by_endpoint: dict[tuple[str, str, int], Series] = {}
         self._claimed: dict[str, float] = {}
@@ -133,6 +143,17 @@ class Metrics:
         """Show these too, as they are when the text is asked for. `started_at` is in epoch seconds."""
         self._registry.register(Gauges(runtime, store, journal, started_at, self._counts))
         runtime.subscribe_moves(self._move)
+
+    def tell_ready(self, ready: bool) -> None:
+        """Whether the engine is ready at the moment."""
+        self._ready.set(ready)
+
+    def tell_certificate(self, ends_at: float) -> None:
+        """When the certificate ends that is shown now, in epoch seconds. Without TLS there is none."""
+        if self._certificate is None:
+            about = "When the certificate that is shown ends, epoch seconds."
+            self._certificate = Gauge("hatchway_certificate_end_seconds", about, registry=self._registry)
+        self._certificate.set(ends_at)
 
     def observe_commit(self, chart: str, seconds: float) -> None:
         """A step of the chart was stored, in so many seconds."""

@@ -245,6 +245,8 @@ class Replay:
 
     def _notice(self, record: Record) -> None:
         self.notices += 1
+        if record.source is not None or record.target is not None or record.effects:
+            raise NotSo("a notice that leads somewhere")
         if (record.chart, record.event) == STOPS:
             self._stopped = True
         elif (record.chart, record.event) == STARTS:

@@ -136,6 +136,11 @@ class AuthorizedKeys:
         self._refresh()
         return [entry for entry in self._index.entries.values() if self._accepted(entry)]
 
+    def by_identity(self) -> dict[str, KeyGrant]:
+        """The line of each key that has one which grants something, those of weak kinds too."""
+        self._refresh()
+        return dict(self._index.entries)
+
     def identities(self) -> list[str]:
         """Of the keys that have a line which grants something, those of weak kinds too."""
         self._refresh()

@@ -42,6 +42,15 @@ class KeyGrant:
         return self.key.identity
 
 
+def same(one: KeyGrant, other: KeyGrant | None) -> bool:
+    """Whether a key's line says what it said, wherever it stands in the file now."""
+    return other is not None and (one is other or _said(one) == _said(other))
+
+
+def _said(entry: KeyGrant) -> tuple[object, ...]:
+    return entry.permissions, entry.comment, entry.options
+
+
 @dataclass(frozen=True, slots=True)
 class KeyLine:
     """One line of the file, its bytes kept as they are. `key` is its key, also where it grants nothing."""

@@ -66,7 +66,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     row was taken), `refusal` (none was, `target` is None and `cause` says why) or `notice` (the engine's own news).
     `count` is there where one record stands for several refusals: of one address in one second, or of many addresses.
     `saw` is there where something was decided, `traceparent` where the request brought one, `label` where a session
-    begins that people tell by one.
+    begins that people tell by one. `comment` is what a key is called in authorized_keys: where it signs in, and where
+    it comes, changes or goes.
     """
 
     time: float
@@ -86,7 +87,23 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     saw: Saw | msgspec.UnsetType = msgspec.UNSET
     traceparent: str | msgspec.UnsetType = msgspec.UNSET
     label: str | msgspec.UnsetType = msgspec.UNSET
+    comment: str | msgspec.UnsetType = msgspec.UNSET
 
+
+NOTICES = {
+    ("engine", "start"): "the engine runs",
+    ("engine", "stop"): "it was asked to stop",
+    ("engine", "reload"): "settings, license and keys were read again; `cause`: the settings that wait for a restart",
+    ("engine", "certificate_shown"): "from now on this certificate is shown; `cause`: its SHA-256",
+    ("engine", "address_added"): "an address counts for a while; `cause`: the address",
+    ("engine", "address_removed"): "it counts no longer",
+    ("engine", "address_held"): "an address counts as long as a tunnel lives; `cause`: the address",
+    ("engine", "door_ended"): "a worker process ended by itself; `cause`: how",
+    ("key", "register"): "a key may sign in, or its line says something else; `actor`: the key",
+    ("key", "unregister"): "a key may sign in no longer; `actor`: the key",
+    ("key", "rotate_token"): "tokens are signed by another key; `actor`: its `kid`, `cause`: the one that it replaces",
+}
+"""Every notice by chart and event, and what it says."""
 
 Sink = Callable[[Record], None]
 
@@ -131,10 +148,11 @@ class Records:
         saw: Saw | msgspec.UnsetType = msgspec.UNSET,
         at: float | None = None,
         label: str | None = None,
+        comment: str | None = None,
     ) -> None:
         """A row was taken: `event` led from `source` to `target`. `cause` says why where the event alone doesn't, `saw`
         what was decided on, `at` when by the wall clock, where that is what decided, `label` what people tell the actor
-        by, as it begins."""
+        by, as it begins, `comment` what the key is called that did it."""
         seq = self._seq = self._seq + 1
         identity, address, request_id, trace, asked, _ = origin
         self._publish(
@@ -155,6 +173,7 @@ class Records:
                 saw=saw if asked is None else _asked(saw, origin),
                 traceparent=trace or msgspec.UNSET,
                 label=label or msgspec.UNSET,
+                comment=comment or msgspec.UNSET,
             )
         )
 
@@ -168,8 +187,10 @@ class Records:
         source: str | None = None,
         saw: Saw | msgspec.UnsetType = msgspec.UNSET,
         at: float | None = None,
+        comment: str | None = None,
     ) -> None:
-        """No row was taken: nothing changed in `source`. `actor` is `-` where the event found none.
+        """No row was taken: nothing changed in `source`. `actor` is `-` where the event found none; `comment` is what
+        the key is called that asked, where it has proven that it is that key.
 
         What comes from outside has a record of its own while there are few; past that it is surplus.
         """
@@ -194,6 +215,7 @@ class Records:
                 cause,
                 saw=saw,
                 traceparent=origin.traceparent or msgspec.UNSET,
+                comment=comment or msgspec.UNSET,
             )
         )
 
@@ -238,11 +260,15 @@ class Records:
         cause: str | None = None,
         origin: Origin = NOBODY,
         saw: Saw | msgspec.UnsetType = msgspec.UNSET,
+        comment: str | None = None,
     ) -> None:
-        """News of the engine that no chart holds: a start, a key registered, a setting reloaded."""
+        """News of the engine that no chart holds, as `NOTICES` has them. `comment` is what the key is called that the
+        news is of."""
         seq = self._seq = self._seq + 1
-        now = self._clock.wall()
-        self._publish(Record(now, seq, "notice", chart, actor, event, None, None, (), *origin[:3], cause, saw=saw))
+        now, named = self._clock.wall(), comment or msgspec.UNSET
+        self._publish(
+            Record(now, seq, "notice", chart, actor, event, None, None, (), *origin[:3], cause, saw=saw, comment=named)
+        )
 
     def _publish(self, record: Record) -> None:
         for sink in self.sinks:

@@ -268,6 +268,7 @@ class Runtime:
             cause,
             *chart.seen(step.source, sent.data),
             sent.data.get("label"),
+            sent.data.get("comment"),
         )
         returned, returns = None, sent.returns
         for effect in chart.effects[step.index]:

@@ -15,7 +15,7 @@ from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.keys import PublicKey
-from hatchway.engine.runtime.records import UNPROVEN, Origin, Records
+from hatchway.engine.runtime.records import UNPROVEN, Origin, Records, Saw
 from hatchway.engine.sessions.sessions import NO_DEVICE, Sessions
 from hatchway.engine.settings.settings import Settings
 from hatchway.engine.store.protocol import AlreadyUsed, Once
@@ -78,7 +78,7 @@ class KeySignIn:
         a correct signature comes with a fresh challenge, and is never refused for what others behind its address do.
         """
         await self._hear_of_keys()
-        challenge, answer = None, (proof.signature, proof.algorithm, proof.identity)
+        challenge, key, answer = None, None, (proof.signature, proof.algorithm, proof.identity)
         try:
             challenge = self._challenges.read(proof.nonce)
             self._refuse_tried(challenge, answer, origin)
@@ -91,7 +91,7 @@ class KeySignIn:
         except SignatureRefused as refused:
             if challenge is not None:
                 self._tried.add(origin.address or "", challenge.digest, answer)
-            await self._count_failure(refused.cause, origin)
+            await self._count_failure(refused.cause, origin, key)
             raise
 
     async def _ask_elsewhere(self, identity: str, origin: Origin) -> None:
@@ -115,13 +115,17 @@ class KeySignIn:
             with self._counting_surplus(origin):
                 self._failures.check(address)
 
-    async def _count_failure(self, cause: str, origin: Origin) -> None:
-        """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
+    async def _count_failure(self, cause: str, origin: Origin, key: KeyGrant | None) -> None:
+        """A record of its own while the address is within its limit; it names the `key` whose signature held. Raises
+        TooManyRequests past it."""
         address = origin.address or ""
         with self._counting_surplus(origin):
             self._failures.check(address)
             await self._failures.take(address)
-        self._records.refusal("session", "-", "start", cause, origin, saw=UNPROVEN)
+        saw, comment = UNPROVEN, None
+        if key is not None:
+            saw, comment, origin = Saw(proof="signature"), key.comment, Origin(key.identity, *origin[1:])
+        self._records.refusal("session", "-", "start", cause, origin, saw=saw, comment=comment)
 
     @contextmanager
     def _counting_surplus(self, origin: Origin) -> Iterator[None]:

@@ -112,6 +112,7 @@ class Sessions:
             now = self._clock.wall()
             age = self._settings().session_max_age
             latest = min(now + age.key, self.key_ends(identity, now)) if method == "key" else now + age.pairing
+            grant = self._keys.find(identity) if method == "key" else None
             address = sys.intern(origin.address or "")
             label, agent = map(sys.intern, device)
             facts = SessionFacts(
@@ -130,6 +131,7 @@ class Sessions:
                 returns=IssuedSession,
                 proof=proof,
                 label=device.label,
+                comment=None if grant is None else grant.comment,
             )
         finally:
             self._limit.leave(identity)

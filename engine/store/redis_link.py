@@ -31,6 +31,8 @@ BROKEN = 3.0
 REPLICA_MS = 800
 """Milliseconds in which a replica must have taken a change, where there is a Sentinel."""
 
+UNCONFIRMED = "no replica of its primary confirms a change in time: with Sentinel one must follow it"
+
 T = TypeVar("T")
 
 
@@ -151,7 +153,8 @@ class RedisLink:
 
     def _lost(self, error: BaseException) -> StoreUnavailable:
         if not self._given_up:
-            self.why = _words(error)
+            unconfirmed = isinstance(error, self._coredis.exceptions.ReplicationError)
+            self.why = UNCONFIRMED if unconfirmed else _words(error)
         return self._unavailable(self.why)
 
     def _unavailable(self, why: str) -> StoreUnavailable:

@@ -103,6 +103,40 @@ def test_a_chart_that_there_is_not_is_an_error() -> None:
     assert "'pairing', 'session', 'instance', 'engine', 'key'" in run("events", "--chart", "sesion", code=2).stderr
 
 
+def incident(records: Records) -> None:
+    """A key that comes, signs in from two places and goes; somebody else meanwhile."""
+    for identity, comment, address, session in (
+        ("SHA256:alice", "alice@laptop", "192.0.2.66", "s1"),
+        ("SHA256:alice", "alice@laptop", "10.0.0.1", "s2"),
+        ("SHA256:bob", "bob", "10.0.0.2", "s3"),
+    ):
+        records.notice("key", identity, "register", origin=Origin("operator"), comment=comment)
+        began = Origin(identity, address)
+        records.transition("session", session, "start", "none", "active", ("issue_token",), began, comment=comment)
+        records.refusal("session", "-", "start", "foreign_address", began, comment=comment)
+        records.transition(
+            "session", session, "revoke", "active", "ended", ("end_session",), Origin("operator"), "key_unregistered"
+        )
+
+
+@pytest.mark.parametrize(
+    ("who", "found"),
+    [
+        ("s3", [10, 12]),
+        ("192.0.2.66", [2, 3, 4]),
+        ("alice@laptop", [1, 2, 3, 4, 5, 6, 7, 8]),
+        ("SHA256:alice", [1, 2, 3, 4, 5, 6, 7, 8]),
+        ("bob", [9, 10, 11, 12]),
+    ],
+)
+def test_an_incident_is_read_by_who_it_was(home: Path, who: str, found: list[int]) -> None:
+    """A session, an address, a key by either name: what they did, and what became of their sessions, whoever did it."""
+    write(home, 0, incident)
+    told = [json.loads(line)["seq"] for line in run("events", "of", who, "--json").stdout.splitlines()]
+    assert told == found
+    assert "no record of 'nobody'" in run("events", "of", "nobody", code=1).stderr
+
+
 def test_no_events_are_no_error() -> None:
     """Where no engine ever ran there is nothing to print."""
     assert run("events").stdout == ""

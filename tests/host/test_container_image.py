@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
+import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -45,6 +47,47 @@ def test_the_volume_is_the_home() -> None:
     assert f"VOLUME {home}\n" in RECIPE
     assert f"-o 10001 -g 10001 {home}\n" in RECIPE
     assert re.search(rf"^Volume=\w+:{home}$", QUADLET, re.MULTILINE)
+
+
+(CREATED,) = re.findall(r"^\$ (podman create .*?)^\$ (podman generate .*?) > ", TEXT, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.podman
+@pytest.mark.systemd
+def test_podman_writes_a_unit_where_it_knows_no_quadlets() -> None:
+    """By the handbook's two commands: systemd takes the unit, which says what the quadlet says."""
+    create, generate = CREATED
+    entry = create.replace("localhost/hatchway:latest", "localhost/hatchway:latest hatchway")  # the image here has none
+    with tempfile.TemporaryDirectory(prefix="podman-") as made:  # Podman wants short paths
+        folder, program = Path(made), Path(made, "bin/podman")
+        # Images and containers are kept in there, and no systemd is asked for a control group.
+        options = f"--root {made}/images --runroot {made}/run --storage-driver vfs --cgroup-manager cgroupfs"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {shutil.which("podman")} {options} "$@"\n')
+        program.chmod(0o755)
+        tarfile.open(folder / "empty.tar", "w").close()
+        environ = {"PATH": f"{program.parent}:{PATH}", "HOME": made, "XDG_RUNTIME_DIR": made}
+        image = "podman import empty.tar localhost/hatchway:latest"
+        for line in (image, entry, f"{generate} > hatchway.service"):
+            done = subprocess.run(
+                ["sh", "-ec", line], env=environ, capture_output=True, text=True, cwd=made, check=False
+            )
+            assert done.returncode == 0, done.stderr
+        unit = (folder / "hatchway.service").read_text()
+        verify = ["systemd-analyze", "--user", "verify", f"{made}/hatchway.service"]
+        done = subprocess.run(verify, env=environ, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+    for words, of_the_quadlet in (
+        ("Type=notify", "Notify=true"),
+        ("-p 127.0.0.1:7420:7420", "PublishPort=127.0.0.1:7420:7420"),
+        ("-e HATCHWAY_ADDRESSES=127.0.0.1:7420", "Environment=HATCHWAY_ADDRESSES=127.0.0.1:7420"),
+        ("-v hatchway:/var/lib/hatchway", "Volume=hatchway:/var/lib/hatchway"),
+        ("--read-only", "ReadOnly=true"),
+        ("--security-opt no-new-privileges", "NoNewPrivileges=true"),
+        ("--cap-drop all", "DropCapability=all"),
+    ):
+        assert words in unit
+        assert f"{of_the_quadlet}\n" in QUADLET
 
 
 @pytest.mark.process

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import pytest
 
 from hatchway.api.http.endpoints.auth import HEARTBEAT
 from tests.support.hostile_requests import exchange, request
 from tests.support.nginx import Proxy, running_nginx
 from tests.support.ports import free_port
-from tests.support.processes import HATCHWAY, EngineProcess, running_engine
+from tests.support.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
 from tests.support.proxies import running_program
 from tests.support.real_pairings import PAIR, Console, operator_at
 from tests.support.timing import kept
@@ -84,6 +85,18 @@ def test_nothing_is_held_back(default: Behind) -> None:
             return max(first, time.monotonic() - began)
 
     kept(1, longest_wait)
+
+
+@pytest.mark.parametrize(("scheme", "status"), [("https", 200), ("http", 502)])
+def test_an_engine_with_tls_of_its_own(tmp_path: Path, scheme: str, status: int) -> None:
+    """It is dialled by https, as the handbook says; by http nginx has no answer that it understands."""
+    with tls_engine(tmp_path / "home") as engine:
+        port, theirs = free_port(), engine.url.rpartition(":")[2]
+        engine.command("config", "set", "addresses", f"127.0.0.1:{port}")
+        engine.command("engine", "reload")
+        dialled = f"proxy_pass {scheme}://127.0.0.1:{theirs}; proxy_set_header Host $http_host;"
+        with running_nginx(tmp_path / "nginx", port, dialled):
+            assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == status
 
 
 def test_a_wrong_code_and_a_foreign_page(default: Behind) -> None:

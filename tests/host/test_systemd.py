@@ -7,6 +7,8 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -167,6 +169,28 @@ def test_the_unit_keeps_its_promises(home: Path) -> None:
     assert lines_of(unit("--system", "--user", "runner")) | {"WantedBy": "multi-user.target", "User": "runner"} == (
         lines_of(unit("--system", "--user", "runner"))
     )
+
+
+@pytest.mark.usefixtures("command_folder")
+def test_a_user_who_may_not_run_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else systemd says 203/EXEC at the start, and not why. What is open to all is no news, nor is root."""
+    nobody, root = ("--system", "--user", "nobody"), ("--system", "--user", "root")
+    with tempfile.TemporaryDirectory(prefix="hatchway-unit-") as folder:
+        place = Path(folder)
+        (place / "hatchway").touch(0o755)
+        (place / "python").symlink_to("/usr/bin/env")
+        monkeypatch.setattr(sys, "executable", str(place / "python"))
+        place.chmod(0o755)
+        assert warning(*nobody) == ""
+        place.chmod(0o700)
+        assert warning(*nobody).startswith(f"the user nobody may not enter {place}, where this program is")
+        assert (warning(*root), warning()) == ("", "")
+
+
+def warning(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, ["engine", "unit", *arguments])
+    assert done.exit_code == 0
+    return done.stderr
 
 
 def test_a_user_goes_with_a_system_unit() -> None:

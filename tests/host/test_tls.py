@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import itertools
+import json
 import signal
 import ssl
 import time
@@ -19,6 +20,7 @@ from hatchway.api.server.tls import IN_TIME, LOOK, VALID, Tls, keep_in_time
 from hatchway.engine.base.errors import SettingRefused
 from hatchway.engine.base.files import make_private_dir
 from hatchway.engine.settings.settings import Settings
+from tests.support.certificate_authority import Authority
 from tests.support.fakes import run_in_virtual_time
 from tests.support.processes import START_SECONDS, EngineProcess, tls_engine
 from tests.support.waits import until
@@ -59,6 +61,40 @@ def test_a_certificate_that_cannot_be_used_leaves_all_as_it_was(home: Path) -> N
         assert '"event":"reload"' not in (home / "log" / "events.jsonl").read_text()
         statuses = {failed_verify(port) for _ in range(3)}
         assert statuses == {401}
+
+
+def test_each_certificate_that_is_shown_is_on_record(home: Path) -> None:
+    """At the start and when another one is taken up, by its fingerprint; a reload that finds the same says nothing."""
+    path = home / "log" / "events.jsonl"
+
+    def told() -> list[str]:
+        found = map(json.loads, path.read_text().splitlines())
+        return [one["cause"] for one in found if one["event"] == "certificate_shown"]
+
+    def shown() -> str:
+        return str(json.loads(engine.command("engine", "status", "--json"))["fingerprint"])
+
+    with tls_engine(home) as engine:
+        first = shown()
+        assert told() == [first]
+        engine.command("engine", "reload")
+        assert told() == [first]
+        (home / "tls-cert.pem").unlink()
+        engine.command("engine", "reload")
+        assert told() == [first, shown()]
+        assert first != shown()
+        listed = engine.command("events", "--chart", "engine")
+        assert "certificate_shown" in listed
+        assert shown() in listed
+        engine.command("events", "check")
+
+
+def test_a_key_that_the_engine_may_not_read_is_named(home: Path, tmp_path: Path) -> None:
+    """Certificate and key are two files: which of them is wanting is said."""
+    certificate, private = Authority(tmp_path).issue("engine")
+    private.unlink()
+    with pytest.raises(SettingRefused, match=f"No such file or directory: '{private}'"):
+        Tls(home, Settings(tls_cert=certificate, tls_key=private))
 
 
 def failed_verify(port: int) -> int:

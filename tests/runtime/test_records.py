@@ -229,6 +229,7 @@ def test_no_field_of_a_record_is_free_text() -> None:
         "saw",
         "traceparent",
         "label",
+        "comment",
         "schema",
         "prev",
         "lost",

@@ -121,6 +121,21 @@ async def test_calls_that_were_given_up(redis: RedisServer, waits_for_a_replica:
                 await trio.sleep(0.1)
 
 
+@redis_wanted
+async def test_a_primary_without_a_replica_is_told_in_words(redis: RedisServer) -> None:
+    """The store is there, and what it lacks is named: not the command that waited, nor a number of milliseconds."""
+
+    async def ask(client: Any) -> None:
+        with client.ensure_replication(1, 50):
+            await client.set("known", "1")
+
+    async with redis_store(redis.url) as store:
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.link.call(ask)
+    assert "no replica of its primary confirms a change" in refused.value.detail
+    assert "EVALSHA" not in refused.value.detail
+
+
 async def works(store: RedisStore) -> int:
     """How many of as many calls at once as there are connections are answered."""
     answered: list[bytes] = []

@@ -28,19 +28,21 @@ class Authority:
         self.path = folder / f"{name}.pem"
         self.path.write_bytes(made.public_bytes(Encoding.PEM))
 
-    def issue(self, name: str, address: str = "127.0.0.1") -> tuple[Path, Path]:
+    def issue(self, name: str, address: str = "127.0.0.1", until: datetime.datetime = UNTIL) -> tuple[Path, Path]:
         """Certificate and key, as PEM files, of whoever is at an IP address."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))])
-        made = self._builder(name, key.public_key()).add_extension(names, critical=False)
+        made = self._builder(name, key.public_key(), until).add_extension(names, critical=False)
         paths = self._folder / f"{name}.crt", self._folder / f"{name}.key"
         paths[0].write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
         paths[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return paths
 
-    def _builder(self, name: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, name: str, key: ec.EllipticCurvePublicKey, until: datetime.datetime = UNTIL
+    ) -> x509.CertificateBuilder:
         builder = x509.CertificateBuilder().subject_name(_named(name)).issuer_name(self._name).public_key(key)
-        return builder.serial_number(x509.random_serial_number()).not_valid_before(FROM).not_valid_after(UNTIL)
+        return builder.serial_number(x509.random_serial_number()).not_valid_before(FROM).not_valid_after(until)
 
 
 def _named(name: str) -> x509.Name:

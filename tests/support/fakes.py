@@ -97,7 +97,9 @@ async def virtual_engine(home: Path, clock: TrioClock | None = None, **settings:
     if not home.exists():
         files.make_private_dir(home)
         files.write_private(home / "private-key.pem", key("own").pem())
-        AuthorizedKeys(home / "authorized_keys").register(key("own").public, (MASTER,), own=True)
+        keys = AuthorizedKeys(home / "authorized_keys")
+        keys.register(key("own").public, (MASTER,), own=True)
+        keys.register(key().public, FIVE)  # before the engine is there: a key that comes later is on record
     async with open_engine(home, lambda: Settings(**settings), clock or TrioClock(), inline=True) as engine:
         engine.records.sinks.append(watch := Watchers())
         engine.watch = watch  # type: ignore[attr-defined]

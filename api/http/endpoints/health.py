@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.request import Response, json_response
-from hatchway.engine.base.errors import StoreUnavailable
 
 
 def healthz(invocation: Invocation) -> Response:
@@ -16,12 +15,7 @@ def readyz(invocation: Invocation) -> Response:
     """The engine takes calls, is not stopping, its database takes changes, and in a fleet the store does, and it
     knows what the others did. Over TLS it tells the certificate's fingerprint, which the console shows."""
     engine = invocation.engine
-    if engine.stopping.is_set():
-        raise StoreUnavailable("the engine is stopping", retry_after=5)
-    engine.own_store.check()
-    if engine.fleet is not None:
-        engine.fleet.check_fresh()
-        engine.fleet.check_leased()
+    engine.check_ready()
     return json_response({"status": "ready", "issuer": engine.identity, "certificate": engine.certificate})
 
 

@@ -17,6 +17,7 @@ async def metrics(invocation: Invocation) -> Response:
     here = invocation.request.from_this_host and not invocation.request.passed_on
     if not (here or invocation.engine.settings.metrics_open):
         require(invocation.authenticate(), MASTER)
+    invocation.engine.measure_readiness()
     # It takes some 10 ms, so it runs in a thread: requests are answered meanwhile.
     text = await trio.to_thread.run_sync(invocation.engine.metrics.text)
     return Response(200, text, (_TEXT, NO_STORE))

@@ -1,0 +1,161 @@
+"""What becomes of keys is on record, whoever did it, under the names that people gave them."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from hatchway.api.http.app import make_app
+from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.engine import Engine
+from hatchway.engine.journal.replay import NotSo, Replay
+from hatchway.engine.keys import key_edits
+from hatchway.engine.keys.rotation import rotate_token_key
+from hatchway.engine.runtime.records import NOTICES, Record, Saw
+from tests.support.checked_journal import check_journal
+from tests.support.fakes import ROOT, Browser, jump, key, sign_in, signed, virtual_engine, watch_of
+from tests.support.live_engine import command, live_engine
+
+Told = list[tuple[str, str, str | None, Any]]
+
+
+def journal(home: Path, chart: str) -> list[dict[str, Any]]:
+    """The journal's records of a chart, as they stand in the file."""
+    lines = (home / "log" / "events.jsonl").read_text().splitlines()
+    return [record for line in lines if (record := json.loads(line))["chart"] == chart]
+
+
+def news(home: Path) -> Told:
+    """Event, key, who did it, and the key's comment, of each notice about a key."""
+    found = journal(home, "key")
+    return [(one["event"], one["actor"], one["identity"], one.get("comment")) for one in found]
+
+
+@pytest.mark.process
+async def test_a_command_is_recorded_once_with_the_comment(home: Path, tmp_path: Path) -> None:
+    """Registered, edited, taken out: by the operator, and not once more by whoever watches the file."""
+    (tmp_path / "two.pub").write_bytes(key("two").public.pem())
+    two, did = key("two").identity, "operator"
+    async with live_engine(home):
+        await trio.sleep(3.5)  # what the test's own helper has put into the file is on record by then
+        before = len(news(home))
+        await command(home, "key", "register", str(tmp_path / "two.pub"), "--comment", "the lab's")
+        await command(home, "key", "edit", "the lab's", "--permissions", "SHELL", "--comment", "the attic's")
+        await trio.sleep(3.5)
+        await command(home, "key", "unregister", two)
+        await trio.sleep(3.5)
+        told = [
+            ("register", two, did, "the lab's"),
+            ("register", two, did, "the attic's"),
+            ("unregister", two, did, "the attic's"),
+        ]
+        assert news(home)[before:] == told
+        shown = (await command(home, "events", "--chart", "key")).stdout.decode()
+    assert f"{two}  operator  the attic's" in shown
+
+
+@pytest.mark.virtual_time
+async def test_what_a_hand_did_is_recorded_within_three_seconds(home: Path) -> None:
+    """A line that came, one that says something else, one that went: by nobody, with the comment. One that only moved
+    is no news."""
+    async with virtual_engine(home) as engine:
+        await trio.sleep(3)
+        before = len(news(home))
+        path, two = home / "authorized_keys", key("two").identity
+        kept = path.read_bytes()
+        path.write_bytes(kept + key_edits.register(b"", key("two").public, ("SHELL",), "night shift")[0])
+        await trio.sleep(3)
+        path.write_bytes(kept + key_edits.register(b"", key("two").public, ("AGENT",), "night shift")[0])
+        await trio.sleep(3)
+        path.write_bytes(b"# moved\n" + path.read_bytes())
+        await trio.sleep(3)
+        path.write_bytes(kept)
+        await trio.sleep(3)
+        events = ["register", "register", "unregister"]
+        assert news(home)[before:] == [(event, two, None, "night shift") for event in events]
+        assert engine.keys.find(two) is None
+
+
+@pytest.mark.virtual_time
+async def test_a_sign_in_is_recorded_under_the_keys_comment(engine: Engine, browser: Browser) -> None:
+    """So that who it was is known without authorized_keys. The session's label is another thing."""
+    engine.keys.register(key("two").public, ("SHELL",), "alice's laptop")
+    await sign_in(browser, key("two"), label="big screen")
+    [began] = (one for one in watch_of(engine).records if one.event == "start" and one.chart == "session")
+    assert (began.identity, began.comment, began.label) == (key("two").identity, "alice's laptop", "big screen")
+
+
+@pytest.mark.virtual_time
+async def test_a_refusal_names_the_key_that_has_proven_itself(engine: Engine) -> None:
+    """A stolen key that signs in from elsewhere is named; whom an unproven signature claims to be is not."""
+    engine.keys.edit(lambda data: key_edits.register(data, key("two").public, ("SHELL",), "alice", {"from": "10.*"}))
+    thief = Browser(make_app(engine), address="192.0.2.66")
+    for private, named in ((key("two"), key("two").identity), (key("three"), key("two").identity)):
+        nonce = (await thief.get("/api/auth/challenge/")).json()["nonce"]
+        reply = await thief.post("/api/auth/verify/", signed(nonce, private) | {"identity": named})
+        assert reply.status == 401
+    stolen, guessed = (one for one in watch_of(engine).records if one.kind == "refusal")
+    assert (stolen.cause, stolen.identity, stolen.comment) == ("foreign_address", key("two").identity, "alice")
+    assert (stolen.saw, guessed.saw) == (Saw(proof="signature"), Saw(proof=None))
+    assert (stolen.address, guessed.address) == ("192.0.2.66", "192.0.2.66")
+    assert (guessed.cause, guessed.identity, guessed.comment or None) == ("wrong_signature", None, None)
+
+
+@pytest.mark.virtual_time
+async def test_a_rotation_of_the_token_key_is_recorded(home: Path) -> None:
+    """By its public names: while the engine runs, and at the next start where none ran. A start or a reload without one
+    says nothing."""
+
+    def rotations() -> list[tuple[str, str]]:
+        return [(one["actor"], one["cause"]) for one in journal(home, "key") if one["event"] == "rotate_token"]
+
+    def rotate(clock: TrioClock) -> None:
+        rotate_token_key(home, clock, force=True)
+
+    async with virtual_engine(home, clock := TrioClock()) as engine:
+        first = engine.tokens.key_ids()[0]
+        engine.reload()
+        assert rotations() == []
+        rotate(clock)
+        engine.reload()
+        second = engine.tokens.key_ids()[0]
+        assert rotations() == [(second, f"replaces {first}")]
+        engine.reload()
+    await jump(1)
+    async with virtual_engine(home, clock):
+        assert len(rotations()) == 1
+    rotate(clock)
+    async with virtual_engine(home, clock) as engine:
+        third = engine.tokens.key_ids()[0]
+        assert rotations()[1:] == [(third, f"replaces {second}")]
+    check_journal(home)
+    texts = [(home / name).read_text() for name in ("token-key.pem", "token-key-old.pub")]
+    assert not any(
+        line in (home / "log" / "events.jsonl").read_text() for text in texts for line in text.split("\n")[1:2]
+    )
+
+
+def test_every_notice_is_in_the_table() -> None:
+    """The handbook draws it: what the code records is there, and nothing else."""
+    found = set()
+    for path in (*(ROOT / "engine").rglob("*.py"), *(ROOT / "api").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "notice":
+                chart, _, event = node.args[:3]
+                assert isinstance(chart, ast.Constant), path
+                assert isinstance(event, ast.Constant), path
+                found.add((chart.value, event.value))
+    assert found == set(NOTICES)
+
+
+def test_a_notice_takes_no_step() -> None:
+    """`events check` says so of one that claims to."""
+    replay = Replay(complete=True)
+    replay.take(Record(1.0, 1, "notice", "key", "kid", "rotate_token", cause="replaces another"))
+    with pytest.raises(NotSo, match="a notice that leads somewhere"):
+        replay.take(Record(1.0, 2, "notice", "session", "s1", "start", "none", "active"))
