@@ -29,7 +29,8 @@ def commands_of(engine: EngineProcess, home: Path) -> EngineProcess:
 
 
 async def test_the_first_start_on_a_terminal(home: Path) -> None:
-    """The start page tells address, key and how to go on; the files are private; Ctrl-C ends it with 0."""
+    """The start page tells address, key and how to go on; the files are private; Ctrl-C ends it with 0 and a sentence,
+    and the signed head of the journal goes to its file alone."""
     async with terminal("engine", "start", "--port", "0", home=home) as screen:
         await screen.wait_for("hatchway engine stop")
         assert "Hatchway is running at http://127.0.0.1:" in screen.text
@@ -45,6 +46,9 @@ async def test_the_first_start_on_a_terminal(home: Path) -> None:
             assert stat.S_IMODE((home / name).lstat().st_mode) == 0o600, name
         screen.type(b"\x03")
         assert await screen.wait_end() == 0
+        assert screen.text.endswith("\nHatchway has stopped.\n")
+        assert "head" not in screen.text
+    assert len((home / "log" / "heads").read_text().splitlines()) == 1
     assert not (home / "operator.sock").exists()
 
 
