@@ -113,7 +113,7 @@ def only_words(options: KeyOptions | None) -> str:
 
 
 def moment_words(at: float | None) -> str:
-    """A point in time for a column; `-` where it is not known."""
+    """A point in time for a column; empty where it is not known."""
     from hatchway.api.cli.printing import moment
 
-    return "-" if at is None else moment(at)
+    return "" if at is None else moment(at)
