@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import time as now
+
 import click
 
 from hatchway.api.cli.groups import json_option
@@ -32,6 +34,8 @@ def at(time: str, as_json: bool) -> None:
     from hatchway.engine.journal.overview import standing_at
 
     when, folder = moment_of(time, "TIME"), journal_folder()
+    if when > now():
+        raise click.BadParameter(f"'{time}' is still to come", param_hint="TIME")
     states, last = standing_at(folder, when)
     around = page(folder, Question(), max(0, last - AROUND), 2 * AROUND).lines if last else []
     if as_json:
@@ -80,4 +84,6 @@ def of(actor: str, as_json: bool) -> None:
             break
         after = found.next
     if not told:
-        raise click.ClickException(f"the journal has no record of '{actor}': see who there was with: hatchway events")
+        from hatchway.api.cli.failures import Failed
+
+        raise Failed(f"the journal has no record of '{actor}'", ("see who there was with: hatchway events",))

@@ -348,5 +348,7 @@ def _none_of(faults: Sequence[wire.Refused | AgentRefusal], kinds: Collection[st
     if set(kinds) == {"EdDSA"} and last.code == "invalid_request":
         words = f"there is no RSA key to sign in with, and the engine accepts no Ed25519 key: {last.detail}"
     elif len(faults) > 1:
-        words = f"the engine authorizes none of the {len(faults)} keys that were tried: name the one that it does"
+        words = (
+            f"the engine authorizes none of the {len(faults)} keys that were tried: name another, or register one there"
+        )
     return last if words == last.detail else wire.Refused(last.status, last.code, words, skew=last.skew)
