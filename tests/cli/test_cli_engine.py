@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hatchway.api.cli.host import load_stored
+from tests.support.command import process
 from tests.support.fakes import ROOT, key_file
 from tests.support.ports import free_port
 from tests.support.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
@@ -95,9 +96,10 @@ def test_a_folder_that_others_may_enter_is_refused(home: Path) -> None:
     """The refusal ends with the command that mends it."""
     home.mkdir(0o700)
     home.chmod(0o750)
-    engine = EngineProcess(home)
-    engine.command("engine", "start", "--port", "0", code=1)
-    home.chmod(0o700)
+    done = process("engine", "start", "--port", "0", HATCHWAY_HOME=str(home))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{home} is open to other users; mend it with: chmod 700 {home}\n"
+    assert list(home.iterdir()) == []
 
 
 def test_a_file_limit_without_room_for_anybody_is_told(home: Path) -> None:
