@@ -19,6 +19,7 @@ from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import Clock, SystemClock
 from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
 from hatchway.engine.base.ticks import loop_ticks
+from hatchway.engine.base.version import installed_command
 from hatchway.engine.fleet.key_watch import KeyWatch
 from hatchway.engine.instances.all_instances import AllInstances
 from hatchway.engine.instances.apptainer.apptainer import Apptainer
@@ -109,7 +110,8 @@ class Engine:
         self._remember_keys()
         self.sessions = Sessions(self.runtime, self.store, self.keys, self.tokens, lambda: self.settings, fleet)
         self.orphans = Orphans(self.sessions, self.runtime, self.keys)
-        self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses)
+        long_known = self.own_key.identity if self.journal.last_seq else None
+        self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses, long_known)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
         self.all_instances, self._shared_instances = self._instances(store, platform or self._platform())
@@ -374,7 +376,9 @@ async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Cl
 def _take_folder(stack: AsyncExitStack, home: Path) -> None:
     files.make_private_dir(home)
     try:
-        stack.enter_context(file_locks.locked(home / "engine.lock", wait=False))
+        # `hatchway open` looks there for the command, which an environment in no PATH may have.
+        command = str(installed_command() or "")
+        stack.enter_context(file_locks.locked(home / "engine.lock", wait=False, says=command))
     except file_locks.LockHeld:
         raise EngineUnavailable(f"another engine runs on {home}: stop it with `hatchway engine stop`") from None
 

@@ -66,6 +66,7 @@ def get(name: str, as_json: bool) -> None:
 
 @config.command(
     "set",
+    context_settings={"ignore_unknown_options": True},  # so that -1 is a value, which is refused in words
     epilog="""\b
 Examples:
   hatchway config set url https://engine.example

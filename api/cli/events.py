@@ -52,12 +52,12 @@ def events(context: click.Context, follow: bool, chart: str | None, since: str |
         return
     import msgspec
 
-    from hatchway.api.cli.printing import print_json_text
+    from hatchway.api.cli.printing import note, print_json_text
 
     folder = journal_folder()
     earliest = 0.0 if since is None else time.time() - while_of(since, "--since")
     decode = msgspec.json.Decoder().decode
-    tell = people_printer()
+    tell, told = people_printer(), False
     for data in _lines(folder, follow):
         record = decode(data)
         if record["time"] >= earliest and chart in (None, record["chart"]):
@@ -65,6 +65,9 @@ def events(context: click.Context, follow: bool, chart: str | None, since: str |
                 print_json_text(data.decode())
             else:
                 tell(data)
+            told = True
+    if not told:
+        note("no such records" if chart or since else "no records yet: an engine makes them as it runs")
 
 
 def journal_folder() -> Path:

@@ -59,7 +59,9 @@ def check(
 
     paths = list(files) or paths_now()
     if not paths:
-        raise click.ClickException(f"there is no journal in {folder}: an engine makes one when it starts")
+        from hatchway.api.cli.failures import Failed
+
+        raise Failed(f"there is no journal in {folder}: an engine makes one when it starts")
     try:
         try:
             found = checked(paths)

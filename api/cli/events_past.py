@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import time as now
 
 import click
 
@@ -35,6 +36,8 @@ def at(time: str, as_json: bool) -> None:
     from hatchway.engine.journal.overview import standing_at
 
     when, folder = moment_of(time, "TIME"), journal_folder()
+    if when > now():
+        raise click.BadParameter(f"'{time}' is still to come", param_hint="TIME")
     states, last = standing_at(folder, when)
     around = page(folder, Question(), max(0, last - AROUND), 2 * AROUND).lines if last else []
     if as_json:
@@ -79,7 +82,9 @@ def of(who: str, as_json: bool) -> None:
         else:
             tell(data)
     if not told:
-        raise click.ClickException(f"the journal has no record of '{who}': see who there was with: hatchway events")
+        from hatchway.api.cli.failures import Failed
+
+        raise Failed(f"the journal has no record of '{who}'", ("see who there was with: hatchway events",))
 
 
 def _of(who: str, folder: Path) -> Iterator[bytes]:

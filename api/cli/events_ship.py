@@ -120,7 +120,9 @@ def _run(name: str, choice: Choice, target: Target, *, from_now: bool, once: boo
                 shipper.begin_now(last_seq(home / "log"))
             shipper.run(stop, once=once)
     except LockHeld:
-        raise click.ClickException("records are handed on to this target already, by another process") from None
+        from hatchway.api.cli.failures import Failed
+
+        raise Failed("records are handed on to this target already, by another process") from None
 
 
 def _secret(path: Path) -> bytes:

@@ -20,7 +20,7 @@ RECIPE = (
 
 MENDED = {
     "ambiguous": "see which keys there are: hatchway key list",
-    "image_not_found": "see where images may come from, on the engine's host: hatchway config get image_folders",
+    "image_not_found": "see image_folders and registries, on the engine's host: hatchway config list",
     "instance_not_found": "see which instances there are: hatchway instance list",
     "invalid_signature": "see which keys are registered, on the engine's host: hatchway key list",
     "module_not_licensed": "see what the license grants, on the engine's host: hatchway license info",

@@ -169,7 +169,8 @@ class Here:
 
         where = url or self.url
         signers = Signers(self.key_sources(where, any_agent=fresh) if by_key else ())
-        if by_key and not signers.sources and self.stored is None and where == self.local_url:
+        nothing = not signers.sources and self.stored is None and not self.settings.url
+        if by_key and nothing and where == self.local_url:
             raise EngineUnavailable(f"no engine has run on {self.home} yet; start one with: hatchway engine start")
         socket = self.local_socket if where == self.local_url else None
         plain = socket is not None or where.startswith("ssh://")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -126,7 +125,7 @@ def list_(as_json: bool) -> None:
     from hatchway.api.cli.printing import print_json, print_table, span
 
     with Here().client() as client:
-        rows = client.instances()
+        rows, now = client.instances(), client.flows.engine_time()
     if as_json:
         print_json(rows)
         return
@@ -138,8 +137,8 @@ def list_(as_json: bool) -> None:
                 row.get("identity"),
                 row.get("state"),
                 _why(row),
-                "" if row.get("exit_code") is None else row["exit_code"],
-                span(time.time() - row.get("requested_at", 0)),
+                row.get("exit_code"),
+                span(now - row.get("requested_at", 0)),
                 *(row.get("host") for _ in hosts),
                 row.get("image"),
             )

@@ -69,21 +69,33 @@ def _sound(texts: dict[str, str]) -> dict[str, str]:
 
 def expiry_text(given: str | None) -> str | None:
     """What `--expires` means, as `expiry-time` has it: a span counts from now, a date is the beginning of that day."""
-    from hatchway.engine.keys.key_options import span_of
-
-    if given is None or given == NONE:
-        return given
-    if date := _DATE.fullmatch(given):
-        return "".join(date.groups())
-    if given[-1:] not in ("m", "h", "d"):
-        return given
     from hatchway.engine.base.errors import KeyRefused
+    from hatchway.engine.keys.key_options import expiry_of, span_of
 
+    if not given or given == NONE:
+        return given
+    if not given[-1].isalpha() or given.endswith("Z"):
+        date = _DATE.fullmatch(given)
+        text = "".join(date.groups()) if date else given
+        try:
+            expiry_of(text)
+        except KeyRefused:
+            raise _no_time(given) from None
+        return text
+    if given[-1] not in "mhd":
+        raise _no_time(given)
     try:
         seconds = span_of(given, "--expires")
     except KeyRefused as refused:
         raise click.UsageError(refused.detail) from None
     return time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + seconds))
+
+
+def _no_time(given: str) -> click.UsageError:
+    return click.UsageError(
+        f"--expires: {given[:40]!a} is no time: write a span as 90d, a day as 2027-01-31, or YYYYMMDDHHMM, then Z for"
+        f" UTC (or {NONE}, for no limit)"
+    )
 
 
 def described(options: KeyOptions | None) -> dict[str, Any]:
@@ -113,7 +125,7 @@ def only_words(options: KeyOptions | None) -> str:
 
 
 def moment_words(at: float | None) -> str:
-    """A point in time for a column; `-` where it is not known."""
+    """A point in time for a column; empty where it is not known."""
     from hatchway.api.cli.printing import moment
 
-    return "-" if at is None else moment(at)
+    return "" if at is None else moment(at)

@@ -182,7 +182,7 @@ def _install(
     from hatchway.api.open.install import fetch_wheels, find_python, install
     from hatchway.engine.base.version import installed_version
 
-    version = installed_version()
+    host, version = connection.host.target, installed_version()
     if choices.install == "no":
         raise SshFault(f"{missing.detail}: install it there, or let this command do so (--install yes)")
     python = find_python(connection, choices.python)
@@ -190,7 +190,7 @@ def _install(
     if choices.install == "ask" and not terminal.confirm(
         f"{missing.detail}. Install {version} in {place} there, with {python.path}? [y/N] "
     ):
-        raise SystemExit(1)
+        raise SshFault(f"{host}: nothing was installed; a hatchway elsewhere is named by the setting remote_command")
     with tempfile.TemporaryDirectory(prefix="hatchway-wheels-") as folder:
         wheels: Path | None = Path(folder)
         try:

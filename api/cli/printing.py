@@ -53,11 +53,12 @@ def _plain(value: object) -> object:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
-    """A table: aligned columns, no line ever cut. `empty` goes to standard error where there is no row."""
+    """A table: aligned columns, no line ever cut, `-` where a column with a name has nothing. `empty` goes to standard
+    error where there is no row."""
     if not rows:
         note(empty)
         return
-    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    cells = [[_shown(cell) or ("-" if name else "") for name, cell in zip(columns, row, strict=True)] for row in rows]
     widths = [max(len(row[index]) for row in [columns, *cells]) for index in range(len(columns))]
     if sys.stdout.isatty():
         click.secho(_line(columns, widths), bold=True)
@@ -65,6 +66,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty:
         click.echo(_line(columns, widths))
     for row in cells:
         click.echo(_line(row, widths))
+
+
+def _shown(cell: object) -> str:
+    return "" if cell is None else printable(str(cell))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -32,6 +31,7 @@ def list_(as_json: bool) -> None:
     with here.client() as client:
         rows = client.sessions()
         own = client.flows.stored.session if client.flows.stored else None
+        now = client.flows.engine_time()
     if as_json:
         print_json(rows)
         return
@@ -43,11 +43,11 @@ def list_(as_json: bool) -> None:
                 row.get("method"),
                 row.get("identity"),
                 ",".join(row.get("permissions", ())),
-                span(row.get("expires_at", 0) - time.time()),
+                span(row.get("expires_at", 0) - now),
                 "this one" if row.get("session") == own else "",
-                row.get("label") or "-",
-                f"{span(time.time() - row['used_at'])} ago" if "used_at" in row else "-",
-                row.get("agent") or "-",
+                row.get("label"),
+                f"{span(now - row['used_at'])} ago" if "used_at" in row else "",
+                row.get("agent"),
             )
             for row in rows
         ],

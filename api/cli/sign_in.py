@@ -15,7 +15,7 @@ import click
 from hatchway.api.cli.groups import json_option
 
 if TYPE_CHECKING:
-    from hatchway.api.client.signers import Signer
+    from hatchway.api.client.flows import Flows
     from hatchway.api.client.wire import SignedIn
 
 
@@ -91,7 +91,7 @@ def login(
     here = Here(url, key, agent)
     with here.client(lifetime=lifetime, label=label, fresh=True, accept_certificate=accept_certificate) as client:
         signed_in = client.sign_in()
-    _tell(here.url, signed_in, as_json, client.flows.signer)
+    _tell(here.url, signed_in, as_json, client.flows)
 
 
 @click.command(epilog="\b\nExample:\n  hatchway logout")
@@ -143,7 +143,7 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
         silence_told(here.url) as heard,
     ):
         signed_in = client.pair(code, asked)
-    _tell(here.url, signed_in, as_json)
+    _tell(here.url, signed_in, as_json, client.flows)
 
 
 def _given_code(argument: str | None) -> str:
@@ -201,14 +201,15 @@ def silence_told(url: str) -> Iterator[Callable[[], None]]:
         timer.cancel()
 
 
-def _tell(url: str, signed_in: SignedIn, as_json: bool, signer: Signer | None = None) -> None:
-    from hatchway.api.cli.printing import print_facts, print_json, span
+def _tell(url: str, signed_in: SignedIn, as_json: bool, flows: Flows) -> None:
+    from hatchway.api.cli.printing import print_facts, print_json
 
+    signer, now = flows.signer, flows.engine_time()
     facts = {"url": url, "permissions": list(signed_in.permissions), "expires_at": signed_in.expires_at}
     by = {} if signer is None else {"key": signer.identity, "key_from": signer.words}
     if as_json:
         print_json(facts | by)
-        _tell_key_expiry(signed_in.key_expires_at)
+        _tell_key_expiry(signed_in.key_expires_at, now)
         return
     click.echo(click.style("signed in", fg="green"))
     print_facts(
@@ -216,18 +217,24 @@ def _tell(url: str, signed_in: SignedIn, as_json: bool, signer: Signer | None = 
             "engine": url,
             **({} if signer is None else {"key": f"{signer.identity} ({signer.words})"}),
             "permissions": ", ".join(signed_in.permissions),
-            "expires": f"in {span(signed_in.expires_at - time.time())}, renewed while used",
+            "expires": _expires(signed_in.expires_at, now),
         }
     )
-    _tell_key_expiry(signed_in.key_expires_at)
+    _tell_key_expiry(signed_in.key_expires_at, now)
 
 
-def _tell_key_expiry(at: int | None) -> None:
+def _expires(at: int, now: float) -> str:
+    from hatchway.api.cli.printing import span
+
+    return f"in {span(at - now)}, renewed while used"
+
+
+def _tell_key_expiry(at: int | None, now: float) -> None:
     """Say that the key is soon over, on standard error."""
     if at is not None:
         from hatchway.api.cli.printing import moment, note, span
 
-        note(f"this key expires in {span(at - time.time())}, at {moment(at)}: have its time extended")
+        note(f"this key expires in {span(at - now)}, at {moment(at)}: have its time extended")
 
 
 @click.command(
@@ -240,7 +247,7 @@ Examples:
 def ping(as_json: bool) -> None:
     """Contact the engine: sign in if need be, and say who we are there."""
     from hatchway.api.cli.host import Here
-    from hatchway.api.cli.printing import print_facts, print_json, span
+    from hatchway.api.cli.printing import print_facts, print_json
 
     here = Here()
     with here.client() as client:
@@ -248,6 +255,7 @@ def ping(as_json: bool) -> None:
         began = time.monotonic()
         inspection = client.inspect()
         took = time.monotonic() - began
+        now = client.flows.engine_time()
         included = "" if client.flows.stored is held else ", a sign-in or renewal included"
     facts = {
         "url": here.url,
@@ -258,7 +266,7 @@ def ping(as_json: bool) -> None:
         "expires_at": inspection.expires_at,
         "milliseconds": round(took * 1000, 1),
     }
-    _tell_key_expiry(inspection.key_expires_at)
+    _tell_key_expiry(inspection.key_expires_at, now)
     if as_json:
         print_json(facts)
         return
@@ -267,6 +275,6 @@ def ping(as_json: bool) -> None:
             "engine": f"{here.url} answered in {facts['milliseconds']} ms{included}",
             "identity": inspection.identity,
             "permissions": ", ".join(inspection.permissions),
-            "expires": f"in {span(inspection.expires_at - time.time())}, renewed while used",
+            "expires": _expires(inspection.expires_at, now),
         }
     )

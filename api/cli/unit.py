@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import sys
-from pathlib import Path
 
 import click
+
+from hatchway.engine.base.version import installed_command
 
 TEXT = """\
 # {place}
@@ -103,8 +104,8 @@ def _closed_to(name: str) -> str | None:
 
 def own_command() -> list[str]:
     """The command as it is installed beside this Python, or this Python with our own entry point."""
-    installed = Path(sys.executable).parent / "hatchway"
-    if os.access(installed, os.X_OK):
+    installed = installed_command()
+    if installed is not None:
         return [str(installed)]
     return [sys.executable, "-c", "from hatchway.api.cli import main; main()"]
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PAUSES = (0.1, 0.4)
 """Seconds before the second and third try, where trying again is safe."""
 
+SURE_SKEW = 2.0
+"""Seconds of difference between two clocks that `Date` can tell: it has whole seconds, and an answer takes a while."""
+
 LONGEST_PAUSE = 5
 """Seconds of `Retry-After` that are waited; a longer one is an error, which the caller may wait out."""
 
@@ -106,6 +109,8 @@ class Flows:
         self._label = label
         self.url, self.dialled = url, wire.dialled(url)
         self.wall = wall
+        self._skew = 0.0
+        """Seconds by which our clock is ahead of the engine's, by its last answer; 0 for too few to be sure of."""
         self._read_signers, self._lifetime, self._on_token = signers, lifetime, on_token
         self.signer: Signer | None = None
         """The signer of the last sign-in, which the next one is by too: a key is read once."""
@@ -114,6 +119,10 @@ class Flows:
     def dial_as(self, dialled: str) -> None:
         """The engine is reached another way than by its address, and answers to this host and port there."""
         self.dialled = dialled
+
+    def engine_time(self) -> float:
+        """Epoch seconds by the engine's clock, as the last answer had it: what the times that it tells are told by."""
+        return self.wall() - self._skew
 
     def exchange(self, ask: Ask) -> Flow[Reply]:
         """One request's successful answer, tried again where that is safe. Raises ClientFault."""
@@ -128,6 +137,8 @@ class Flows:
         assert answer is not None
         if not 200 <= answer.status < 300:
             raise wire.problem(answer.status, answer.headers, answer.body, self.wall())
+        skew = wire.clock_skew(answer.headers, self.wall())
+        self._skew = skew if skew is not None and abs(skew) > SURE_SKEW else 0.0
         return answer
 
     def _may_repeat(self, ask: Ask, answer: Reply | wire.Unreachable | None, pause: float | None) -> float | None:
@@ -199,9 +210,8 @@ class Flows:
 
     def _keep(self, signed_in: wire.SignedIn) -> wire.SignedIn:
         session, lifetime = wire.token_facts(signed_in.token)
-        now = self.wall()
-        lifetime = lifetime or max(0, int(signed_in.expires_at - now))
-        self._store(StoredToken(self.url, signed_in.token, signed_in.expires_at, now, lifetime, session))
+        lifetime = lifetime or max(0, int(signed_in.expires_at - self.engine_time()))
+        self._store(StoredToken(self.url, signed_in.token, signed_in.expires_at, self.wall(), lifetime, session))
         return signed_in
 
     def _store(self, stored: StoredToken | None) -> None:
@@ -338,5 +348,7 @@ def _none_of(faults: Sequence[wire.Refused | AgentRefusal], kinds: Collection[st
     if set(kinds) == {"EdDSA"} and last.code == "invalid_request":
         words = f"there is no RSA key to sign in with, and the engine accepts no Ed25519 key: {last.detail}"
     elif len(faults) > 1:
-        words = f"the engine authorizes none of the {len(faults)} keys that were tried: name the one that it does"
+        words = (
+            f"the engine authorizes none of the {len(faults)} keys that were tried: name another, or register one there"
+        )
     return last if words == last.detail else wire.Refused(last.status, last.code, words, skew=last.skew)

@@ -264,7 +264,7 @@ async def _reload(server: EngineServer) -> None:
 
 async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
     """Run until stopped by a signal or the operator. Raises EngineUnavailable, FileRefused, SettingRefused."""
-    set_up_logs(load().log)
+    writer = set_up_logs(load().log)
     async with open_server(home, load) as server:
         collect_rarely()
         sys.setswitchinterval(HAND_OVER)
@@ -273,6 +273,9 @@ async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
         elif server.tls is not None:
             # Without a start page people look into the log for the fingerprint to compare.
             log.info("certificate", url=server.where, sha256=server.tls.fingerprint)
+    if sys.stdout.isatty():
+        writer.close()  # what the log still has to say comes before the last sentence
+        print("Hatchway has stopped.", flush=True)
 
 
 def _print_start_page(server: EngineServer) -> None:

@@ -18,10 +18,11 @@ class LockHeld(FileRefused):
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+def locked(path: Path, *, wait: bool = True, says: str | None = None) -> Iterator[None]:
     """Holds the lock file `path` for the block, across processes. It ends with the process.
 
-    Without `wait` a lock that another process has raises `LockHeld`. The file stays: if it were removed, two processes
+    `says` is written into the file where there is room, for whoever would know of the holder; it stays there. Without
+    `wait` a lock that another process has raises `LockHeld`. The file stays: if it were removed, two processes
     could each lock a file of that name.
     """
     fd = _open_lock(path)
@@ -34,6 +35,10 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
         os.close(fd)
         raise no_locks(path, error) from None
     try:
+        if says is not None:
+            with suppress(OSError):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{says}\n".encode(errors="surrogateescape"), 0)
         yield
     finally:
         os.close(fd)

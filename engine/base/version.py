@@ -1,6 +1,9 @@
 """Which Hatchway this is."""
 
+import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 
 def installed_version() -> str:
@@ -9,3 +12,9 @@ def installed_version() -> str:
         return version("hatchway")
     except PackageNotFoundError:
         return "a checkout that is not installed"
+
+
+def installed_command() -> Path | None:
+    """The command `hatchway` beside this Python, as in a virtual environment; None where there is none."""
+    beside = Path(sys.executable).parent / "hatchway"
+    return beside if os.access(beside, os.X_OK) else None

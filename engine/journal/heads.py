@@ -27,6 +27,9 @@ log = structlog.get_logger(__name__)
 HEADS = "heads"
 """The file's name, in the journal's folder: one head a line."""
 
+JOURNAL_HEAD = "journal_head"
+"""The log's event for a head."""
+
 TYPE, SIFTED_TYPE = "hatchway-head+jwt", "hatchway-sifted+jwt"
 """Explicit typing, so that neither passes for the other, or for a session's token (RFC 8725 section 3.11)."""
 
@@ -86,7 +89,7 @@ class Heads:
         head = Head(self._issuer, seq, digest, first, self._clock.wall(), why)
         signed = self._sign(TYPE, msgspec.json.encode(head))
         self._last = (seq, first, signed)
-        log.info("journal_head", seq=seq, why=why, head=signed)
+        log.info(JOURNAL_HEAD, seq=seq, why=why, head=signed)
         try:
             append_head(self._path, signed)
         except (OSError, Refusal) as error:

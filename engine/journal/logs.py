@@ -20,6 +20,7 @@ import msgspec
 import structlog
 from structlog.typing import Processor
 
+from hatchway.engine.journal.heads import JOURNAL_HEAD
 from hatchway.engine.runtime.records import Record
 from hatchway.engine.settings.settings import LogSettings
 
@@ -109,6 +110,7 @@ def use_log_settings(settings: LogSettings, *, people: bool) -> None:
     if for_people:
         colours = people and not os.environ.get("NO_COLOR")
         form: list[Processor] = [
+            _without_heads,
             _printable,
             structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=24, sort_keys=False),
         ]
@@ -156,6 +158,14 @@ def log_record(record: Record) -> None:
 def _line(record: Record, level: str) -> msgspec.Struct:
     event = f"{record.chart}.{record.event}"
     return _LogLine(record.kind, record.seq, record.actor, event, level, datetime.now(UTC), *_details(record))
+
+
+def _without_heads(logger: Any, name: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A processor of structlog's that drops the journal's heads: each is a line of 450 characters, for programs that
+    carry the log away."""
+    if fields.get("event") == JOURNAL_HEAD:
+        raise structlog.DropEvent
+    return fields
 
 
 def _printable(logger: Any, name: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -32,21 +32,23 @@ SESSIONS_AT_ONCE = 2000
 
 
 class KeyUse(msgspec.Struct, frozen=True, gc=False):
-    """Times in epoch seconds, None for one that is not known. `registered_at` is when an engine first knew the key."""
+    """Times in epoch seconds, None for one that is not known. `registered_at` is when an engine first knew the key; it
+    is not known of the keys that engines had before they noted it."""
 
     registered_at: float | None = None
     used_at: float | None = None
 
 
-Edit = Callable[[KeyUse], KeyUse | None]
-"""Takes what is known of a key; returns what is to be stored, None to forget the key."""
+Edit = Callable[[KeyUse | None], KeyUse | None]
+"""Takes what is known of a key, None for nothing; returns what is to be stored, None to forget the key."""
 
 
 class KeyUses:
     """One engine's notes, and what the store holds, which in a fleet is every engine's.
 
     `identities` are of the keys that are authorized now; `uses` gives identity and time of the last use for each live
-    session, as far as this engine knows.
+    session, as far as this engine knows. `long_known` is a key that was there before this start, None where none was:
+    where the store has no note of it, it was an engine of 0.1.0 that knew it, which noted nothing.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class KeyUses:
         clock: Clock,
         identities: Callable[[], Iterable[str]],
         uses: Callable[[], Iterable[tuple[str, float]]],
+        long_known: str | None = None,
     ) -> None:
+        self._long_known = long_known
         self._store, self._clock, self._identities, self._uses = store, clock, identities, uses
         self._noted: dict[str, float] = {}
         self._written: dict[str, float] = {}
@@ -72,6 +76,8 @@ class KeyUses:
         """Write what is to be written, until the engine stops: then what is left."""
         try:
             await self.take_up()
+            if self._long_known is not None and self._long_known not in self._known:
+                await self._note_all(self._identities(), KeyUse())
             await self.follow()
         except Refusal as refused:
             log.warning("key_uses_not_read", why=refused.detail)
@@ -98,7 +104,11 @@ class KeyUses:
             log.warning("key_uses_not_written", why=lost.detail)
 
     def _use(self, at: float) -> Edit:
-        return lambda held: msgspec.structs.replace(held, used_at=max(held.used_at or 0.0, at))
+        def used(held: KeyUse | None) -> KeyUse:
+            held = held or KeyUse(registered_at=at)  # it came just now, and was used before that was noted
+            return msgspec.structs.replace(held, used_at=max(held.used_at or 0.0, at))
+
+        return used
 
     async def _pending(self) -> dict[str, float]:
         """The last use of each key that this engine has seen, where it is later than what the store has."""
@@ -119,12 +129,10 @@ class KeyUses:
 
     async def register(self, identities: Iterable[str]) -> None:
         """These keys are known from now on, as far as none of them was known before. Raises StoreUnavailable."""
-        now = self._clock.wall()
+        await self._note_all(identities, KeyUse(registered_at=self._clock.wall()))
 
-        def first(held: KeyUse) -> KeyUse:
-            return held if held.registered_at is not None else msgspec.structs.replace(held, registered_at=now)
-
-        await self._change_all({name: first for name in identities if self._held(name).registered_at is None})
+    async def _note_all(self, identities: Iterable[str], new: KeyUse) -> None:
+        await self._change_all({name: lambda held: held or new for name in identities if name not in self._known})
 
     async def forget(self, identities: Iterable[str]) -> None:
         """These keys were taken out: registered again they are new. Raises StoreUnavailable."""
@@ -152,9 +160,9 @@ class KeyUses:
 
     async def _change(self, identity: str, change: Edit) -> None:
         while True:
-            version, held = self._known.get(identity, (0, KeyUse()))
+            version, held = self._known.get(identity, (0, None))
             made = change(held)
-            if made == (held if version else None):
+            if made == held:
                 return
             new = None if made is None else Stored(version + 1, "known", None, made)
             try:

@@ -31,6 +31,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+def test_what_a_holder_says_stays(folder: Path) -> None:
+    """Whole and in place of what was said before, and a holder that says nothing leaves it."""
+    for says in ("a longer word", "short", None):
+        with file_locks.locked(folder / "lock", says=says):
+            assert (folder / "lock").read_text() == f"{says or 'short'}\n"
+    assert (folder / "lock").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_lock_is_held_by_one_and_freed_when_its_holder_dies(folder: Path) -> None:
     """A second holder is refused or waits, across descriptors; `kill -9` of the holder frees it."""
     held = sorted(os.listdir("/proc/self/fd"))

@@ -121,6 +121,8 @@ def test_the_way_out_of_a_refusal_is_a_command() -> None:
             ("login", "--url", "http://127.0.0.1:1", "--key", "x.pem"),
             ["x.pem: no such key file", "hatchway key generate"],
         ),
+        (("login", "--url", "http://127.0.0.1:7420"), ["there is no key to sign in with", "hatchway pair --url URL"]),
+        (("events", "of", "nobody"), ["the journal has no record of 'nobody'", "hatchway events"]),
         (("engine", "status"), ["no engine runs on", "hatchway engine start"]),
     ],
 )
@@ -226,6 +228,7 @@ def test_config_refuses_in_words() -> None:
     for value in ("x9", "70000", "7420.0"):
         refused = run("config", "set", "port", value, code=1).stderr
         assert refused.startswith("config set: port: a whole number from 0 to 65535 is wanted\n")
+    assert "a whole number" in run("config", "set", "max_instances", "-1", code=1).stderr
     assert "is not set" in run("config", "get", "url", code=1).stderr
 
 

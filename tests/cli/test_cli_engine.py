@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hatchway.api.cli.host import load_stored
+from tests.support.command import process
 from tests.support.fakes import ROOT, key_file
 from tests.support.ports import free_port
 from tests.support.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
@@ -29,7 +30,8 @@ def commands_of(engine: EngineProcess, home: Path) -> EngineProcess:
 
 
 async def test_the_first_start_on_a_terminal(home: Path) -> None:
-    """The start page tells address, key and how to go on; the files are private; Ctrl-C ends it with 0."""
+    """The start page tells address, key and how to go on; the files are private; Ctrl-C ends it with 0 and a sentence,
+    and the signed head of the journal goes to its file alone."""
     async with terminal("engine", "start", "--port", "0", home=home) as screen:
         await screen.wait_for("hatchway engine stop")
         assert "Hatchway is running at http://127.0.0.1:" in screen.text
@@ -45,6 +47,9 @@ async def test_the_first_start_on_a_terminal(home: Path) -> None:
             assert stat.S_IMODE((home / name).lstat().st_mode) == 0o600, name
         screen.type(b"\x03")
         assert await screen.wait_end() == 0
+        assert screen.text.endswith("\nHatchway has stopped.\n")
+        assert "head" not in screen.text
+    assert len((home / "log" / "heads").read_text().splitlines()) == 1
     assert not (home / "operator.sock").exists()
 
 
@@ -91,9 +96,10 @@ def test_a_folder_that_others_may_enter_is_refused(home: Path) -> None:
     """The refusal ends with the command that mends it."""
     home.mkdir(0o700)
     home.chmod(0o750)
-    engine = EngineProcess(home)
-    engine.command("engine", "start", "--port", "0", code=1)
-    home.chmod(0o700)
+    done = process("engine", "start", "--port", "0", HATCHWAY_HOME=str(home))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{home} is open to other users; mend it with: chmod 700 {home}\n"
+    assert list(home.iterdir()) == []
 
 
 def test_a_file_limit_without_room_for_anybody_is_told(home: Path) -> None:

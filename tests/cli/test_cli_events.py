@@ -56,12 +56,15 @@ def test_a_journal_is_checked(home: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_with_a_question_is_said(home: Path, tmp_path: Path) -> None:
-    """No journal, no head, a time that is none, options in the wrong place: each in words that lead on."""
+    """No journal, no head, a time that is none or to come, options in the wrong place: each in words that lead on."""
+    assert run().stderr.startswith("no records yet")
     assert "there is no journal in" in run("check", code=1).output
     assert "there is no head yet" in run("head", code=1).output
     (tmp_path / "kept").write_text("nothing\n")
     with running_engine(home):
         assert "there is no head in it" in run("check", "--head", str(tmp_path / "kept"), code=2).output
         assert "is no point in time" in run("check", "--since", "yesterday", code=2).output
+        assert "is still to come" in run("at", "2099-01-01", code=2).output
+        assert run("--chart", "instance").stderr == "no such records\n"
         assert "options go after the command" in run("--since", "1h", "check", code=2).output
         assert "--since" in run("check", "--help").output

@@ -51,7 +51,7 @@ async def test_a_commands_life(place: Place) -> None:
         assert (await told(place.home, "instance", "show", name))["exit_code"] == 3
         table = (await command(place.home, "instance", "list")).stdout.decode().splitlines()
         assert table[0].split() == ["NAME", "STATE", "WHY", "EXIT", "AGE", "IMAGE"]
-        assert table[1].split()[:3] == [name, "stopped", "3"]
+        assert table[1].split()[:4] == [name, "stopped", "-", "3"]
 
 
 async def test_a_stop(place: Place) -> None:

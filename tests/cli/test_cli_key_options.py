@@ -68,7 +68,8 @@ def test_edit_changes_what_is_named(home: Path) -> None:
     ("flags", "why"),
     [
         (("--expires", "banana"), "is no time"),
-        (("--expires", "20270230"), "is no time"),
+        (("--expires", "20270230"), "write a span as 90d, a day as 2027-01-31"),
+        (("--expires", "2027-13-01"), "write a span as 90d, a day as 2027-01-31"),
         (("--expires", "5s"), "is no time"),
         (("--expires", "0d"), "wants a whole number"),
         (("--expires", ""), "the option expiry-time wants a value"),

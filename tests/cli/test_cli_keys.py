@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -37,6 +38,8 @@ def test_generate_register_list_unregister(home: Path) -> None:
     assert "hatchway key register laptop.pub" in run("key", "generate", "laptop").stderr
     run("key", "register", "rsa.pub")
     run("key", "register", "laptop.pub", "--permissions", "RUNTIME:READ,SHELL", "--comment", "the lap")
+    shown = run("key", "list").stdout.splitlines()
+    assert [len(re.split(r" {2,}", line)) for line in shown] == [8, 8, 8]  # what is missing is a dash, never a blank
     rows = json.loads(run("key", "list", "--json").stdout)
     assert [(row["comment"], row["permissions"], row["bits"]) for row in rows] == [
         ("rsa", list(FIVE), 3072),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from pathlib import Path
 
@@ -135,6 +136,16 @@ async def test_a_wrong_clock_is_named(home: Path, away: Path, ahead: float, word
         assert ("this machine's clock is" in said) == (words is not None)
         # The header tells whole seconds, and on a busy machine some may pass on the way.
         assert words is None or any(words.replace("95", str(n)) in said for n in range(85, 106))
+
+
+async def test_what_is_left_is_told_by_the_engines_clock(home: Path, away: Path) -> None:
+    """A session of an hour has an hour left, however wrong this machine's clock is; and it was used just now."""
+    async with live_engine(home, wall_ahead=86_400.0) as at:
+        flags = ("--url", at.url, "--key", str(away.parent / "one.pem"))
+        for asked in (("login", *flags), ("engine", "ping"), ("session", "list")):
+            said = (await command(away, *asked, HATCHWAY_URL=at.url)).stdout.decode()
+            assert re.search(r"\b59m \d+s|\b1h\b", said), said
+        assert re.search(r"\b\d+s ago", said), said
 
 
 async def test_d12_the_command_signs_nothing_for_a_stranger(away: Path) -> None:

@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         running.close()
 
 
-class Member:
+class Reading:
     """One engine's part in the fleet, as far as sessions go."""
 
     def __init__(self, fleet: Fleet, clock: SystemClock) -> None:
@@ -61,15 +61,15 @@ class Member:
 
 
 @asynccontextmanager
-async def member(url: str, home: str) -> AsyncIterator[Member]:
+async def member(url: str, home: str) -> AsyncIterator[Reading]:
     """In the fleet for the block; its tasks are for the test to start."""
     clock = SystemClock()
     async with open_fleet(url, clock, home, home) as fleet:
-        yield Member(fleet, clock)
+        yield Reading(fleet, clock)
 
 
 @pytest.fixture
-async def other(server: RedisServer) -> AsyncIterator[Member]:
+async def other(server: RedisServer) -> AsyncIterator[Reading]:
     """An engine that changes sessions."""
     speak(server.port, "FLUSHALL")
     async with member(server.url, "birch") as made:
@@ -87,7 +87,7 @@ def relay(server: RedisServer) -> Iterator[Relay]:
 
 
 @pytest.fixture
-async def reader(server: RedisServer, other: Member, relay: Relay, nursery: trio.Nursery) -> AsyncIterator[Member]:
+async def reader(server: RedisServer, other: Reading, relay: Relay, nursery: trio.Nursery) -> AsyncIterator[Reading]:
     """An engine that has taken up two sessions, `a` and `b`, and hears of what becomes of them."""
     await other.start("a", "b")
     async with member(relay.url, "ash") as made:
@@ -122,8 +122,8 @@ class Pages:
 
 @pytest.fixture
 async def starting(
-    other: Member, relay: Relay, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Member, Pages]]:
+    other: Reading, relay: Relay, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Reading, Pages]]:
     """An engine that has read the sessions `a`, `b` and `c` from the store, and not yet taken them up."""
     await other.start("a", "b", "c")
     pages = Pages(monkeypatch)
@@ -135,7 +135,7 @@ async def starting(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_changes_while_sessions_are_taken_up(other: Member, starting: tuple[Member, Pages]) -> None:
+async def test_what_changes_while_sessions_are_taken_up(other: Reading, starting: tuple[Reading, Pages]) -> None:
     """Whoever changed it, the page that was read before does not put it back: not for a moment what this engine ended
     itself, and what another did until it is heard of."""
     made, pages = starting
@@ -149,7 +149,7 @@ async def test_what_changes_while_sessions_are_taken_up(other: Member, starting:
     await made.holds("c", "d")
 
 
-async def test_until_all_sessions_are_here(starting: tuple[Member, Pages]) -> None:
+async def test_until_all_sessions_are_here(starting: tuple[Reading, Pages]) -> None:
     """Whoever wants them all is told to try again; they come in the end."""
     made, pages = starting
     with pytest.raises(StoreUnavailable, match="still reads the fleet's sessions"):
@@ -160,7 +160,9 @@ async def test_until_all_sessions_are_here(starting: tuple[Member, Pages]) -> No
     assert {one.id for one in made.runtime.actors("session")} == {"a", "b", "c"}
 
 
-async def test_a_connection_that_is_lost_meanwhile(other: Member, relay: Relay, starting: tuple[Member, Pages]) -> None:
+async def test_a_connection_that_is_lost_meanwhile(
+    other: Reading, relay: Relay, starting: tuple[Reading, Pages]
+) -> None:
     """It begins again at the first page, as another server may answer then; nothing is missing."""
     made, pages = starting
     relay.cut()
@@ -173,7 +175,7 @@ async def test_a_connection_that_is_lost_meanwhile(other: Member, relay: Relay, 
 
 
 async def test_another_server_has_other_cursors(
-    other: Member, server: RedisServer, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    other: Reading, server: RedisServer, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the store was lost between two pages, all are read again, from the first on."""
     await other.start(*(f"{number:05}" for number in range(1500)))
@@ -195,7 +197,7 @@ async def test_another_server_has_other_cursors(
         nursery.cancel_scope.cancel()
 
 
-async def test_many_pages_and_many_changes(other: Member, server: RedisServer, nursery: trio.Nursery) -> None:
+async def test_many_pages_and_many_changes(other: Reading, server: RedisServer, nursery: trio.Nursery) -> None:
     """Sessions end, begin and are renewed all the while: in the end all is here as the store has it."""
     names = [f"{number:05}" for number in range(3000)]
     await other.start(*names)
@@ -213,7 +215,7 @@ async def test_many_pages_and_many_changes(other: Member, server: RedisServer, n
 
 
 async def test_after_a_lost_connection_reading_goes_on(
-    server: RedisServer, other: Member, relay: Relay, reader: Member
+    server: RedisServer, other: Reading, relay: Relay, reader: Reading
 ) -> None:
     """What changed meanwhile is heard of, and nothing else is read again."""
     for name in ("c", "d", "e"):
@@ -229,7 +231,7 @@ async def test_after_a_lost_connection_reading_goes_on(
 
 
 async def test_a_server_that_never_had_the_last_change(
-    server: RedisServer, other: Member, relay: Relay, reader: Member
+    server: RedisServer, other: Reading, relay: Relay, reader: Reading
 ) -> None:
     """As after a failover that lost something: all sessions are compared, and what the store has counts."""
     await other.start("c")
@@ -246,7 +248,7 @@ async def test_a_server_that_never_had_the_last_change(
 
 
 async def test_an_own_change_that_a_failover_lost(
-    server: RedisServer, other: Member, relay: Relay, reader: Member, monkeypatch: pytest.MonkeyPatch
+    server: RedisServer, other: Reading, relay: Relay, reader: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine has not heard of it yet, so that its place among the changes is still there: it is read anew."""
     monkeypatch.setattr(change_reader, "GATHERED", 2.0)
@@ -265,7 +267,7 @@ async def test_an_own_change_that_a_failover_lost(
     assert not reader.fleet.store.unheard
 
 
-async def test_a_number_that_is_missing(server: RedisServer, other: Member, reader: Member) -> None:
+async def test_a_number_that_is_missing(server: RedisServer, other: Reading, reader: Reading) -> None:
     """Whatever it was about: all sessions are compared."""
     speak(server.port, "HDEL", "hatchway:actors:session", "a")
     speak(server.port, "INCR", f"{CHANGES}:n")
@@ -274,7 +276,7 @@ async def test_a_number_that_is_missing(server: RedisServer, other: Member, read
     assert all_read(server)
 
 
-async def test_changes_stay_for_ten_minutes(server: RedisServer, other: Member) -> None:
+async def test_changes_stay_for_ten_minutes(server: RedisServer, other: Reading) -> None:
     """However many there are; older ones go, some hundred aside."""
     for number in range(1, 1001):
         speak(server.port, "XADD", CHANGES, f"{number}-0", "n", str(number))

@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.process]
 ROUNDS = int(10 * effort())
 
 
-class Member:
+class InstanceMember:
     """One engine's instances in a fleet, on a platform of the test's own."""
 
     def __init__(self, fleet: Fleet, own: MemoryStore, platform: TestPlatform) -> None:
@@ -89,11 +89,11 @@ class Host:
         self.platform.takes = 0.05
 
     @asynccontextmanager
-    async def engine(self) -> AsyncIterator[Member]:
+    async def engine(self) -> AsyncIterator[InstanceMember]:
         with patch("socket.gethostname", lambda: self.name):
             place = open_fleet(self.url, SystemClock(), self.name, await self.store.identity())
             async with place as fleet, trio.open_nursery() as nursery:
-                member = Member(fleet, self.store, self.platform)
+                member = InstanceMember(fleet, self.store, self.platform)
                 nursery.start_soon(member.place.run, member.runtime, trio.lowlevel.checkpoint)
                 nursery.start_soon(member.runtime.run)
                 await nursery.start(member.instances.run)
@@ -124,7 +124,7 @@ async def test_a_name_is_taken_once(hosts: Hosts) -> None:
         for number in range(ROUNDS):
             came: list[str] = []
 
-            async def race(member: Member, name: str, came: list[str] = came) -> None:
+            async def race(member: InstanceMember, name: str, came: list[str] = came) -> None:
                 came.append(await member.start(name))
 
             async with trio.open_nursery() as nursery:
@@ -201,7 +201,7 @@ async def test_a_key_s_instances_are_counted_over_the_fleet(hosts: Hosts) -> Non
     that has ended makes room on either host."""
     told: Counter[str] = Counter()
 
-    async def start(member: Member, number: int) -> None:
+    async def start(member: InstanceMember, number: int) -> None:
         told[await member.start(f"name{number}")] += 1
 
     async with hosts[0].engine() as a, hosts[1].engine() as b:
@@ -229,7 +229,7 @@ async def test_progress_is_told(hosts: Hosts) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _until(true: Callable[..., bool], member: Member) -> None:
+async def _until(true: Callable[..., bool], member: InstanceMember) -> None:
     with trio.fail_after(20):
         while True:
             try:

@@ -12,11 +12,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import structlog
 
+from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.journal import logs
+from hatchway.engine.journal.heads import Heads
 from hatchway.engine.journal.logs import LineWriter, log_record, set_up_logs, use_log_settings
 from hatchway.engine.runtime.records import Record
 from hatchway.engine.settings.settings import LogSettings
@@ -128,6 +131,20 @@ def test_people_get_colour_unless_they_said_no(monkeypatch: pytest.MonkeyPatch) 
         text = written(stream, writer)
         assert ("\x1b[" in text) == colour
         assert "pairing.claim" in text
+
+
+@pytest.mark.usefixtures("unset")
+@pytest.mark.parametrize("people", [True, False])
+def test_heads_are_for_programs(people: bool, tmp_path: Path) -> None:
+    """Each signed head is a line of the log that programs carry away; people at a terminal are spared it."""
+    stream = Terminal() if people else io.StringIO()
+    writer = set_up_logs(LogSettings(), stream)
+    Heads(tmp_path, SystemClock(), "urn:uuid:x", lambda kind, payload: "signed").sign(5, "hash", 1, "minute")
+    structlog.get_logger().info("after_it")
+    text = written(stream, writer)
+    assert "after_it" in text
+    assert ("signed" in text) != people
+    assert (tmp_path / "heads").read_text() == "signed\n"
 
 
 @pytest.mark.usefixtures("unset")

@@ -79,14 +79,27 @@ def test_a_cold_host(tmp_path: Path, wheels: Path, chromium: Browser) -> None:
             assert "Install" not in terminal.shown
 
 
+async def test_an_engine_of_an_environment_in_no_path(tmp_path: Path) -> None:
+    """As the README starts one: its own command is found by its lock, and nothing is to be installed."""
+    host = bare(tmp_path)
+    with ssh_hosts(host) as config:
+        host.engine("engine", "start", "--detach", "--port", "0")
+        async with opening(tmp_path / "laptop", "lab", config) as one:
+            assert await one.inspect(await one.sign_in()) == 200
+            assert "Install" not in one.screen.text
+            assert await one.close() == 0
+        assert runtime(host) == []
+
+
 async def test_a_no_leaves_nothing(tmp_path: Path) -> None:
-    """Neither a wheel nor a folder."""
+    """Neither a wheel nor a folder; and it is said that nothing was done."""
     host = bare(tmp_path)
     with ssh_hosts(host) as config:
         async with opening(tmp_path / "laptop", "lab", config, "--python", PYTHON) as one:
             await one.screen.wait_for("Install")
-            one.screen.type(b"\n")
+            one.screen.type(b"n\n")
             assert await one.screen.wait_end() == 1
+            assert "lab: nothing was installed; a hatchway elsewhere is named by" in one.screen.text
         assert not (host.home / ".hatchway").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -61,6 +62,41 @@ async def test_a_use_is_written_once_a_minute_and_known_at_once(home: Path, monk
     async with virtual_engine(home, clock) as engine:
         await jump(1)
         assert await times(engine) == (EPOCH + written[0], used)
+
+
+@pytest.mark.virtual_time
+async def test_keys_of_an_engine_that_noted_nothing(home: Path) -> None:
+    """0.1.0 noted no key: of its keys it stays unknown when they were registered; a new key's time is known. It is so
+    too where the store was moved away."""
+    clock = TrioClock()
+    async with virtual_engine(home, clock):
+        await jump(2)
+    with sqlite3.connect(home / "engine.db") as database:
+        assert database.execute("DELETE FROM actors WHERE chart = 'key'").rowcount == 2
+    for _ in range(2):
+        async with virtual_engine(home, clock) as engine:
+            await sign_in(Browser(make_app(engine)))
+            await jump(2)
+            assert await times(engine) == (None, engine.clock.wall() - 2)
+            engine.keys.register(key("new").public, ("SHELL",))
+            await jump(2)
+            known = await engine.key_uses.all()
+            assert known[key("own").identity].registered_at is None
+            assert known[key("new").identity].registered_at is not None
+
+
+@pytest.mark.virtual_time
+async def test_a_key_is_known_from_its_first_use(home: Path) -> None:
+    """It may sign in before the engine has noted that it came."""
+    async with virtual_engine(home) as engine:
+        await engine.key_uses.take_up()
+        engine.keys.register(key("new").public, ("SHELL",))
+        await sign_in(Browser(make_app(engine)), key("new"))
+        used = engine.clock.wall()
+        await engine.key_uses.write(everything=True)
+        await jump(2)
+        use = (await engine.key_uses.all())[key("new").identity]
+        assert (use.registered_at, use.used_at) == (used, used)
 
 
 @pytest.mark.virtual_time

@@ -34,10 +34,12 @@ if [ -z "$wanted" ]; then
   [ -n "$upgrade" ] || found=$(command -v hatchway)
   [ -x "$runtime/$version/bin/hatchway" ] && [ -n "$upgrade" -o -z "$found" ] && found=$runtime/$version/bin/hatchway
   [ -n "$found$upgrade" ] || found=$(ls -d "$runtime"/*/bin/hatchway 2>/dev/null | sort -V | tail -n 1)
+  [ -n "$found$upgrade" ] || found=$(head -n 1 "${HATCHWAY_HOME:-$HOME/.hatchway}/engine.lock" 2>/dev/null)
 fi
 """
-"""Sets `found`, with PATH, HATCHWAY_HOME, and the LD_LIBRARY_PATH of a loaded module, as a login shell has them. Wants
-`mark`, `version`, `wanted`, `upgrade`."""
+"""Sets `found`, with PATH, HATCHWAY_HOME, and the LD_LIBRARY_PATH of a loaded module, as a login shell has them. Where
+there is no command in PATH or `runtime`, it is the one that the engine's lock names: the engine that runs there may be
+of an environment in no PATH. Wants `mark`, `version`, `wanted`, `upgrade`."""
 
 ATTACH = r"""
 [ -n "$found" ] && [ -x "$found" ] || { printf '\n%s none\n' "$mark"; exit 0; }
