@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
     from hatchway.api.client.client import Client
 
-UNUSED_BY_COMMANDS = ("rich", "pygments", "trio", "anyio", "h2")
-"""What httpx and httpcore load where it is installed: for a command of httpx's own, for async clients, for HTTP/2. It
-takes them half of the time that a command takes."""
+UNUSED_BY_COMMANDS = ("trio", "anyio", "h2")
+"""What httpcore loads where it is installed, for async clients and for HTTP/2: as long as all the rest of a command."""
 
 SOCKET_URL = "http://localhost"
 """The URL of an engine without a port: it is only named so, and reached by its Unix socket."""
@@ -163,8 +162,6 @@ class Here:
         A session of its own whose token can't be kept ends with it. Raises what `base.errors` and `client.wire` name.
         """
         with without(*UNUSED_BY_COMMANDS):
-            import httpcore  # noqa: F401 - httpx would load it later, and all of them with it
-
             from hatchway.api.client.client import Client
 
         where = url or self.url

@@ -63,10 +63,10 @@ print(gc.isenabled(), gc.get_freeze_count() > 10_000)
 
 @pytest.mark.process
 def test_a_command_loads_no_async_libraries(home: Path) -> None:
-    """A ping is over in the time of some twenty bare Pythons: what httpx can do besides is left where it is."""
+    """A ping is over in the time of some ten bare Pythons: what httpcore can do besides is left where it is."""
     code = """
 import atexit, sys
-watched = {"httpcore", "trio", "anyio", "h2", "rich", "pygments"}
+watched = {"httpcore", "httpx", "trio", "anyio", "h2", "rich", "pygments"}
 atexit.register(lambda: print(*sorted(watched.intersection(sys.modules))))
 from hatchway.api.cli import main
 main()
