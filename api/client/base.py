@@ -141,7 +141,7 @@ class ClientBase:
                 port=base.port,
                 target=http_calls.target(path, urlencode(ask.query)),
             ),
-            headers=headers,
+            headers=list(headers.items()),
             content=body,
             extensions=http_calls.waits(ask.wait, connect=CONNECT_WAIT),
         )

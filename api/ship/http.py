@@ -70,7 +70,7 @@ class _HttpTarget:
                 "POST",
                 self._url,
                 content=body,
-                headers=self._headers | headers,
+                headers=[*self._headers.items(), *headers.items()],
                 extensions={"trace": self._note_socket, **http_calls.waits(PATIENCE, connect=PATIENCE)},
             )
             with ask as response:

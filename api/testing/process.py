@@ -49,7 +49,7 @@ class EngineProcess:
         return self._asked("GET", path)
 
     def _asked(self, method: str, path: str, body: bytes | None = None) -> Any:
-        headers = {"Content-Type": "application/json"} if body else {}
+        headers = [("Content-Type", "application/json")] if body else []
         waits = http_calls.waits(PATIENCE, connect=PATIENCE)
         answer = self._connections.request(
             method, self.control_url + path, headers=headers, content=body, extensions=waits
