@@ -1,7 +1,7 @@
 """The command `hatchway`: parse, call, print. Adding a command takes one file and one line.
 
 Write `api/cli/NAME.py` with a `click` command or group, and name it in COMMANDS (or in the table of the group it
-belongs to, such as `api.cli.engine.COMMANDS`). Import whatever is heavy (httpx, trio, cryptography, quart, rich)
+belongs to, such as `api.cli.engine.COMMANDS`). Import whatever is heavy (httpcore, trio, cryptography, quart, rich)
 inside functions: a table's modules are all imported to print its help. Let refusals pass: this file tells them.
 """
 
@@ -17,6 +17,7 @@ hold_signals()
 import click  # noqa: E402 - loaded once no signal can be lost any more
 
 from hatchway.api.cli.groups import RootGroup  # noqa: E402
+from hatchway.engine.base.memory import short_lived  # noqa: E402
 
 COMMANDS = {
     "open": "hatchway.api.cli.open:open_command",
@@ -80,4 +81,5 @@ def main() -> None:
         # A terminal that has no such letter, as a Latin-1 one has no Greek, gets its number, not a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    cli(prog_name="hatchway")
+    with short_lived():
+        cli(prog_name="hatchway")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from importlib import import_module
@@ -33,6 +32,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(context, name) is None and not name.startswith("-") and not context.resilient_parsing:
+            import difflib
+
             near = difflib.get_close_matches(name, self._at, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise click.UsageError(f"No such command '{name}'.{hint}", context)

@@ -11,29 +11,31 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
-import msgspec
 
-from hatchway.api.cli.signing_keys import Signers
-from hatchway.api.client.flows import StoredToken
-from hatchway.api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
-from hatchway.api.client.wire import ClientFault, is_of_a_test
-from hatchway.engine.base.errors import EngineUnavailable, FileRefused, SettingRefused
-from hatchway.engine.base.files import make_private_dir, read_private, write_private
-from hatchway.engine.base.imports import without
-from hatchway.engine.base.issuer import TEST_ISSUER
-from hatchway.engine.settings.home import expanded
-from hatchway.engine.settings.kinds import AGENT
-from hatchway.engine.settings.settings import Settings, home_folder
-from hatchway.engine.settings.sources import load_settings
+from hatchway.engine.base.imports import lazily, without
+
+with without("typing_extensions"):  # msgspec loads it for an older Python
+    import msgspec
+
+    from hatchway.api.cli.signing_keys import Signers
+    from hatchway.api.client.flows import StoredToken
+    from hatchway.api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
+    from hatchway.api.client.wire import ClientFault, is_of_a_test
+    from hatchway.engine.base.errors import EngineUnavailable, FileRefused, SettingRefused
+    from hatchway.engine.base.files import make_private_dir, read_private, write_private
+    from hatchway.engine.base.issuer import TEST_ISSUER
+    from hatchway.engine.settings.home import expanded
+    from hatchway.engine.settings.kinds import AGENT
+    from hatchway.engine.settings.settings import Settings, home_folder
+    from hatchway.engine.settings.sources import load_settings
 
 if TYPE_CHECKING:
     import ssl
 
     from hatchway.api.client.client import Client
 
-UNUSED_BY_COMMANDS = ("rich", "pygments", "trio", "anyio", "h2")
-"""What httpx and httpcore load where it is installed: for a command of httpx's own, for async clients, for HTTP/2. It
-takes them half of the time that a command takes."""
+UNUSED_BY_COMMANDS = ("trio", "anyio", "h2")
+"""What httpcore loads where it is installed, for async clients and for HTTP/2: as long as all the rest of a command."""
 
 SOCKET_URL = "http://localhost"
 """The URL of an engine without a port: it is only named so, and reached by its Unix socket."""
@@ -162,9 +164,8 @@ class Here:
 
         A session of its own whose token can't be kept ends with it. Raises what `base.errors` and `client.wire` name.
         """
+        lazily("certifi")  # httpcore imports it, and few ask for the authorities that it knows
         with without(*UNUSED_BY_COMMANDS):
-            import httpcore  # noqa: F401 - httpx would load it later, and all of them with it
-
             from hatchway.api.client.client import Client
 
         where = url or self.url

@@ -41,7 +41,7 @@ def asked(home: Path, ask: Callable[[KeyUses], Awaitable[T]]) -> T:
     """What the notes in the store of an engine that doesn't run say. Raises LockHeld, EngineUnavailable."""
     settings = load_settings(home, os.environ, {})
     if is_redis(settings.store):
-        from hatchway.engine.fleet.key_administration import ask_store
+        from hatchway.engine.fleet.store_keys import ask_store
 
         return ask_store(settings.store, lambda store: _ask(store, ask))
     with locked(home / "engine.lock", wait=False):

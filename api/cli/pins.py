@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import ssl
 import time
-from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -108,6 +106,8 @@ def _follows(before: str, shown: str) -> bool:
 
 def fingerprint(pem: str) -> str:
     """SHA-256 of the certificate, in the form that browsers and `openssl x509 -fingerprint` show."""
+    import hashlib  # imported here: no certificate is seen over plain HTTP
+
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest().upper()
     return ":".join(digest[place : place + 2] for place in range(0, 64, 2))
 
@@ -156,6 +156,8 @@ OUT_OF_TIME = {9: "is not valid yet", 10: "has expired"}
 def _clock_skew(url: str) -> float | None:
     """Seconds by which our clock is ahead of what the other end says. It is only a hint: the other end is not
     trusted."""
+    from http.client import HTTPException, HTTPSConnection  # imported here: seldom is a clock wrong
+
     parts = urlsplit(url)
     asked = HTTPSConnection(parts.hostname or "", parts.port or 443, timeout=WAIT, context=_unchecked())
     try:

@@ -6,11 +6,9 @@ Each question is a message on a connection of its own: four bytes of length, one
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import time
 from base64 import b64encode
-from hashlib import sha256
 from typing import NamedTuple
 
 from hatchway.api.client.wire import ClientFault
@@ -53,6 +51,8 @@ class AgentKey(NamedTuple):
     @property
     def identity(self) -> str:
         """OpenSSH's fingerprint."""
+        from hashlib import sha256  # imported here: a command that has a token asks no agent
+
         return "SHA256:" + b64encode(sha256(self.blob).digest()).decode().rstrip("=")
 
     @property
@@ -238,6 +238,8 @@ class _Line:
 def _binding() -> bytes:
     """A message that binds the connection to an unknown host of SSH: its host key is made for this message alone
     (OpenSSH's PROTOCOL.agent, `session-bind@openssh.com`). The binding lasts as long as the connection."""
+    import secrets
+
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     name, host = string(b"ssh-ed25519"), Ed25519PrivateKey.generate()

@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
-import httpx
+import httpcore
 
 from hatchway.api.client import wire
 from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
 from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
+from hatchway.engine.base import http_calls
 from hatchway.engine.base.errors import Refusal
 
 T = TypeVar("T")
@@ -25,10 +26,7 @@ class AsyncClient(ClientBase):
     async def __aenter__(self) -> AsyncClient:
         if self.flows.url.startswith("ssh://"):
             await anyio.to_thread.run_sync(self._reach)
-        options = self._options()
-        if (path := self._socket_path()) is not None:
-            options["transport"] = httpx.AsyncHTTPTransport(uds=path, verify=False)  # as in the sync client
-        self._http = httpx.AsyncClient(**options)
+        self._http = httpcore.AsyncConnectionPool(**self._connections())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -128,15 +126,15 @@ class AsyncClient(ClientBase):
         try:
             if self._socket is None and self._own.is_in_question(self.flows.url):
                 await anyio.to_thread.run_sync(self._check_own)
-            response = await self._http.send(self._http.build_request(**self._arguments(ask)), stream=True)
-            if ask.stream and response.status_code == 200:
-                return Reply(200, response.headers, b"", response)
+            response = await self._http.handle_async_request(self._request(ask))
+            if ask.stream and response.status == 200:
+                return Reply(200, http_calls.fields(response.headers), b"", response)
             body = bytearray()
             async with self._reading(response) as pieces:
                 async for piece in pieces:
                     longer(body, piece)
-            return Reply(response.status_code, response.headers, bytes(body))
-        except httpx.TransportError as fault:
+            return Reply(response.status, http_calls.fields(response.headers), bytes(body))
+        except http_calls.FAULTS as fault:
             return self._failed(fault)
         except wire.Unreachable as fault:
             return fault
@@ -145,20 +143,20 @@ class AsyncClient(ClientBase):
         try:
             async for piece in raw:
                 yield piece
-        except httpx.TransportError as fault:
+        except http_calls.FAULTS as fault:
             raise self._failed(fault) from None
 
     @asynccontextmanager
-    async def _reading(self, response: httpx.Response) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+    async def _reading(self, response: httpcore.Response) -> AsyncIterator[AsyncGenerator[bytes, None]]:
         """The pieces of a response, which is closed at the end, however it comes."""
-        raw = response.aiter_raw()
+        raw = response.aiter_stream()
         try:
             async with aclosing(self._pieces(raw)) as pieces:
                 yield pieces
         finally:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
-                # httpx nests generators: those that were not read to their end are, else trio warns of them.
-                with suppress(httpx.TransportError, httpx.StreamError):
+                # httpcore nests generators: those that were not read to their end are, else trio warns of them.
+                with suppress(*http_calls.FAULTS):
                     async for _ in raw:
                         pass

@@ -1,23 +1,25 @@
-"""What the sync and the async client share: their construction, the set-up of httpx, and the meaning of its errors."""
+"""What the sync and the async client share: their construction, their requests, and the meaning of errors."""
 
 from __future__ import annotations
 
+import json
 import platform
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urlsplit
 
-import httpx
+import httpcore
 
 from hatchway.api.client.flows import INSTANCES, Ask, Flow, Flows, Pause, StoredToken, Work
 from hatchway.api.client.own_engine import OwnEngine
 from hatchway.api.client.signers import Signer, read_signers
 from hatchway.api.client.unix_paths import short_path
 from hatchway.api.client.wire import CertificateRefused, ClientFault, NotAnEngine, Unreachable
+from hatchway.engine.base import http_calls
 from hatchway.engine.base.errors import Refusal
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ AGENT = f"hatchway ({platform.system()})"
 
 CONNECT_WAIT = 5.0
 """Seconds in which a connection must be made."""
+
+MOST_CONNECTIONS, MOST_IDLE, IDLE_FOR = 100, 20, 5.0
+"""Connections at once, those of them that are kept while nothing is asked, and for how many seconds."""
 
 
 def _forget(stored: StoredToken | None) -> None:
@@ -101,40 +106,68 @@ class ClientBase:
         if self._socket is None:
             self._own.check(self.flows.url)
 
-    def _options(self) -> dict[str, Any]:
-        """The options of httpx's client, but for the transport to a Unix socket: its two kinds of client need different
-        ones."""
+    def _connections(self) -> dict[str, Any]:
+        """The options of httpcore's pool of connections. Over a Unix socket there is no TLS."""
         secure = self.flows.url.startswith("https:") and self._socket is None
         return {
-            "base_url": self.flows.url if self._socket is None else f"http://{self.flows.dialled}",
-            # The Host is spelled out even where its port is the scheme's own: the challenge names what was dialled.
-            "headers": {"Host": self.flows.dialled, "User-Agent": AGENT, "Accept-Encoding": "identity"},
-            "follow_redirects": False,
-            "trust_env": False,
-            "verify": (self._tls or True) if secure else False,
+            "uds": self._socket_path(),
+            "ssl_context": (self._tls or _known_authorities()) if secure else None,
+            "max_connections": MOST_CONNECTIONS,
+            "max_keepalive_connections": MOST_IDLE,
+            "keepalive_expiry": IDLE_FOR,
         }
 
-    def _arguments(self, ask: Ask) -> dict[str, Any]:
-        return {
-            "method": ask.method,
-            "url": ask.path,
-            "params": dict(ask.query) or None,
-            "json": None if ask.body is None else dict(ask.body),
-            "headers": dict(ask.headers),
-            "timeout": httpx.Timeout(ask.wait, connect=CONNECT_WAIT),
+    def _request(self, ask: Ask) -> httpcore.Request:
+        dialled = self.flows.dialled
+        base = urlsplit(self.flows.url if self._socket is None else f"http://{dialled}")
+        body = b"" if ask.body is None else _json(ask.body)
+        headers = {
+            # The Host is spelled out even where its port is the scheme's own: the challenge names what was dialled.
+            "Host": dialled,
+            "Accept": "*/*",
+            "Accept-Encoding": "identity",
+            "Connection": "keep-alive",
+            "User-Agent": AGENT,
+            **({"Content-Length": str(len(body))} if body or ask.method == "POST" else {}),
+            **({"Content-Type": "application/json"} if body else {}),
+            **ask.headers,
         }
+        path = f"{base.path.rstrip('/')}/{ask.path.lstrip('/')}"
+        return httpcore.Request(
+            ask.method,
+            httpcore.URL(
+                scheme=base.scheme,
+                host=base.hostname or "",
+                port=base.port,
+                target=http_calls.target(path, urlencode(ask.query)),
+            ),
+            headers=list(headers.items()),
+            content=body,
+            extensions=http_calls.waits(ask.wait, connect=CONNECT_WAIT),
+        )
 
     def _failed(self, fault: Exception) -> Unreachable:
-        unsent = isinstance(fault, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
+        unsent = isinstance(fault, (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout))
         if (untrusted := _certificate_fault(fault)) is not None:
             return CertificateRefused(f"the certificate of {self.flows.url} is refused: {untrusted.verify_message}")
         words = "no engine answers at" if unsent else "the connection ended before the whole answer of"
         return Unreachable(f"{words} {self.flows.url}: {fault or type(fault).__name__}", sent=not unsent)
 
 
+def _json(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(dict(body), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _known_authorities() -> ssl.SSLContext:
+    """Trust in the authorities that Mozilla trusts, whatever this host's own list says."""
+    import certifi
+
+    return ssl.create_default_context(cafile=certifi.where())
+
+
 def _certificate_fault(fault: BaseException) -> ssl.SSLCertVerificationError | None:
-    """The error of the certificate, where that is why a connection failed; else None. httpx itself tells only that the
-    connection failed."""
+    """The error of the certificate, where that is why a connection failed; else None. httpcore itself tells only that
+    the connection failed."""
     while not isinstance(fault, ssl.SSLCertVerificationError):
         if (before := fault.__cause__ or fault.__context__) is None:
             return None

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
-import httpx
+import httpcore
 
 from hatchway.api.client import wire
 from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
 from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
+from hatchway.engine.base import http_calls
 from hatchway.engine.base.errors import Refusal
 
 T = TypeVar("T")
@@ -31,11 +32,7 @@ class Client(ClientBase):
 
     def __enter__(self) -> Client:
         self._reach()
-        options = self._options()
-        if (path := self._socket_path()) is not None:
-            # There is no TLS on a Unix socket: to read the authorities would take as long as all the rest.
-            options["transport"] = httpx.HTTPTransport(uds=path, verify=False)
-        self._http = httpx.Client(**options)
+        self._http = httpcore.ConnectionPool(**self._connections())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,21 +132,21 @@ class Client(ClientBase):
     def _send(self, ask: Ask) -> Reply | wire.Unreachable:
         try:
             self._check_own()
-            response = self._http.send(self._http.build_request(**self._arguments(ask)), stream=True)
-            if ask.stream and response.status_code == 200:
-                return Reply(200, response.headers, b"", response)
+            response = self._http.handle_request(self._request(ask))
+            if ask.stream and response.status == 200:
+                return Reply(200, http_calls.fields(response.headers), b"", response)
             with closing(response):
                 body = bytearray()
-                for chunk in response.iter_raw():
+                for chunk in response.iter_stream():
                     longer(body, chunk)
-            return Reply(response.status_code, response.headers, bytes(body))
-        except httpx.TransportError as fault:
+            return Reply(response.status, http_calls.fields(response.headers), bytes(body))
+        except http_calls.FAULTS as fault:
             return self._failed(fault)
         except wire.Unreachable as fault:
             return fault
 
     def _pieces(self, reply: Reply) -> Iterator[bytes]:
         try:
-            yield from reply.response.iter_raw()
-        except httpx.TransportError as fault:
+            yield from reply.response.iter_stream()
+        except http_calls.FAULTS as fault:
             raise self._failed(fault) from None

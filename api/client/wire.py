@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -189,6 +188,8 @@ def retry_after(headers: Mapping[str, str]) -> int | None:
 
 def clock_skew(headers: Mapping[str, str], now: float) -> float | None:
     """Seconds by which `now` is ahead of the response's `Date`; None where that is missing or wrong."""
+    from email.utils import parsedate_to_datetime  # imported here: it matters where something was refused
+
     try:
         return now - parsedate_to_datetime(headers["date"]).timestamp()
     except (KeyError, ValueError, OverflowError):

@@ -13,19 +13,25 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from threading import Timer
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
-import httpx
+import httpcore
 import msgspec
 import structlog
 
 from hatchway.api.ship.records import NotTaken, Parcel
+from hatchway.engine.base import http_calls
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.version import installed_version
+from hatchway.engine.settings.kinds import wire_name
 
 log = structlog.get_logger(__name__)
 
 PATIENCE = 15.0
 """Seconds that a receiver has to take a request and answer it, the whole of it."""
+
+IDLE_FOR = 5.0
+"""Seconds that a connection is kept while nothing is sent."""
 
 MOST_ANSWER = 65_536
 """Bytes of an answer that are read."""
@@ -41,45 +47,52 @@ class _HttpTarget:
     """What both have in common: a connection, and what its answers mean."""
 
     def __init__(self, url: str, trust: ssl.SSLContext) -> None:
-        self._url, self._trust = url, trust
-        self._client: httpx.Client | None = None
+        self._trust, parts = trust, urlsplit(url)
+        self._url = httpcore.URL(
+            scheme=parts.scheme,
+            host=wire_name(parts.hostname or ""),
+            port=parts.port,
+            target=http_calls.target(parts.path or "/", parts.query),
+        )
+        self._headers = _headers(parts)
+        self._connections: httpcore.ConnectionPool | None = None
         self._socket: socket.socket | None = None
 
     def _post(self, body: bytes, headers: dict[str, str]) -> bytes:
         """The body of the answer. Raises NotTaken."""
-        if self._client is None:
-            self._client = httpx.Client(verify=self._trust, timeout=PATIENCE, trust_env=False)
-        named = {"content-type": "application/json", "user-agent": f"hatchway/{installed_version()}"}
-        named["accept-encoding"] = "identity"
+        if self._connections is None:
+            self._connections = httpcore.ConnectionPool(self._trust, keepalive_expiry=IDLE_FOR)
         late = Timer(PATIENCE, self._hang_up)
         late.daemon = True
         late.start()
         try:
-            ask = self._client.stream(
-                "POST", self._url, content=body, headers=named | headers, extensions={"trace": self._note_socket}
+            ask = self._connections.stream(
+                "POST",
+                self._url,
+                content=body,
+                headers=[*self._headers.items(), *headers.items()],
+                extensions={"trace": self._note_socket, **http_calls.waits(PATIENCE, connect=PATIENCE)},
             )
             with ask as response:
                 answer = _read(response)
-        except httpx.HTTPError as error:
+        except http_calls.FAULTS as error:
             why = f"no answer in {PATIENCE:g} s" if not late.is_alive() else str(error) or type(error).__name__
             raise NotTaken(why) from None
         finally:
             late.cancel()
-        if not response.is_success:
-            wait = response.headers.get("retry-after", "")
+        if not 200 <= response.status < 300:
+            wait = http_calls.fields(response.headers).get("retry-after", "")
             seconds = min(float(wait), LONGEST_WAIT) if wait.isascii() and wait.isdigit() else None
-            raise NotTaken(
-                f"it answered {response.status_code}", LONGEST_WAIT if response.status_code == 410 else seconds
-            )
+            raise NotTaken(f"it answered {response.status}", LONGEST_WAIT if response.status == 410 else seconds)
         return answer
 
     def _note_socket(self, name: str, told: Mapping[str, Any]) -> None:
-        """Callback of the connection (httpx, "Request extensions"): its socket, as it is made."""
+        """Callback of the connection (httpcore, "Extensions"): its socket, as it is made."""
         if name in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             self._socket = told["return_value"].get_extra_info("socket")
 
     def _hang_up(self) -> None:
-        """End a request that takes too long as a whole: httpx bounds each wait for bytes alone, and a receiver that
+        """End a request that takes too long as a whole: httpcore bounds each wait for bytes alone, and a receiver that
         sends one now and then would hold it for ever."""
         if self._socket is not None:
             with suppress(OSError):
@@ -92,15 +105,33 @@ class _HttpTarget:
         return sent
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-        self._client = None
+        if self._connections is not None:
+            self._connections.close()
+        self._connections = None
 
 
-def _read(response: httpx.Response) -> bytes:
-    """The body, up to MOST_ANSWER bytes or a little more; the rest is not read. Raises httpx.HTTPError."""
+def _headers(parts: SplitResult) -> dict[str, str]:
+    """Those of every request to an address, whose user and password may stand in it."""
+    name, port = wire_name(parts.hostname or ""), parts.port
+    host = f"[{name}]" if ":" in name else name
+    headers = {
+        "host": host if port in (None, 443 if parts.scheme == "https" else 80) else f"{host}:{port}",
+        "accept": "*/*",
+        "accept-encoding": "identity",
+        "connection": "keep-alive",
+        "content-type": "application/json",
+        "user-agent": f"hatchway/{installed_version()}",
+    }
+    if parts.username or parts.password:
+        known = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+        headers["authorization"] = f"Basic {b64encode(known.encode()).decode()}"
+    return headers
+
+
+def _read(response: httpcore.Response) -> bytes:
+    """The body, up to MOST_ANSWER bytes or a little more; the rest is not read. Raises http_calls.FAULTS."""
     answer = b""
-    for piece in response.iter_raw():
+    for piece in response.iter_stream():
         answer += piece
         if len(answer) > MOST_ANSWER:
             break

@@ -15,6 +15,7 @@ from hatchway.engine.base import files
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.loopback import is_loopback_address, is_loopback_name
+from hatchway.engine.settings.kinds import wire_name
 
 SCHEMES = "syslog+tls://, syslog+tcp://, otlp+https://, https:// and file://"
 
@@ -91,9 +92,9 @@ def _by_http(text: str, parts: SplitResult, options: Options) -> Target:
 
 def _address(text: str, parts: SplitResult, port: int) -> tuple[str, int]:
     try:
-        host, found = parts.hostname, parts.port
+        host, found = wire_name(parts.hostname or ""), parts.port
     except ValueError:
-        host, found = None, None
+        host, found = "", None
     if not host:
         raise TargetRefused(f"{text[:80]!r} names no host")
     return host, found or port

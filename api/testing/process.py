@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio.to_thread
-import httpx
+import httpcore
 import msgspec
 
 from hatchway.api.testing.faults import Faults, FaultSwitch
 from hatchway.api.testing.people import Answer, AuthorizedKey, Session
 from hatchway.api.testing.watchers import BrokenPromise
+from hatchway.engine.base import http_calls
 from hatchway.engine.runtime.records import Record
 
 PATIENCE = 60.0
@@ -39,13 +40,24 @@ class EngineProcess:
         self.control_url: str = told["control_address"]
         self.key_file, self.master_key_file = Path(told["key_file"]), Path(told["master_key_file"])
         self.pid: int = told["pid"]
-        self._http = httpx.Client(base_url=self.control_url, trust_env=False, timeout=PATIENCE)
+        self._connections = httpcore.ConnectionPool()
 
     def _tell(self, path: str, /, **fields: Any) -> Any:
-        return _read(self._http.post(path, json=fields))
+        return self._asked("POST", path, json.dumps(fields).encode())
 
     def _ask(self, path: str) -> Any:
-        return _read(self._http.get(path))
+        return self._asked("GET", path)
+
+    def _asked(self, method: str, path: str, body: bytes | None = None) -> Any:
+        headers = [("Content-Type", "application/json")] if body else []
+        waits = http_calls.waits(PATIENCE, connect=PATIENCE)
+        answer = self._connections.request(
+            method, self.control_url + path, headers=headers, content=body, extensions=waits
+        )
+        told = json.loads(answer.content)
+        if answer.status >= 400:
+            raise ControlRefused(told["detail"])
+        return told
 
     @property
     def records(self) -> list[Record]:
@@ -118,7 +130,7 @@ class EngineProcess:
 
     def close(self) -> None:
         """Close the connection to the control address."""
-        self._http.close()
+        self._connections.close()
 
 
 class AsyncEngineProcess:
@@ -185,13 +197,6 @@ class AsyncEngineProcess:
 
 async def _beside(call: Callable[..., T], *given: Any) -> T:
     return await anyio.to_thread.run_sync(call, *given)
-
-
-def _read(answer: httpx.Response) -> Any:
-    told = answer.json()
-    if answer.is_error:
-        raise ControlRefused(told["detail"])
-    return told
 
 
 @contextmanager

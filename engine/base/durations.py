@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from hatchway.engine.base.errors import Refusal
-from hatchway.statecharts.session import DEFAULT_LIFETIME, LONGEST_LIFETIME, SHORTEST_LIFETIME
 
 _FORM = re.compile(r"(?P<hours>[0-9]+)h|(?P<minutes>[0-9]+)m(?:(?P<seconds>[0-9]+)s)?", re.ASCII)
 _MANY = 10**12
@@ -37,6 +36,9 @@ def lifetime(text: object) -> tuple[int, bool]:
 
     None is an omitted field: the default, and no falling back. Raises `InvalidDuration`.
     """
+    # Imported here: a command that reads durations in its settings needs no chart.
+    from hatchway.statecharts.session import DEFAULT_LIFETIME, LONGEST_LIFETIME, SHORTEST_LIFETIME
+
     if text is None:
         return DEFAULT_LIFETIME, False
     seconds = parse_duration(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,7 +56,7 @@ def try_folder(folder: Path, size: int) -> None:
 
     Raises FileRefused where there are no such locks, OSError where the file system takes no file or no bytes.
     """
-    path = folder / f".{secrets.token_hex(8)}{files.LEFTOVER}"
+    path = folder / f".{os.urandom(8).hex()}{files.LEFTOVER}"
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, files.FILE_MODE)
         with os.fdopen(fd, "wb") as file:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shlex
 import stat
 from collections.abc import Callable
@@ -151,7 +150,7 @@ def write_private(path: Path, data: bytes, *, overwrite: bool = True) -> None:
 
 
 def _put(path: Path, data: bytes, overwrite: bool) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(_RANDOM_BYTES)}{LEFTOVER}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(_RANDOM_BYTES).hex()}{LEFTOVER}")
     try:
         write_new(temporary, data)
         if overwrite:

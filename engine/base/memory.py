@@ -22,6 +22,21 @@ def loading() -> Iterator[None]:
         yield
 
 
+SELDOM = 100_000
+"""Threshold of `gc.set_threshold` for a command: most end before so many objects are there."""
+
+
+@contextmanager
+def short_lived() -> Iterator[None]:
+    """Around a command: garbage is looked for seldom, and not once more when Python ends, which takes as long as ten
+    imports."""
+    gc.set_threshold(SELDOM)
+    try:
+        yield
+    finally:
+        gc.freeze()
+
+
 YOUNG, MIDDLE, NEVER = 1000, 5, 1_000_000
 """Thresholds of `gc.set_threshold`: a collection of the youngest objects takes 0.5 ms, one of the middle generation 3
 ms. The third is so high that a full collection never comes by itself."""

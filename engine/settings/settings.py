@@ -1,9 +1,8 @@
-"""Every setting once: name, default, kind, and when it takes effect; `engine.settings.sources` reads them."""
+"""Every setting once: name, default, kind, and when it takes effect; `engine.settings.sources` reads them.
 
-from __future__ import annotations
+Annotations are values here, not texts as elsewhere: the table is made of them at each start of a command.
+"""
 
-import difflib
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,14 +212,13 @@ def keys_folder(home: Path, settings: Settings) -> Path:
 
 
 def _rows(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[Setting]:
-    hints = typing.get_type_hints(struct, include_extras=True)
-    for field in msgspec.structs.fields(struct):
-        hint = hints[field.name]
+    for name, default in zip(struct.__struct_fields__, struct.__struct_defaults__, strict=True):
+        hint: Any = struct.__annotations__[name]
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-            yield from _rows(hint, f"{field.name}.")
+            yield from _rows(hint, f"{name}.")
         else:
-            known = hint.__metadata__[0]
-            yield Setting(known.effect, known.kind, known.about, prefix + field.name, field.default)
+            known: Setting = hint.__metadata__[0]
+            yield Setting(known.effect, known.kind, known.about, prefix + name, default)
 
 
 TABLE: Mapping[str, Setting] = {row.name: row for row in _rows(Settings)}
@@ -231,6 +229,8 @@ def setting(name: str) -> Setting:
     """The setting of that name, or a refusal that names the nearest one."""
     if name in TABLE:
         return TABLE[name]
+    import difflib  # imported here: few names are wrong
+
     near = difflib.get_close_matches(name.lower().replace("-", "_"), TABLE, n=1, cutoff=0.0)
     raise SettingRefused(f"unknown setting '{name}'; the nearest known one is '{near[0]}'")
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-import tomllib
-import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,9 +54,13 @@ def read_config(home: Path, refused: OnRefusal = _raise) -> dict[str, Any]:
     """What stands in config.toml, by dotted name and checked. Nothing if there is no such file."""
     path = home / "config.toml"
     try:
-        document = tomllib.loads(read_private(path).decode())
+        data = read_private(path)
     except FileNotFoundError:
         return {}
+    import tomllib  # imported here: many a folder has no such file
+
+    try:
+        document = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as fault:  # tomllib's own fault, bad UTF-8, a number or a nesting without end
         raise SettingRefused(f"{path} is not TOML: {fault}") from None
     values: dict[str, Any] = {}
@@ -84,6 +85,8 @@ def foreign_variables(environ: Mapping[str, str]) -> Iterator[str]:
 
     Kubernetes and Docker make such variables for each service and container of that name, `HATCHWAY_PORT` among them.
     """
+    import difflib  # imported here: most environments have no such variable
+
     names = {row.variable: row.name for row in TABLE.values()}
     strangers = []
     for variable, text in sorted(environ.items()):
@@ -116,8 +119,8 @@ def _build(values: Mapping[str, Any]) -> Settings:
         group, _, field = name.rpartition(".")
         groups.setdefault(group, {})[field] = value
     top = groups.pop("")
-    hints = typing.get_type_hints(Settings)
-    return Settings(**top, **{group: hints[group](**fields) for group, fields in groups.items()})
+    kinds = Settings.__annotations__
+    return Settings(**top, **{group: kinds[group](**fields) for group, fields in groups.items()})
 
 
 EncodedSettings = bytes

@@ -27,7 +27,7 @@ from tests.support.fakes import ROOT
 pytestmark = pytest.mark.usefixtures("command_folder")
 
 HEAVY = (
-    *("httpx", "quart", "hypercorn", "cryptography", "jwt", "trio", "transitions"),
+    *("httpcore", "quart", "hypercorn", "cryptography", "jwt", "trio", "transitions"),
     *("rich", "msgspec", "structlog", "hatchway.engine.engine"),
 )
 

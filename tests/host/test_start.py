@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -63,10 +64,11 @@ print(gc.isenabled(), gc.get_freeze_count() > 10_000)
 
 @pytest.mark.process
 def test_a_command_loads_no_async_libraries(home: Path) -> None:
-    """A ping is over in the time of some twenty bare Pythons: what httpx can do besides is left where it is."""
+    """A ping is over in the time of some ten bare Pythons: what httpcore can do besides is left where it is."""
     code = """
 import atexit, sys
-watched = {"httpcore", "trio", "anyio", "h2", "rich", "pygments"}
+watched = {"httpcore", "httpx", "trio", "anyio", "h2", "rich", "pygments", "typing_extensions", "certifi.core"}
+watched |= {"email.utils", "tomllib", "hatchway.statecharts.chart"}
 atexit.register(lambda: print(*sorted(watched.intersection(sys.modules))))
 from hatchway.api.cli import main
 main()
@@ -75,6 +77,21 @@ main()
         ping = [sys.executable, "-c", code, "engine", "ping"]
         done = subprocess.run(ping, env=engine.environ, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "httpcore"
+
+
+def test_a_list_of_keys_loads_nothing_of_a_fleet(home: Path) -> None:
+    """Where the keys are a folder's, no command about them loads what would ask a store for them."""
+    code = """
+import atexit, sys
+watched = {"hatchway.engine.fleet.store_keys", "hatchway.engine.store.redis", "hatchway.engine.fleet.keys", "coredis"}
+atexit.register(lambda: print(watched.intersection(sys.modules)))
+from hatchway.api.cli import main
+main()
+"""
+    listing = [sys.executable, "-c", code, "key", "list"]
+    environ = {**os.environ, "HATCHWAY_HOME": str(home)}
+    done = subprocess.run(listing, env=environ, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 @pytest.mark.process

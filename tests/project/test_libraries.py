@@ -36,6 +36,7 @@ OURS = {"hatchway", "tests"}
 PROMISED = {
     "anyio": ("anyio", "anyio.to_thread"),
     "badkeys": ("badkeys.rsakeys",),
+    "certifi": ("certifi",),
     "click": ("click", "click.shell_completion"),
     "coredis": ("coredis",),
     "cryptography": (
@@ -47,7 +48,6 @@ PROMISED = {
     "h11": ("h11",),
     "h2": ("h2.errors", "h2.events", "h2.exceptions", "h2.settings"),
     "httpcore": ("httpcore",),
-    "httpx": ("httpx",),
     "hypercorn": ("hypercorn.config",),
     "idna": ("idna",),
     "jwt": ("jwt",),

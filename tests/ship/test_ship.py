@@ -412,10 +412,24 @@ def test_https_is_verified(made: Generated, tmp_path: Path) -> None:
     assert len(receiver.taken) == 1
 
 
+def test_an_address_is_asked_as_it_is_written(made: Generated) -> None:
+    """Its path and query, its host with the port, and the user and password that it may name."""
+    receiver = Receiver()
+    with receiving(receiver) as port:
+        ship(made, f"http://so%40me:w%3Ard@LOCALHOST:{port}/in/\u00fc%2f?to=a b&c=d", Choice(kinds=("notice",)))
+        ship(made, f"http://127.0.0.1:{port}?to=all", Choice(kinds=("notice",)))
+    one, other = receiver.taken
+    assert (one.path, one.headers["host"]) == ("/in/%C3%BC%2f?to=a%20b&c=d", f"localhost:{port}")
+    assert one.headers["authorization"] == f"Basic {b64encode(b'so@me:w:rd').decode()}"
+    assert (other.path, other.headers["host"]) == ("/?to=all", f"127.0.0.1:{port}")
+    assert "authorization" not in other.headers
+
+
 @pytest.mark.parametrize(
     ("target", "why"),
     [
         ("ftp://host/x", "is no target"),
+        ("https://a\u00df..b/x", "names no host"),
         ("syslog+udp://host", "is no target"),
         ("file:relative", "whole path"),
         ("https:///path", "names no host"),
