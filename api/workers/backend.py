@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import trio
@@ -34,7 +35,7 @@ from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import source_of
 from hatchway.engine.access.signers import Signed, is_quick, signer_of, whose
 from hatchway.engine.base.clock import SystemClock
-from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.errors import FileRefused, Refusal
 from hatchway.engine.journal.metrics import FINEST
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PublicKey, parse_openssh
@@ -78,6 +79,18 @@ class EngineClient:
         """Take up settings and keys."""
         self.settings, self.own_key = decode_settings(told.settings), parse_openssh(told.own_key)
         self.challenges = Challenges(self.clock, told.mac_key) if told.mac_key else None
+
+    def keys_version(self) -> int:
+        """Which content authorized_keys has; -1 while that is refused, or not settled: nothing is cached under it."""
+        try:
+            return self.keys.version() if self.keys.settled() else -1
+        except FileRefused:
+            return -1
+
+    async def settle_keys(self) -> None:
+        """Wait until authorized_keys is settled, or refused."""
+        with suppress(FileRefused):
+            await self.keys.settle()
 
     def issue_challenge(self, host: str, identity: str | None) -> tuple[str, str]:
         """As `KeySignIn.challenge`: the identity and the nonce."""
@@ -172,7 +185,7 @@ class ResponseCache:
         if (
             kept.until > client.clock.wall()
             and client.counters.holds(kept.mark, client.clock.elapsed())
-            and kept.keys == client.keys.version()
+            and kept.keys == client.keys_version()
         ):
             return kept.response
         del self._kept[key]
@@ -252,7 +265,8 @@ class WorkerBackend:
         return told.response
 
     async def _ask_and_keep(self, request: Request, key: Key) -> Response:
-        keys = self._client.keys.version()
+        await self._client.settle_keys()
+        keys = self._client.keys_version()
         told = await self._client.ask(request)
         self._cache.put(key, told, keys)
         assert told.response is not None
@@ -279,6 +293,7 @@ class WorkerBackend:
     async def _prove(self, request: Request, origin: Origin, source: str) -> Response:
         """Verify the signature here, and have the engine start the session. All else goes to the engine whole, which
         refuses, records and counts."""
+        await self._client.settle_keys()
         signer = self._signer(request)
         body = None if signer is None else await self._client.start_session(*signer, origin=origin)
         return await self._ask_for(request, source) if body is None else Response(200, body)

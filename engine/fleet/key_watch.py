@@ -53,6 +53,7 @@ class KeyWatch:
             await trio.sleep(WATCHED)
             try:
                 await self.follow()
+                await self._keys.settle()
                 if self._keys.version() != seen:
                     seen = self._keys.version()
                     if self._common:

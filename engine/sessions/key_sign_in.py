@@ -77,7 +77,7 @@ class KeySignIn:
         An address past its limit is refused before anything is checked, unless it answers a challenge as never before:
         a correct signature comes with a fresh challenge, and is never refused for what others behind its address do.
         """
-        await self._hear_of_keys()
+        await self._settle_keys()
         challenge, answer = None, (proof.signature, proof.algorithm, proof.identity)
         try:
             challenge = self._challenges.read(proof.nonce)
@@ -132,10 +132,12 @@ class KeySignIn:
             self._records.surplus("session", "start", origin)
             raise
 
-    async def _hear_of_keys(self) -> None:
-        """Wait until this engine knows the keys that its fleet took out before now. Raises StoreUnavailable."""
+    async def _settle_keys(self) -> None:
+        """Wait until this engine knows which keys are authorized now, also where its fleet or an editor has just taken
+        some out. Raises StoreUnavailable, FileRefused."""
         if self._fleet is not None:
             await self._fleet.wait_fresh()
+        await self._keys.settle()
 
     async def start_verified(
         self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin, device: Device = NO_DEVICE
@@ -145,7 +147,7 @@ class KeySignIn:
         Raises SignatureRefused and StoreUnavailable, and neither records nor counts a refusal: the worker sends the
         whole request after it.
         """
-        await self._hear_of_keys()
+        await self._settle_keys()
         entry = self._keys.find(identity)
         if entry is None:
             raise SignatureRefused("unknown_key")

@@ -36,6 +36,9 @@ UNHEARD = frozenset({"stale", "ended", "expired"})
 NOT_ASKED = "key_not_asked"
 """Cause of the refusal of a key that a program of the site knows, which has not been asked for it for a minute."""
 
+KEYS_UNSETTLED = "keys_unsettled"
+"""Cause of a refusal while authorized_keys is being written, or a large change of it read."""
+
 LISTED = 5.0
 """Seconds that a list waits at most for an engine that has just started to have all sessions of its fleet."""
 
@@ -165,6 +168,8 @@ class Sessions:
             raise TokenRefused("expired")
         held, ends_soon = facts.permissions, None
         if facts.method == "key":
+            if not self._keys.settled():
+                raise TokenRefused(KEYS_UNSETTLED)
             grant = self._keys.find(facts.identity)
             if grant is None:
                 asked = not self._keys.must_be_asked(facts.identity)
@@ -228,21 +233,26 @@ class Sessions:
     def may_be_mistaken(self, refused: Refusal) -> bool:
         """Whether `authenticate` may have refused a good token, for what this engine does not know yet: then
         `look_again`, and authenticate once more."""
-        return refused.cause == NOT_ASKED or (self._fleet is not None and refused.cause in UNHEARD)
+        if refused.cause in (NOT_ASKED, KEYS_UNSETTLED):
+            return True
+        return self._fleet is not None and refused.cause in UNHEARD
 
     async def look_again(self, token: str) -> None:
         """Read the token's session from the shared store, where there is one: another engine may have made or renewed
-        it just now. Ask for its key elsewhere, where that is due.
+        it just now. Wait until authorized_keys is settled, and ask for the token's key elsewhere, where that is due.
 
-        Raises TokenRefused for a token that is none of ours, StoreUnavailable, TooManyRequests.
+        Raises TokenRefused for a token that is none of ours, StoreUnavailable, TooManyRequests, FileRefused.
         """
         name = self._tokens.read(token).sid
         if self._fleet is not None:
             await self._fleet.wait_fresh()
             await self._runtime.absorb("session", {name: UNKNOWN})
         actor = self._actors.get(name)
-        if actor is not None and self._keys.must_be_asked(actor.facts.identity):
-            await self._keys.ask_elsewhere(actor.facts.identity)
+        if actor is not None and actor.facts.method == "key":
+            await self._keys.settle()
+            if self._keys.must_be_asked(actor.facts.identity):
+                await self._keys.ask_elsewhere(actor.facts.identity)
+                await self._keys.settle()  # it was so before, but `authenticate` is called in another tick now
 
     async def started_elsewhere(self, name: str) -> IssuedSession:
         """A first token of the session `name` that another engine started. Raises TokenRefused where there is none

@@ -20,6 +20,7 @@ from hatchway.api.workers.backend import EngineClient, WorkerBackend
 from hatchway.api.workers.messages import Configure, Responded
 from hatchway.api.workers.worker import make_app
 from hatchway.engine.access import signers
+from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import SignatureRefused
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PublicKey
@@ -59,7 +60,7 @@ class Asked:
         reply = ask(self.gateway, "/api/auth/inspect/", headers)
         if isinstance(reply, Awaitable):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._tell, token, until)
+                nursery.start_soon(self._tell, before, token, until)
                 reply = await reply
         assert reply == ANSWER
         return len(self.asked) > before
@@ -77,8 +78,9 @@ class Asked:
             await waiting
         return len(self.asked) > before
 
-    async def _tell(self, token: str, until: float) -> None:
-        await trio.testing.wait_all_tasks_blocked()
+    async def _tell(self, before: int, token: str, until: float) -> None:
+        while len(self.asked) == before:
+            await trio.sleep(0)
         self.client.hear(Responded(self.asked[-1].number, ANSWER, self.words.mark(token), until))
 
 
@@ -129,6 +131,19 @@ async def test_keys_that_are_refused_have_nothing_kept(worker: Asked) -> None:
     await worker.inspect("a")
     (worker.home / "authorized_keys").chmod(0o644)
     assert [await worker.inspect("a") for _ in range(3)] == [True] * 3
+
+
+async def test_keys_that_an_editor_writes_are_waited_for_without_a_pause(
+    worker: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is given again before the file stands still, and no other request of the worker is held up for that."""
+    monkeypatch.setattr(SystemClock, "pause", None)
+    await worker.inspect("a")
+    content = worker.keys.path.read_bytes()
+    worker.keys.path.write_bytes(content.replace(b"SHELL", b"AGENT"))
+    assert not worker.keys.settled()
+    assert await worker.inspect("a")
+    assert not await worker.inspect("a")
 
 
 async def test_little_is_kept(worker: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
