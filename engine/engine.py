@@ -51,8 +51,8 @@ from hatchway.engine.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from hatchway.engine.fleet.codes import RemoteCodes
+    from hatchway.engine.fleet.instance_store import FleetInstanceStore
     from hatchway.engine.fleet.membership import Membership
-    from hatchway.engine.fleet.shared_instances import SharedInstances
 
 log = structlog.get_logger(__name__)
 
@@ -112,7 +112,7 @@ class Engine:
         self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
-        self.all_instances, self._shared_instances = self._instances(store, platform or self._platform())
+        self.all_instances, self._instance_store = self._instances(store, platform or self._platform())
         self.instances = self.all_instances.own
         self.certificate: str | None = None
         """SHA-256 fingerprint of the certificate that the server shows; None without TLS."""
@@ -154,7 +154,7 @@ class Engine:
             return make(None)
         return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
 
-    def _instances(self, own: Store, platform: Platform) -> tuple[AllInstances, SharedInstances | None]:
+    def _instances(self, own: Store, platform: Platform) -> tuple[AllInstances, FleetInstanceStore | None]:
         def make(store: Store, taken_by: TakenBy = nobody_else) -> Instances:
             return Instances(
                 self.runtime, store, platform, lambda: self.settings, self.home, taken_by, self._instances_allowed
@@ -233,8 +233,8 @@ class Engine:
                 nursery.start_soon(self.orphans.run, lambda: bool(self.settings.authorized_keys_command))
                 nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
-            if self._shared_instances is not None:
-                await nursery.start(self._shared_instances.run)
+            if self._instance_store is not None:
+                await nursery.start(self._instance_store.run)
             self.metrics.count(self.runtime)
             task_status.started()
 

@@ -81,9 +81,9 @@ class Invocation:
         if endpoint.module is not None:
             self.engine.license.require(endpoint.module)
 
-    def may_be_mistaken(self, refused: Refusal) -> bool:
+    def may_be_outdated(self, refused: Refusal) -> bool:
         """Whether the session service may find the token good after all, once it has looked again."""
-        return self.endpoint.access != "open" and self.engine.sessions.may_be_mistaken(refused)
+        return self.endpoint.access != "open" and self.engine.sessions.may_be_outdated(refused)
 
     def still_allows(self, permission: str) -> bool:
         """Whether a stream may go on: the session that opened it is still good, and still has the permission. While

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 CODES = PREFIX + "codes"
 
-TAKING = 2.0
+ACCEPT_WITHIN = 2.0
 """Seconds in which the engine that issued a code must accept a claim of it."""
 
 
@@ -80,7 +80,7 @@ class RemoteCodes:
         body = msgspec.msgpack.encode(ClaimRequest(told, claim.origin))
         async with self._calls.open(partial(self._deliver, _digest(code), body)) as call:
             try:
-                claim.match = (await call.progress(TAKING)).decode()
+                claim.match = (await call.progress(ACCEPT_WITHIN)).decode()
             except (NoReply, HostUnavailable):
                 raise PairingCodeRefused("engine_gone") from None
             self._claims[claim] = call

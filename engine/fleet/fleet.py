@@ -33,13 +33,13 @@ FRESH = 0.75
 PATIENCE = 1.0
 """Seconds that a response waits at most for the memory to be confirmed."""
 
-CONNECTING = 5.0
+CONNECT_WITHIN = 5.0
 """Seconds that a start waits for the store."""
 
-SENDING = 15.0
+SEND_WITHIN = 15.0
 """Seconds in which a message is sent again where the store is away. A caller waits that long for its reply too."""
 
-RENEWED, RENEWED_REPLICATED = 1.0, 0.25
+RENEW_INTERVAL, RENEW_INTERVAL_REPLICATED = 1.0, 0.25
 """Seconds between two renewals of the lease. With Sentinel each renewal shows that a replica follows this primary."""
 
 Message = Mapping[str, bytes]
@@ -49,7 +49,7 @@ Handler = Callable[[Message], Awaitable[None]]
 
 Task = Callable[[], Awaitable[Any]]
 
-LEAVING = 1.0
+LEAVE_WITHIN = 1.0
 """Seconds that a stopping engine has to send its last messages."""
 
 
@@ -215,7 +215,7 @@ class Fleet:
     # The lease
 
     async def _renew(self) -> None:
-        pause = RENEWED_REPLICATED if self.link.replicated else RENEWED
+        pause = RENEW_INTERVAL_REPLICATED if self.link.replicated else RENEW_INTERVAL
         while True:
             try:
                 await self.lease.refresh()
@@ -245,7 +245,7 @@ class Fleet:
         """Run `task`, which writes to the store, at once. `leave` waits for its end."""
         self._telling += 1
         try:
-            await self._insist(task, SENDING)
+            await self._insist(task, SEND_WITHIN)
         finally:
             self._telling -= 1
             if not self._telling:
@@ -254,7 +254,7 @@ class Fleet:
 
     async def _send(self) -> None:
         async for task in self._queue:
-            await self._insist(task, SENDING)
+            await self._insist(task, SEND_WITHIN)
 
     async def _insist(self, task: Task, seconds: float) -> None:
         until = self._clock.elapsed() + seconds
@@ -274,7 +274,7 @@ class Fleet:
 
     async def leave(self) -> None:
         """Send the messages that wait, then give the lease up, in about a second."""
-        with trio.move_on_after(LEAVING) as scope:
+        with trio.move_on_after(LEAVE_WITHIN) as scope:
             scope.shield = True
             await self._tell_rest()
             while self._telling:
@@ -326,7 +326,7 @@ async def open_fleet(url: str, clock: Clock, name: str, engine_id: str) -> Async
 
 
 async def _connect(fleet: Fleet) -> bool:
-    until = trio.current_time() + CONNECTING
+    until = trio.current_time() + CONNECT_WITHIN
     while trio.current_time() < until:
         try:
             await fleet.lease.refresh()

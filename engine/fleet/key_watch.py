@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-WATCHED = 1.0
+WATCH_INTERVAL = 1.0
 """Seconds between two looks; every use of a session looks at authorized_keys too."""
 
 
@@ -50,7 +50,7 @@ class KeyWatch:
         """Watch, for ever. `end_orphans` is called when keys have changed: it ends the sessions whose key is gone."""
         seen = self._keys.version()
         while True:
-            await trio.sleep(WATCHED)
+            await trio.sleep(WATCH_INTERVAL)
             try:
                 await self.follow()
                 await self._keys.settle()
@@ -58,7 +58,7 @@ class KeyWatch:
                     seen = self._keys.version()
                     if self._common:
                         # A command that removes a key ends its sessions itself, to count them: it gets time for that.
-                        await trio.sleep(WATCHED)
+                        await trio.sleep(WATCH_INTERVAL)
                     await end_orphans()
             except Refusal as refused:
                 log.warning("keys_not_followed", why=refused.detail)

@@ -19,7 +19,7 @@ from hatchway.engine.instances.tails import LogFile
 from hatchway.engine.runtime.records import Origin
 from hatchway.statecharts import instance
 
-HELD = 2.0
+READ_HELD = 2.0
 """Seconds that an engine holds a call for more of a log while there is none."""
 
 READ_WITHIN, STOPPED_WITHIN = 12.0, 120.0
@@ -147,7 +147,7 @@ class InstanceServer:
         if generation_of(actor.facts) != asked.generation:
             raise InstanceNotFound("another instance has that name by now")
         log = LogFile(*self._instances.log(actor, asked.stream))
-        with trio.move_on_after(HELD):
+        with trio.move_on_after(READ_HELD):
             while True:
                 last = not is_live(actor) or self._is_stopping()  # asked before the reading: an ended log doesn't grow
                 data, after = output.piece(*log, asked.position, output.CHUNK)

@@ -248,7 +248,7 @@ class AuthorizedKeys:
                 before, status, data = data, self._status(), self._content()
                 if data and data == before:
                     break
-        version, index = self._version, self._index.copy()
+        version, index = self._version, KeyIndex(self._index)
         if len(data) + len(self._data) <= _SMALL:
             index.update(self._data, data)
         else:

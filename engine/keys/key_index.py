@@ -22,19 +22,18 @@ class KeyIndex:
     Keys of weak kinds are in it too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, other: KeyIndex | None = None) -> None:
+        """An index of nothing, or a copy of `other`, which may be updated by itself."""
         self.entries: dict[str, KeyGrant] = {}
         """The grant of each identity. Its `line` is the number that the line had when it was read."""
         self._lengths: dict[int, dict[str, KeyGrant]] = {}
         self._times: Counter[str] = Counter()
         self._repeated: dict[str, PublicKey] = {}
-
-    def copy(self) -> KeyIndex:
-        """Another index of the same lines, which may be updated by itself."""
-        other = KeyIndex()
-        other.entries, other._times, other._repeated = self.entries.copy(), self._times.copy(), self._repeated.copy()
-        other._lengths = {length: grants.copy() for length, grants in self._lengths.items()}
-        return other
+        if other is not None:
+            self.entries |= other.entries
+            self._lengths |= {length: grants.copy() for length, grants in other._lengths.items()}
+            self._times |= other._times
+            self._repeated |= other._repeated
 
     def has(self, identity: str) -> bool:
         """Whether a line is of this key, whatever it grants."""

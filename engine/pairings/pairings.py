@@ -40,7 +40,7 @@ OUT_AT_ONCE = 4
 REMEMBERED = 600.0
 """Seconds in which a used code that is tried again doesn't count as a guess."""
 
-LEAVING = 5.0
+LEAVE_PATIENCE = 5.0
 """Seconds that `leave` waits at most for a sign-in that is just being stored."""
 
 
@@ -208,7 +208,7 @@ class Pairings:
         await self.void(claim)
         if self._fleet is not None:
             self._fleet.leave(claim)
-        with trio.move_on_after(LEAVING):
+        with trio.move_on_after(LEAVE_PATIENCE):
             await claim.wait_answered()
         claim.given_up = not claim.answered
 

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 log = structlog.get_logger(__name__)
 
-RETRY = 1.0
+STORE_RETRY = 1.0
 """Seconds until a delay that could not be stored is tried again."""
 
 
@@ -305,7 +305,7 @@ class Runtime:
         except StoreUnavailable as error:
             log.warning("delay_not_stored", chart=actor.chart, actor=actor.id, why=error.detail)
             timing = table.chart.timings[actor.state]
-            self.timers.arm(actor, timing.now() + RETRY, timing.clock)
+            self.timers.arm(actor, timing.now() + STORE_RETRY, timing.clock)
         except Exception:
             # An error in one actor's delay must not end the task that fires all delays.
             log.exception("delay_failed", chart=actor.chart, actor=actor.id)

@@ -99,32 +99,32 @@ class KeySignIn:
         TooManyRequests."""
         if not self._keys.must_be_asked(identity):
             return
-        with self._counting_surplus(origin):
+        with self._limits_counted_as_surplus(origin):
             self._failures.check(origin.address or "")
             await self._keys.ask_elsewhere(identity)
 
     async def _signer(self, signed: Signed, origin: Origin) -> KeyGrant:
         if is_quick(signed, self._keys):
             return signer_of(signed, self._keys)
-        with self._counting_surplus(origin):
+        with self._limits_counted_as_surplus(origin):
             return await self._search.signer_of(signed, origin.address or "")
 
     def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
         address = origin.address or ""
         if self._tried.has(address, challenge.digest, answer):
-            with self._counting_surplus(origin):
+            with self._limits_counted_as_surplus(origin):
                 self._failures.check(address)
 
     async def _count_failure(self, cause: str, origin: Origin) -> None:
         """A record of its own while the address is within its limit. Raises TooManyRequests past it."""
         address = origin.address or ""
-        with self._counting_surplus(origin):
+        with self._limits_counted_as_surplus(origin):
             self._failures.check(address)
             await self._failures.take(address)
         self._records.refusal("session", "-", "start", cause, origin, saw=UNPROVEN)
 
     @contextmanager
-    def _counting_surplus(self, origin: Origin) -> Iterator[None]:
+    def _limits_counted_as_surplus(self, origin: Origin) -> Iterator[None]:
         """A refusal for a limit, which is raised on, is counted: records of their own would be too many."""
         try:
             yield

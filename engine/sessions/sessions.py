@@ -39,7 +39,7 @@ NOT_ASKED = "key_not_asked"
 KEYS_UNSETTLED = "keys_unsettled"
 """Cause of a refusal while authorized_keys is being written, or a large change of it read."""
 
-LISTED = 5.0
+LIST_PATIENCE = 5.0
 """Seconds that a list waits at most for an engine that has just started to have all sessions of its fleet."""
 
 OVER = frozenset({"expired", "key_expired", "key_unregistered"})
@@ -230,7 +230,7 @@ class Sessions:
         gone = grant.options is not None and grant.options.ends_by(facts.started_at) <= self._clock.wall()
         return "key_expired" if gone else None
 
-    def may_be_mistaken(self, refused: Refusal) -> bool:
+    def may_be_outdated(self, refused: Refusal) -> bool:
         """Whether `authenticate` may have refused a good token, for what this engine does not know yet: then
         `look_again`, and authenticate once more."""
         if refused.cause in (NOT_ASKED, KEYS_UNSETTLED):
@@ -318,7 +318,7 @@ class Sessions:
     async def wait_whole(self) -> None:
         """Wait until all sessions of the fleet are in memory, for lists. Raises StoreUnavailable after a while."""
         if self._fleet is not None:
-            await self._fleet.wait_whole(LISTED)
+            await self._fleet.wait_whole(LIST_PATIENCE)
 
     def visible(self, principal: Principal, after: str = "") -> Iterator[Actor]:
         """The live sessions that a principal may see: those of its identity, or with MASTER all.

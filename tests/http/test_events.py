@@ -19,7 +19,7 @@ from hatchway.engine.engine import Engine
 from hatchway.engine.journal.check import BadLine
 from hatchway.engine.journal.files import RecordLine
 from hatchway.engine.journal.journal import RECENT
-from hatchway.engine.journal.subscribers import LOOKED
+from hatchway.engine.journal.subscribers import LOOK_INTERVAL
 from tests.support.event_stream import EVENTS, Event, Reader, read_events
 from tests.support.fakes import Browser, jump, key, sign_in, virtual_engine
 
@@ -198,7 +198,7 @@ async def test_a_reader_that_is_being_sent_to_reads_of_the_stop(engine: Engine, 
     engine.records.notice("engine", engine.identity, "stop")
     engine.stopping.set()
     for _ in range(3):
-        await jump(LOOKED)
+        await jump(LOOK_INTERVAL)
     assert b'"event":"stop"' in b"".join([piece async for piece in stream])
 
 

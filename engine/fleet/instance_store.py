@@ -19,10 +19,10 @@ from hatchway.statecharts import instance
 
 log = structlog.get_logger(__name__)
 
-LOOK = 1.0
+LOOK_INTERVAL = 1.0
 """Seconds between two looks for rows that could not be written yet, and for progress of starts."""
 
-COMPARED = 60.0
+COMPARE_INTERVAL = 60.0
 """Seconds between two comparisons of all rows with all instances."""
 
 WORKED_AT = ("requested", "starting", "queued")
@@ -32,7 +32,7 @@ Progress = Callable[[str, str], str | None]
 """Takes an instance's name and state; returns what its start is doing, None for nothing."""
 
 
-class SharedInstances:
+class FleetInstanceStore:
     """A store for the instance chart alone. A change is shown to the other engines before it is confirmed; where the
     fleet's store is away, it is shown later."""
 
@@ -159,9 +159,9 @@ class SharedInstances:
         await _try(self._compare)
         task_status.started()
         while True:
-            with trio.move_on_after(COMPARED):
+            with trio.move_on_after(COMPARE_INTERVAL):
                 while True:
-                    await trio.sleep(LOOK)
+                    await trio.sleep(LOOK_INTERVAL)
                     await _try(self._tell_rest)
             await _try(self._compare)
 
