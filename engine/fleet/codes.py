@@ -14,7 +14,8 @@ import trio
 
 from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.errors import HostUnavailable, PairingCodeRefused, Refusal
-from hatchway.engine.fleet.fleet import Fleet, Message
+from hatchway.engine.fleet.fleet import Fleet
+from hatchway.engine.fleet.messages import Message
 from hatchway.engine.fleet.remote_calls import Caller, NoReply, RemoteCall, RemoteCalls
 from hatchway.engine.pairings.claims import Claim, Shown
 from hatchway.engine.pairings.pairings import REMEMBERED, Pairings
@@ -62,7 +63,7 @@ class RemoteCodes:
         """The code is used up. The store is told later; until then the chart of the engine that issued it refuses
         it."""
         digest = _digest(code)
-        self._fleet.later(lambda: self._fleet.link.call(lambda client: client.hdel(CODES, [digest])))
+        self._fleet.messages.write_later(lambda: self._fleet.link.call(lambda client: client.hdel(CODES, [digest])))
 
     async def claim(self, code: str, shown: Shown, origin: Origin) -> Claim:
         """Claim a code that another engine printed.
@@ -129,7 +130,7 @@ class ClaimServer:
     def __init__(self, fleet: Fleet, calls: RemoteCalls, pairings: Pairings, name_of: Callable[[str], str]) -> None:
         self._pairings, self._name_of = pairings, name_of
         calls.serve("claim", self._claim)
-        fleet.subscribe("wrong_code", self._take_wrong_code)
+        fleet.messages.subscribe("wrong_code", self._take_wrong_code)
 
     async def _claim(self, body: bytes, caller: Caller) -> bytes:
         """The method `claim`: reports the match number, then returns the name of the session that the approval

@@ -85,4 +85,4 @@ class KeyWatch:
         for tell in self.on_token_keys:
             tell()
         if self._fleet is not None:
-            self._fleet.later(partial(self._fleet.tell_token_key, self._tokens.key_ids()[0]))
+            self._fleet.messages.write_later(partial(self._fleet.tell_token_key, self._tokens.key_ids()[0]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from binascii import b2a_base64
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -28,7 +28,7 @@ from hatchway.engine.journal.files import (
     segments,
     sifted,
 )
-from hatchway.engine.journal.heads import HEADS, Head, HeadRefused, Keys, check_sifted, claims, read_head
+from hatchway.engine.journal.heads import Head, HeadRefused, Keys, check_sifted, claimed, heads_in, last_true, read_head
 from hatchway.engine.journal.replay import NotSo, Replay
 
 UNSEALED_SECONDS, MINUTE = 180.0, 60.0
@@ -93,9 +93,9 @@ class Check:
         self._since: float | None = None
         self._witnessed = False
         self._keys = keys
-        self._heads = {head.seq: (head, signed) for head, signed in _claimed(heads)} if keys is not None else {}
+        self._heads = {head.seq: (head, signed) for head, signed in claimed(heads)} if keys is not None else {}
         self._witness = read_head(witness, keys or {}) if witness else None
-        self._last_head = _last_true(heads, keys) if keys else None
+        self._last_head = last_true(heads, keys) if keys else None
         self._replay: Replay | None = None
         self._seq: int | None = None
         self._named: int | None = None
@@ -314,32 +314,6 @@ class Check:
                 path, 0, head.seq if head else None, "no line has a hash, though this engine seals its journal"
             )
         return None
-
-
-def _claimed(heads: Iterable[str]) -> Iterator[tuple[Head, str]]:
-    """What heads say, their signatures not looked at."""
-    for signed in heads:
-        with suppress(HeadRefused, msgspec.ValidationError):
-            yield msgspec.convert(claims(signed), Head), signed
-
-
-def _last_true(heads: Sequence[str], keys: Keys) -> Head | None:
-    """The head furthest on whose signature holds: what it covers is covered by its hash. Mostly the last."""
-    for head, signed in sorted(_claimed(heads), key=lambda one: -one[0].seq):
-        try:
-            read_head(signed, keys)
-        except HeadRefused:
-            continue
-        return head
-    return None
-
-
-def heads_in(folder: Path) -> list[str]:
-    """The heads that lie with a journal."""
-    try:
-        return (folder / HEADS).read_text("ascii", errors="replace").split()
-    except FileNotFoundError:
-        return []
 
 
 def open_all(paths: Sequence[Path]) -> Iterator[tuple[Path, IO[bytes]]]:

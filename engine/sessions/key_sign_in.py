@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature
 from hatchway.engine.access.devices import Device
-from hatchway.engine.access.limits import Shared, Tried, limit_of
+from hatchway.engine.access.limits import FleetView, WrongAnswers, limit_of
 from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.access.signers import Search, Signed, is_quick, signer_of, whose
 from hatchway.engine.base.clock import Clock
@@ -51,13 +51,13 @@ class KeySignIn:
         settings: Callable[[], Settings],
         own_key: Callable[[], PublicKey],
         note_use: Callable[[str], None],
-        fleet: Shared | None = None,
+        fleet: FleetView | None = None,
     ) -> None:
         self._sessions, self._records, self._keys, self._challenges = sessions, records, keys, challenges
         self._own_key, self._fleet, self._clock = own_key, fleet, clock
         self._note_use = note_use
         self._failures = limit_of(fleet, clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
-        self._tried, self._search = Tried(), Search(keys)
+        self._wrong_answers, self._search = WrongAnswers(), Search(keys)
 
     def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
         """The identity a challenge is for, and its nonce. `host` is the name that was dialled, in lower case.
@@ -81,7 +81,7 @@ class KeySignIn:
         challenge, answer = None, (proof.signature, proof.algorithm, proof.identity)
         try:
             challenge = self._challenges.read(proof.nonce)
-            self._refuse_tried(challenge, answer, origin)
+            self._limit_wrong_answers(challenge, answer, origin)
             made = decode_signature(proof.signature)
             identity = whose(challenge, proof.identity)
             await self._ask_elsewhere(identity, origin)
@@ -90,7 +90,7 @@ class KeySignIn:
             return await self._start(challenge, key, proof.lifetime, origin, proof.device)
         except SignatureRefused as refused:
             if challenge is not None:
-                self._tried.add(origin.address or "", challenge.digest, answer)
+                self._wrong_answers.add(origin.address or "", challenge.digest, answer)
             await self._count_failure(refused.cause, origin)
             raise
 
@@ -109,9 +109,10 @@ class KeySignIn:
         with self._limits_counted_as_surplus(origin):
             return await self._search.signer_of(signed, origin.address or "")
 
-    def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
+    def _limit_wrong_answers(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
+        """Raises TooManyRequests for an answer that need not be checked, from an address past its limit."""
         address = origin.address or ""
-        if self._tried.has(address, challenge.digest, answer):
+        if self._wrong_answers.has(address, challenge.digest, answer):
             with self._limits_counted_as_surplus(origin):
                 self._failures.check(address)
 
@@ -125,7 +126,8 @@ class KeySignIn:
 
     @contextmanager
     def _limits_counted_as_surplus(self, origin: Origin) -> Iterator[None]:
-        """A refusal for a limit, which is raised on, is counted: records of their own would be too many."""
+        """Count a refusal for a limit as surplus and raise it on. A record of its own would let strangers cause as many
+        records as they like."""
         try:
             yield
         except TooManyRequests:

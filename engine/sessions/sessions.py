@@ -9,7 +9,7 @@ from math import inf
 from typing import Literal
 
 from hatchway.engine.access.devices import Device
-from hatchway.engine.access.limits import Shared
+from hatchway.engine.access.limits import FleetView
 from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
@@ -79,7 +79,7 @@ class Sessions:
         keys: AuthorizedKeys,
         tokens: Tokens,
         settings: Callable[[], Settings],
-        fleet: Shared | None = None,
+        fleet: FleetView | None = None,
     ) -> None:
         self._runtime, self._keys, self._tokens = runtime, keys, tokens
         self._settings, self._clock = settings, runtime.clock

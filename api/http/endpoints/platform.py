@@ -16,7 +16,7 @@ from hatchway.api.http.pages import read_page
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import BrokenOff, Headers, Response, json_response
 from hatchway.engine.base.errors import InvalidRequest, Refusal
-from hatchway.engine.instances.all_instances import Seen
+from hatchway.engine.instances.all_instances import InstanceView
 from hatchway.engine.instances.protocol import StartFailed, Stream
 from hatchway.engine.runtime import Actor
 
@@ -123,7 +123,7 @@ def _log_query(query: bytes) -> tuple[Stream, bool]:
     return "err" if stream == "err" else "out", follow == "true"
 
 
-def _described(seen: Seen) -> Mapping[str, Any]:
+def _described(seen: InstanceView) -> Mapping[str, Any]:
     facts, request = seen.facts, seen.facts.request
     entry = facts.started.entry if facts.started else None
     return {
