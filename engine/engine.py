@@ -117,7 +117,7 @@ class Engine:
         self.certificate: str | None = None
         """SHA-256 fingerprint of the certificate that the server shows; None without TLS."""
         self.stopping = trio.Event()
-        """Set when the engine is asked to stop: held answers end with a last item."""
+        """Set when the engine is asked to stop: streams and other responses that are held open end then."""
 
     @property
     def runs(self) -> Saw:

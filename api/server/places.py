@@ -53,7 +53,7 @@ class Share:
         self.occupants: dict[Occupant, None] = {}
         """All connections, the oldest first."""
         self.silent: dict[Occupant, None] = {}
-        """Those that have not made a request yet, the oldest first."""
+        """Connections that have made no request yet, the oldest first."""
         self.held_bytes = 0
 
 

@@ -45,7 +45,7 @@ Deliver = Callable[[dict[str, bytes]], None]
 """Takes the fields of one message of the inbox. Must not wait."""
 
 Follow = Callable[[], Awaitable[None]]
-"""Has another copy of something in the store read it anew."""
+"""Has a copy of something else in the store, as the files of the fleet's keys are, read anew from there."""
 
 Ask = Callable[..., Awaitable[Any]]
 

@@ -135,9 +135,8 @@ class ClaimServer:
     async def _claim(self, body: bytes, caller: Caller) -> bytes:
         """The method `claim`: reports the match number, then returns the name of the session that the approval
         started."""
-        pairing, _, encoded = body.partition(
-            b"|"
-        )  # the script CLAIM puts the pairing, which the caller does not know, ahead
+        # The caller does not know the pairing, so the script CLAIM has put its name before the request.
+        pairing, _, encoded = body.partition(b"|")
         request = msgspec.msgpack.decode(encoded, type=ClaimRequest)
         claim = Claim(pairing.decode(), request.origin, str(request.shown.get("agent") or ""))
         await self._pairings.claim_here(claim, request.shown)

@@ -61,7 +61,8 @@ class Fleet:
         """Renew the lease, have `runtime` take up the store's sessions and their changes, read and send messages, for
         ever.
 
-        `mirrors` are functions that read something else anew, by the chart under which the store tells its changes.
+        `mirrors` keep copies of other things in the store, as the fleet's keys. Each is called when the store tells a
+        change of the chart that it stands under here.
         """
         own, take = inbox(self.lease.run_id), self.messages.take
         reader = ChangeReader(self.link, self.store, self._clock, runtime, own, take, mirrors, self._whole)

@@ -46,7 +46,7 @@ class Membership:
 
     def join_journal(self, heads: Heads, folder: Path) -> None:
         """The other engines keep the heads of this one's journal, and this one keeps theirs."""
-        Witness(self.fleet, heads, folder)
+        Witness(self.fleet, heads, folder)  # it has subscribed to both, and is held by that
 
     def join_pairings(
         self, sessions: Sessions, most_wrong: Callable[[], int], make: Callable[[RemoteCodes], Pairings]
@@ -56,7 +56,7 @@ class Membership:
         `most_wrong` is the setting `limits.wrong_codes_total`.
         """
         pairings = make(RemoteCodes(self.fleet, self.calls, most_wrong, sessions.started_elsewhere))
-        ClaimServer(self.fleet, self.calls, pairings, sessions.name_of)
+        ClaimServer(self.fleet, self.calls, pairings, sessions.name_of)  # held by `calls`, which it serves
         return pairings
 
     def join_instances(
@@ -74,7 +74,7 @@ class Membership:
         shared = FleetInstanceStore(own, self.roster, runtime, progress, lambda owner: instances.allowance(owner))
         others = RemoteInstances(self.roster, self.calls)
         instances = make(shared, others.taken_by)
-        InstanceServer(self.calls, instances, is_stopping)
+        InstanceServer(self.calls, instances, is_stopping)  # held by `calls`, which it serves
         return AllInstances(instances, runtime.clock, others), shared
 
 

@@ -99,7 +99,7 @@ class Check:
         self._replay: Replay | None = None
         self._seq: int | None = None
         self._named: int | None = None
-        """By which record the file is named, until its first one was looked at."""
+        """The number of the record that the file is named by; None once its first record was looked at."""
         self._prev: bytes | None = None
         self._torn = 0
         self._head_seen = self._last_head is None and not self._keys

@@ -120,7 +120,7 @@ class AuthorizedKeys:
         return None if elsewhere is None or self._index.has(identity) else elsewhere.find(identity)
 
     def must_be_asked(self, identity: str) -> bool:
-        """Whether `find` can't say yet: no line is of this key, and whoever knows keys elsewhere has not been asked."""
+        """Whether `find` can't say yet: no line is of this key, and the site's program has not been asked for it."""
         elsewhere = self.elsewhere
         if elsewhere is None or not elsewhere.must_be_asked(identity):
             return False
@@ -160,7 +160,7 @@ class AuthorizedKeys:
         return [entry for entry in self._index.entries.values() if self._accepted(entry)]
 
     def identities(self) -> list[str]:
-        """Of the keys that have a line which grants something, those of weak kinds too."""
+        """The identities of the keys that have a line which grants something, also of keys of weak kinds."""
         self._refresh()
         return list(self._index.entries)
 

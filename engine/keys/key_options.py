@@ -17,7 +17,7 @@ from hatchway.engine.base.clock import epoch_of
 from hatchway.engine.base.errors import KeyRefused
 
 OPTIONS = ("expiry-time", "from", "instances", "lifetime")
-"""In the order in which they are written."""
+"""Names of the options, in the order in which a line has them."""
 
 WARNED_BEFORE = 7 * 86_400
 """Seconds before its end from which a key's owner is told of it."""

@@ -213,6 +213,8 @@ class Runtime:
 
     async def _take(self, table: ActorTable, actor: Actor, sent: Sent[Result]) -> Result:
         fresh = actor.state == NONE and actor.facts is not None
+        # Another engine of a shared store may have moved the actor, so it is read under its lock before the step. One
+        # that is being created is in no store yet.
         believed = fresh or not table.store.shared
         if not fresh:
             actor = table.actors.get(actor.id, actor)

@@ -178,7 +178,8 @@ class KeySignIn:
         return signed_in
 
     def _check_options(self, entry: KeyGrant, origin: Origin) -> None:
-        """Whoever signed has the key, and may be told why it does not do. Raises SignatureRefused."""
+        """Check the options of the key that has signed. Raises SignatureRefused, which says why: the client has proved
+        that the key is his."""
         options, now = entry.options, self._clock.wall()
         if options is None:
             return
