@@ -47,14 +47,14 @@ OVER = frozenset({"expired", "key_expired", "key_unregistered"})
 
 
 def used_at(actor: Actor) -> float:
-    """When a session was used last, in epoch seconds, as far as this engine knows. What a worker answers for is in use
-    for a while ahead."""
+    """When a session was used last, in epoch seconds, as far as this engine knows. The time lies ahead where a worker
+    may answer for the session (`keep_for_worker`)."""
     facts: SessionFacts = actor.facts
     return max(actor.used, facts.renewed_at, facts.started_at)
 
 
 def _nowhere() -> str:
-    """The address of somebody of whom none is known."""
+    """Stands for an address that is not known."""
     return ""
 
 
@@ -205,23 +205,24 @@ class Sessions:
         return min(self.good_until(principal), until)
 
     def _grant_of(self, facts: SessionFacts) -> KeyGrant | None:
-        """What the session's key holds now; None where it is gone, or the session has none."""
+        """What the session's key grants now; None where it grants nothing, or the session came by a pairing."""
         return self._keys.find(facts.identity) if facts.method == "key" else None
 
     def _effective(self, facts: SessionFacts) -> tuple[str, ...] | None:
-        """The session's permissions cut to what its key holds now; None where its key is gone."""
+        """The session's permissions, cut to those that its key grants now; None where the key grants nothing."""
         if facts.method == "pairing":
             return facts.permissions
         grant = self._grant_of(facts)
         return None if grant is None else permissions.cut(facts.permissions, grant.permissions)
 
     def key_ends(self, identity: str, started_at: float) -> float:
-        """When a session of that key that began then ends at the latest, by what its line says now."""
+        """The latest end, in epoch seconds, of a session of this key that began at `started_at`, by the options of the
+        key's line now."""
         grant = self._keys.find(identity)
         return inf if grant is None or grant.options is None else grant.options.ends_by(started_at)
 
     def lost(self, facts: SessionFacts) -> str | None:
-        """Why the session's key carries it no longer; None where it does."""
+        """Why the session is to end, by its key as it is now; None where it may go on."""
         if facts.method == "pairing":
             return None
         grant = self._grant_of(facts)
@@ -252,7 +253,7 @@ class Sessions:
             await self._keys.settle()
             if self._keys.must_be_asked(actor.facts.identity):
                 await self._keys.ask_elsewhere(actor.facts.identity)
-                await self._keys.settle()  # it was so before, but `authenticate` is called in another tick now
+                await self._keys.settle()  # the call took more than one tick, in which the file may have changed
 
     async def started_elsewhere(self, name: str) -> IssuedSession:
         """A first token of the session `name` that another engine started. Raises TokenRefused where there is none
@@ -376,5 +377,5 @@ def _identity_of(facts: SessionFacts) -> str:
 
 
 def _nothing(actor: Actor, data: Data) -> None:
-    """The effects `end_session` and `clean_up_tokens`. There is nothing to do: tokens are refused because the store
-    holds the session's end."""
+    """The effects `end_session` and `clean_up_tokens`, which have nothing to do. The step is stored before effects run,
+    and with that every token of the session is refused."""
