@@ -21,7 +21,6 @@ from hatchway.engine.base.errors import EngineUnavailable, Refusal
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.fleet.key_watch import KeyWatch
 from hatchway.engine.instances.all_instances import AllInstances
-from hatchway.engine.instances.apptainer.apptainer import Apptainer
 from hatchway.engine.instances.instances import Instances, TakenBy, is_live, nobody_else
 from hatchway.engine.instances.protocol import Platform
 from hatchway.engine.journal.heads import KEYS as HEAD_KEYS
@@ -36,6 +35,7 @@ from hatchway.engine.keys.key_command import KeyCommand
 from hatchway.engine.keys.keys import PublicKey
 from hatchway.engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
 from hatchway.engine.pairings.pairings import Pairings
+from hatchway.engine.platforms import make_platform
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records, Saw
 from hatchway.engine.sessions.key_sign_in import KeySignIn
@@ -112,7 +112,8 @@ class Engine:
         self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
-        self.all_instances, self._instance_store = self._instances(store, platform or self._platform())
+        platform = platform or make_platform(lambda: self.settings, home, fleet.lease.engine_id if fleet else None)
+        self.all_instances, self._instance_store = self._instances(store, platform)
         self.instances = self.all_instances.own
         self.certificate: str | None = None
         """SHA-256 fingerprint of the certificate that the server shows; None without TLS."""
@@ -171,26 +172,6 @@ class Engine:
         """How many live instances the line of a key allows it; None where it doesn't say."""
         grant = self.keys.find(identity)
         return None if grant is None or grant.options is None else grant.options.instances
-
-    def _platform(self) -> Platform:
-        def allow_root() -> bool:
-            return self.settings.allow_root_instances
-
-        def log_bytes() -> int:
-            return self.settings.limits.instance_log_bytes
-
-        if self.settings.platform == "slurm":
-            from hatchway.engine.instances.slurm.slurm import Slurm  # as few have one
-
-            return Slurm(self.jobs_folder(), allow_root, log_bytes)
-        return Apptainer(self.home / "instances", allow_root, log_bytes=log_bytes)
-
-    def jobs_folder(self) -> Path:
-        """Engines of a fleet may share what `slurm.folder` names, and a name that was one's may be another's next."""
-        shared = self.settings.slurm.folder
-        if shared is None:
-            return self.home / "slurm"
-        return shared / self.fleet.lease.engine_id.rpartition(":")[2] if self.fleet else shared
 
     def _load_own_key(self) -> PublicKey:
         if self._membership is None or self._membership.keys is None:

@@ -30,6 +30,7 @@ from hatchway.engine.fleet.remote_calls import Caller
 from hatchway.engine.fleet.roster import generation_of
 from hatchway.engine.instances.instances import Instances, TakenBy
 from hatchway.engine.instances.request import InstanceFields
+from hatchway.engine.platforms import jobs_folder
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Record, Records
 from hatchway.engine.settings.settings import Settings, SlurmSettings
@@ -405,6 +406,7 @@ async def test_folders_of_jobs(redis: RedisServer, tmp_path: Path) -> None:
     told = []
     for name in ("a", "b", "a"):
         async with open_engine(tmp_path / name, lambda: settings, run=False) as engine:
-            told.append(engine.jobs_folder())
+            assert engine.fleet is not None
+            told.append(jobs_folder(engine.settings, engine.home, engine.fleet.lease.engine_id))
     assert told[0] == told[2] != told[1]
     assert {folder.parent for folder in told} == {tmp_path / "jobs"}
