@@ -34,7 +34,7 @@ from hatchway.engine.base.errors import SignatureRefused
 from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.fleet import key_watch
 from hatchway.engine.journal import metrics
-from hatchway.engine.journal.check import BadLine
+from hatchway.engine.journal.findings import BadLine
 from hatchway.engine.keys import keys as trust_keys
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.runtime import actors

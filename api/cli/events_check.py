@@ -10,7 +10,7 @@ import click
 from hatchway.api.cli.groups import json_option
 
 if TYPE_CHECKING:
-    from hatchway.engine.journal.check import BadLine, Findings
+    from hatchway.engine.journal.findings import BadLine, Findings
 
 
 @click.command(
@@ -41,8 +41,9 @@ def check(
     """
     from hatchway.api.cli.events import journal_folder
     from hatchway.api.cli.printing import print_json
-    from hatchway.engine.journal.check import BadLine, Check, open_all
+    from hatchway.engine.journal.check import Check, open_all
     from hatchway.engine.journal.files import segments
+    from hatchway.engine.journal.findings import BadLine
     from hatchway.engine.journal.heads import HeadRefused, heads_in
     from hatchway.engine.journal.history import segments_since
 

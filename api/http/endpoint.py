@@ -13,7 +13,7 @@ from hatchway.api.http.bodies import read_body
 from hatchway.api.http.problems import BadRequest
 from hatchway.api.http.proxies import forwarded_for
 from hatchway.api.http.request import Request, Response
-from hatchway.api.http.schema.shapes import Param
+from hatchway.api.http.schema.parts import Param
 from hatchway.engine.access.principal import Principal, require
 from hatchway.engine.base.errors import Refusal, TokenRefused
 from hatchway.engine.engine import Engine

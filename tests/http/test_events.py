@@ -16,8 +16,8 @@ from hatchway.api.http.app import make_app
 from hatchway.api.http.endpoints.events import _frames, frames, gap
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.engine import Engine
-from hatchway.engine.journal.check import BadLine
 from hatchway.engine.journal.files import RecordLine
+from hatchway.engine.journal.findings import BadLine
 from hatchway.engine.journal.journal import RECENT
 from hatchway.engine.journal.subscribers import LOOK_INTERVAL
 from tests.support.event_stream import EVENTS, Event, Reader, read_events

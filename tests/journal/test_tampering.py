@@ -15,8 +15,9 @@ import pytest
 import structlog
 
 from hatchway.engine.journal import journal as journal_module
-from hatchway.engine.journal.check import BadLine, Check, Findings
+from hatchway.engine.journal.check import Check
 from hatchway.engine.journal.files import HASH_CHARS, TAIL, chain, segments
+from hatchway.engine.journal.findings import BadLine, Findings
 from hatchway.engine.journal.heads import Keys, heads_in
 from tests.support.generated_journal import Generated, kept_whole
 

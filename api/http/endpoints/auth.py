@@ -14,7 +14,7 @@ import trio
 from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.problems import problem
 from hatchway.api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
-from hatchway.api.http.schema.shapes import described
+from hatchway.api.http.schema.parts import described
 from hatchway.engine.access.challenges import LIFETIME
 from hatchway.engine.access.devices import device_of
 from hatchway.engine.access.principal import IssuedSession
