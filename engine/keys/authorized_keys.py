@@ -38,7 +38,7 @@ _PAUSE, _PAUSES = 0.005, 10
 for that."""
 
 _SMALL = 131_072
-"""Bytes before and after a change, together, up to which a lookup takes it up: at worst it reads 300 lines, in 10 ms."""
+"""Bytes before and after a change, together, up to which a lookup takes it up: 300 lines at worst, in 10 ms."""
 
 
 class AuthorizedKeys:
