@@ -22,7 +22,6 @@ from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.base.version import installed_command
 from hatchway.engine.fleet.key_watch import KeyWatch
 from hatchway.engine.instances.all_instances import AllInstances
-from hatchway.engine.instances.apptainer.apptainer import Apptainer
 from hatchway.engine.instances.instances import Instances, TakenBy, is_live, nobody_else
 from hatchway.engine.instances.protocol import Platform
 from hatchway.engine.journal.heads import KEYS as HEAD_KEYS
@@ -37,6 +36,7 @@ from hatchway.engine.keys.key_command import KeyCommand
 from hatchway.engine.keys.keys import PublicKey
 from hatchway.engine.keys.own_keys import PRIVATE_KEY, load_own_key, load_token_keys, make_own_key, read_own_key
 from hatchway.engine.pairings.pairings import Pairings
+from hatchway.engine.platforms import make_platform
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records, Saw
 from hatchway.engine.sessions.key_sign_in import KeySignIn
@@ -52,8 +52,8 @@ from hatchway.engine.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from hatchway.engine.fleet.codes import RemoteCodes
+    from hatchway.engine.fleet.instance_store import FleetInstanceStore
     from hatchway.engine.fleet.membership import Membership
-    from hatchway.engine.fleet.shared_instances import SharedInstances
 
 log = structlog.get_logger(__name__)
 
@@ -114,12 +114,13 @@ class Engine:
         self.key_uses = KeyUses(self.store, clock, self.keys.identities, self.sessions.key_uses, long_known)
         self.key_sign_in = self._key_sign_in()
         self.pairings = self._pairings(codes)
-        self.all_instances, self._shared_instances = self._instances(store, platform or self._platform())
+        platform = platform or make_platform(lambda: self.settings, home, fleet.lease.engine_id if fleet else None)
+        self.all_instances, self._instance_store = self._instances(store, platform)
         self.instances = self.all_instances.own
         self.certificate: str | None = None
         """SHA-256 fingerprint of the certificate that the server shows; None without TLS."""
         self.stopping = trio.Event()
-        """Set when the engine is asked to stop: held answers end with a last item."""
+        """Set when the engine is asked to stop: streams and other responses that are held open end then."""
 
     @property
     def runs(self) -> Saw:
@@ -156,7 +157,7 @@ class Engine:
             return make(None)
         return self._membership.join_pairings(self.sessions, lambda: self.settings.limits.wrong_codes_total, make)
 
-    def _instances(self, own: Store, platform: Platform) -> tuple[AllInstances, SharedInstances | None]:
+    def _instances(self, own: Store, platform: Platform) -> tuple[AllInstances, FleetInstanceStore | None]:
         def make(store: Store, taken_by: TakenBy = nobody_else) -> Instances:
             return Instances(
                 self.runtime, store, platform, lambda: self.settings, self.home, taken_by, self._instances_allowed
@@ -173,26 +174,6 @@ class Engine:
         """How many live instances the line of a key allows it; None where it doesn't say."""
         grant = self.keys.find(identity)
         return None if grant is None or grant.options is None else grant.options.instances
-
-    def _platform(self) -> Platform:
-        def allow_root() -> bool:
-            return self.settings.allow_root_instances
-
-        def log_bytes() -> int:
-            return self.settings.limits.instance_log_bytes
-
-        if self.settings.platform == "slurm":
-            from hatchway.engine.instances.slurm.slurm import Slurm  # as few have one
-
-            return Slurm(self.jobs_folder(), allow_root, log_bytes)
-        return Apptainer(self.home / "instances", allow_root, log_bytes=log_bytes)
-
-    def jobs_folder(self) -> Path:
-        """Engines of a fleet may share what `slurm.folder` names, and a name that was one's may be another's next."""
-        shared = self.settings.slurm.folder
-        if shared is None:
-            return self.home / "slurm"
-        return shared / self.fleet.lease.engine_id.rpartition(":")[2] if self.fleet else shared
 
     def _load_own_key(self) -> PublicKey:
         if self._membership is None or self._membership.keys is None:
@@ -239,8 +220,8 @@ class Engine:
                 nursery.start_soon(self.orphans.run, lambda: bool(self.settings.authorized_keys_command))
                 nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
-            if self._shared_instances is not None:
-                await nursery.start(self._shared_instances.run)
+            if self._instance_store is not None:
+                await nursery.start(self._instance_store.run)
             self.metrics.count(self.runtime)
             task_status.started()
 

@@ -34,7 +34,7 @@ from hatchway.engine.base.errors import SignatureRefused
 from hatchway.engine.base.permissions import FIVE, MASTER
 from hatchway.engine.fleet import key_watch
 from hatchway.engine.journal import metrics
-from hatchway.engine.journal.check import BadLine
+from hatchway.engine.journal.findings import BadLine
 from hatchway.engine.keys import keys as trust_keys
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.runtime import actors
@@ -92,10 +92,10 @@ def seeded(seed: int) -> Iterator[None]:
         stack.enter_context(patch.object(trust_keys, "read_private_key", _read_private_key))
         stack.enter_context(patch.object(Rule, "_compile_builder", _compile_builder))
         # Virtual time has no lag; to look at it was a third of all that the event loop did.
-        stack.enter_context(patch.object(metrics, "LOOK", float("inf")))
+        stack.enter_context(patch.object(metrics, "LOOK_INTERVAL", float("inf")))
         # Nobody edits the keys here, and no program is asked for them: to look each second was three ticks in four.
-        stack.enter_context(patch.object(key_watch, "WATCHED", float("inf")))
-        stack.enter_context(patch.object(orphans, "CONFIRMED", float("inf")))
+        stack.enter_context(patch.object(key_watch, "WATCH_INTERVAL", float("inf")))
+        stack.enter_context(patch.object(orphans, "CONFIRM_INTERVAL", float("inf")))
         stack.enter_context(ordered_by(random.Random(seed)))
         yield
 

@@ -111,7 +111,7 @@ SET_FROM_OUTSIDE = {
         "api/server/places.py occupant.held_bytes",
         "api/server/places.py occupant.share",
         "api/server/places.py occupant.share.held_bytes",
-        "api/workers/backend.py waiting.told",
+        "api/workers/engine_client.py call.reply",
         "api/workers/backend.py row.seconds",
         "engine/fleet/codes.py claim.match",
         "engine/fleet/remote_instances.py ask.position",

@@ -20,7 +20,7 @@ COMMANDS = {
     "ship": "hatchway.api.cli.events_ship:ship",
 }
 
-LOOK = 0.2
+LOOK_INTERVAL = 0.2
 """Seconds between two looks at a file that is followed."""
 
 
@@ -92,7 +92,7 @@ def _lines(folder: Path, follow: bool) -> Iterator[bytes]:
             yield from (line.data for line in lines)
         if not follow:
             return
-        time.sleep(LOOK)
+        time.sleep(LOOK_INTERVAL)
 
 
 def people_printer() -> Callable[[bytes], None]:

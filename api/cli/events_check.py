@@ -10,7 +10,7 @@ import click
 from hatchway.api.cli.groups import json_option
 
 if TYPE_CHECKING:
-    from hatchway.engine.journal.check import BadLine, Findings
+    from hatchway.engine.journal.findings import BadLine, Findings
 
 
 @click.command(
@@ -41,9 +41,10 @@ def check(
     """
     from hatchway.api.cli.events import journal_folder
     from hatchway.api.cli.printing import print_json
-    from hatchway.engine.journal.check import BadLine, Check, heads_in, open_all
+    from hatchway.engine.journal.check import Check, open_all
     from hatchway.engine.journal.files import segments
-    from hatchway.engine.journal.heads import HeadRefused
+    from hatchway.engine.journal.findings import BadLine
+    from hatchway.engine.journal.heads import HeadRefused, heads_in
     from hatchway.engine.journal.history import segments_since
 
     folder, keys = journal_folder(), _keys(keys_file)
@@ -162,7 +163,7 @@ def head(as_json: bool) -> None:
     from hatchway.api.cli.printing import print_json, say
     from hatchway.api.client.operator import ask
     from hatchway.engine.base.errors import EngineUnavailable
-    from hatchway.engine.journal.check import heads_in
+    from hatchway.engine.journal.heads import heads_in
     from hatchway.engine.settings.settings import home_folder
 
     try:

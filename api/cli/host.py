@@ -242,7 +242,8 @@ class TokenKeeper:
         self.unkept: FileRefused | None = None
 
     def keep(self, stored: StoredToken | None) -> None:
-        """For `on_token`. Raises FileRefused where the file is there and not private."""
+        """Store the token that the client has got, or forget the one that it has lost: the client's `on_token`. Raises
+        FileRefused where the file is there and not private."""
         if stored is None and self.unkept is not None:
             return  # the session that ends was never stored; the stored token is of another
         try:

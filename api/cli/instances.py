@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hatchway.api.client.client import Client
 
-LOOK = 0.5
+LOOK_INTERVAL = 0.5
 """Seconds between two requests for the progress of a start, while it is shown."""
 
 
@@ -111,7 +111,7 @@ def _watched(client: Client, name: str, *, quiet: bool) -> Iterator[None]:
 def _look(client: Client, name: str, say: Callable[[str], None], over: Event) -> None:
     from hatchway.api.client.wire import ClientFault
 
-    while not over.wait(LOOK):
+    while not over.wait(LOOK_INTERVAL):
         # Where the instance is not there, the start itself says why.
         with suppress(ClientFault, KeyError):
             say(f"{name}: {client.instance(name)['progress'] or 'starting'}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import sys
+from pathlib import Path
 
 import click
 

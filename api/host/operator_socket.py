@@ -1,4 +1,18 @@
-"""The operator's socket: commands of this host speak to the running engine over a Unix socket in its folder."""
+"""The operator's socket: commands of this host speak to the running engine over a Unix socket in its folder.
+
+Who speaks. A command of the engine's own user, or of root: whoever else connects is hung up on. Both sides send JSON
+objects, one a line.
+
+In order. The command sends a request, whose `op` says what it wants, and the engine sends one line: `ok` and what was
+asked for, or `error`. Then the engine hangs up. Two requests go on:
+- `pair`: the engine sends `issued` with the code, and then an event for each thing that happens to the code, until the
+  last one. The command sends `{"answer": "y"}` or another answer at any time.
+- `hold_address`: the address counts as the engine's own for as long as the connection lasts. Further requests, `pair`
+  among them, may be sent over it. The command sends `beat` every few seconds, and the engine answers each.
+
+When one dies. Where the command has gone, its code is void and its address counts no longer; a lost network is noticed
+by `SILENCE`. Where the engine has gone, the command sees the end of the connection.
+"""
 
 from __future__ import annotations
 
@@ -73,11 +87,11 @@ class OperatorSocket:
         try:
             with listener:
                 task_status.started()
-                await trio.serve_listeners(self._visit, [trio.SocketListener(listener)])
+                await trio.serve_listeners(self._serve_command, [trio.SocketListener(listener)])
         finally:
             path.unlink(missing_ok=True)
 
-    async def _visit(self, stream: trio.SocketStream) -> None:
+    async def _serve_command(self, stream: trio.SocketStream) -> None:
         if may_operate(stream.socket):
             await self.talk(stream)
 
@@ -124,6 +138,7 @@ class OperatorSocket:
         return {"restart_needed_for": list(await waiting if isinstance(waiting, Awaitable) else waiting)}
 
     async def _take_keys(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A command has changed authorized_keys: end the sessions of the keys that it took out, and record both."""
         removed, added = _identities(request, "removed"), _identities(request, "added")
         await self._engine.key_watch.follow()
         ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
@@ -148,7 +163,7 @@ class OperatorSocket:
             await lines.write({"ok": True, "address": address})
             while (further := await lines.read()) is not None:
                 if "answer" in further:
-                    continue  # it crossed the last event of the code that was asked about
+                    continue  # an answer for a code that has ended: the command had not read of the end yet
                 try:
                     await self._answer(lines, further)
                 except* Refusal as refusals:
@@ -189,7 +204,7 @@ class OperatorSocket:
         try:
             await lines.write(self._issued(issued, granted, lifetime))
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(partial(self._answers, lines, issued, terminal, nursery.cancel_scope))
+                nursery.start_soon(partial(self._take_answers, lines, issued, terminal, nursery.cancel_scope))
                 await _tell(lines, receive)
                 nursery.cancel_scope.cancel()
         finally:
@@ -209,12 +224,12 @@ class OperatorSocket:
             "session_max_age": longest,
         }
 
-    async def _answers(self, lines: Lines, issued: Issued, terminal: Terminal, scope: trio.CancelScope) -> None:
+    async def _take_answers(self, lines: Lines, issued: Issued, terminal: Terminal, scope: trio.CancelScope) -> None:
         while (answer := await lines.read()) is not None:
             if answer.get("op") == "beat":
-                terminal("beat")  # in its turn: nobody else may write while an event is being written
+                terminal("beat")  # written by `_tell`, as events are: two tasks must not write at once
                 continue
-            if "op" in answer:  # the next request: the command has the code's end, or waits for it no longer
+            if "op" in answer:  # the next request: the command has read of the code's end, or given the code up
                 lines.put_back(answer)
                 break
             with suppress(PairingExpired):  # the terminal has been told already how the code ended

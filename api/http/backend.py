@@ -84,7 +84,7 @@ class EngineBackend:
             try:
                 invocation.authorize()
             except Refusal as refused:
-                if not invocation.may_be_mistaken(refused):
+                if not invocation.may_be_outdated(refused):
                     raise
                 await self._engine.sessions.look_again(bearer(head))
                 invocation.authorize()
@@ -100,8 +100,8 @@ def _begin(invocation: Invocation) -> Response | Awaitable[Response]:
     try:
         result = _call(invocation)
     except Refusal as refused:
-        if invocation.may_be_mistaken(refused):
-            return _end(invocation, _look_and_call_again(invocation))
+        if invocation.may_be_outdated(refused):
+            return _end(invocation, _refresh_and_call_again(invocation))
         if invocation.engine.sessions.is_over(refused):
             return _problem_settled(invocation, refused)
         return _problem(invocation, refused)
@@ -126,7 +126,7 @@ def _call(invocation: Invocation) -> Response | Awaitable[Response]:
     return invocation.endpoint.function(invocation)
 
 
-async def _look_and_call_again(invocation: Invocation) -> Response:
+async def _refresh_and_call_again(invocation: Invocation) -> Response:
     await invocation.engine.sessions.look_again(bearer(invocation.request))
     result = _call(invocation)
     return result if isinstance(result, Response) else await result

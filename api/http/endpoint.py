@@ -13,11 +13,12 @@ from hatchway.api.http.bodies import read_body
 from hatchway.api.http.problems import BadRequest
 from hatchway.api.http.proxies import forwarded_for
 from hatchway.api.http.request import Request, Response
-from hatchway.api.http.schema.shapes import Param
+from hatchway.api.http.schema.parts import Param
 from hatchway.engine.access.principal import Principal, require
 from hatchway.engine.base.errors import Refusal, TokenRefused
 from hatchway.engine.engine import Engine
 from hatchway.engine.runtime.records import Origin
+from hatchway.engine.sessions.sessions import KEYS_UNSETTLED
 
 
 class NoFields(msgspec.Struct, forbid_unknown_fields=True):
@@ -80,9 +81,18 @@ class Invocation:
         if endpoint.module is not None:
             self.engine.license.require(endpoint.module)
 
-    def may_be_mistaken(self, refused: Refusal) -> bool:
+    def may_be_outdated(self, refused: Refusal) -> bool:
         """Whether the session service may find the token good after all, once it has looked again."""
-        return self.endpoint.access != "open" and self.engine.sessions.may_be_mistaken(refused)
+        return self.endpoint.access != "open" and self.engine.sessions.may_be_outdated(refused)
+
+    def still_allows(self, permission: str) -> bool:
+        """Whether a stream may go on: the session that opened it is still good, and still has the permission. While
+        authorized_keys is not settled, nothing says the contrary."""
+        try:
+            require(self.authenticate(), permission)
+        except Refusal as refused:
+            return refused.cause == KEYS_UNSETTLED
+        return True
 
     def read_fields(self) -> None:
         """Read the body's fields, where the endpoint has any. Raises UnsupportedMediaType, NotJson, InvalidRequest."""

@@ -13,7 +13,7 @@ from hatchway.engine.base.errors import InvalidRequest
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}|SHA256:[A-Za-z0-9+/]{43}")
-"""Of a row: a key's is its fingerprint."""
+"""The name of a row of a list, behind which the next page begins. That of a key is its fingerprint."""
 
 
 class Page(NamedTuple):

@@ -97,9 +97,9 @@ class Response(NamedTuple):
     body: bytes = b""
     headers: Headers = _JSON_HEADERS
     stream: AsyncIterator[bytes] | None = None
-    about: Principal | None = None
-    """The principal whose session alone the response depends on: until the session changes, the same request has the
-    same response. None where it depends on other things."""
+    depends_on: Principal | None = None
+    """The principal whose session alone decides the response: until that session changes, the same request has the same
+    response. None where other things decide too. A worker may give such a response again."""
 
 
 def traced(response: Response, request_id: str, traceparent: str) -> Response:
@@ -112,6 +112,6 @@ class BrokenOff(Exception):
     """A stream can't be finished: the connection is broken off, so that no client takes what it has for the whole."""
 
 
-def json_response(value: Any, status: int = 200, about: Principal | None = None) -> Response:
-    """A JSON response that no cache may keep; `about` is the response's."""
-    return Response(status, _encode(value), _JSON_HEADERS, None, about)
+def json_response(value: Any, status: int = 200, depends_on: Principal | None = None) -> Response:
+    """A JSON response that no cache may keep; `depends_on` is the response's."""
+    return Response(status, _encode(value), _JSON_HEADERS, None, depends_on)

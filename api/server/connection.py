@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 FAILED = Response(500, b"", ())
 
-ANSWERS_AT_ONCE = 64 * 1024
+RESPONSES_AT_ONCE = 64 * 1024
 """Bytes of responses to pipelined requests that are sent in one write. No more are made before the client reads
 them."""
 
 HANDSHAKE_COST = 48 * 1024
 """Bytes that OpenSSL keeps for a handshake that waits for its client."""
 
-MUCH = 4096
-"""Bytes that a client sends at once, past which reading them waits for its turn, as a request does: forty bodies that
-arrive together would else hold up others for 10 ms."""
+LARGE_READ = 4096
+"""Bytes read at once, past which handling them waits as the start of a request does (`starts`): forty bodies that
+arrive together would else hold up other clients for 10 ms."""
 
 HALF_CLOSE_GRACE = 0.1
 """Seconds in which a client that has closed its side (`nc -N`) may get a response; then it counts as gone."""
@@ -45,7 +45,7 @@ class Connection:
     client: SocketAddress
     server: SocketAddress
     protocol: H1 | H2
-    """These three are set by `_begin`, once the handshake is over."""
+    """`_begin` sets these three, once the handshake is over."""
 
     def __init__(self, app: App, context: Context, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         self.app, self.context = app, context
@@ -76,7 +76,7 @@ class Connection:
         """Serve the client until either side ends it. Raises nothing but Cancelled."""
         try:
             async with trio.open_nursery() as self._nursery:
-                await self._converse()
+                await self._serve()
         except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             pass  # the client has left
         except* Exception:
@@ -97,7 +97,7 @@ class Connection:
         del self.stream, self.writer
         self.socket.let_go()
 
-    async def _converse(self) -> None:
+    async def _serve(self) -> None:
         begun = False
         with self._reading:
             await self._begin(await self._handshake())
@@ -126,7 +126,7 @@ class Connection:
         return encrypted.selected_alpn_protocol() or "http/1.1"
 
     async def turn(self) -> None:
-        """Wait until a request of this client may begin (see `starts`)."""
+        """Wait until this client's address may begin a request (see `starts`)."""
         await self.context.starts.turn(self.share.address)
 
     async def _begin(self, alpn: str) -> None:
@@ -152,8 +152,8 @@ class Connection:
                 continue
             rest = data
             if data and self.context.fast_path is not None and self.protocol.fresh and not self.context.stopping:
-                rest = await self._answer_plain(data, self.context.fast_path)
-            if len(rest) > MUCH:
+                rest = await self._respond_to_plain(data, self.context.fast_path)
+            if len(rest) > LARGE_READ:
                 await self.turn()
             if rest or not data:
                 await self.protocol.receive(rest)
@@ -161,40 +161,40 @@ class Connection:
                 return await self._half_closed()
             del data, rest  # else they would be kept until the next request comes
 
-    async def _answer_plain(self, data: bytes, fast_path: FastPath) -> bytes:
-        """Answer the plain requests at the beginning of `data`, in one write. Returns the rest, as it came."""
-        answers: list[bytes] = []
+    async def _respond_to_plain(self, data: bytes, fast_path: FastPath) -> bytes:
+        """Respond to the plain requests at the beginning of `data`, in one write. Returns the rest, as it came."""
+        responses: list[bytes] = []
         begin = size = 0
         while begin < len(data) and not (self.context.stopping or self._ended):
-            if answers:  # the requests are pipelined: other connections go first
+            if responses:  # the requests are pipelined: other connections go first
                 self.update(busy=True)
                 await trio.lowlevel.checkpoint()
             found = self._plain.recognise(data, begin, self.context.header_bytes)
-            answer = None if found is None else await self._answer(found[0], fast_path)
-            if found is None or answer is None:
+            response = None if found is None else await self._respond(found[0], fast_path)
+            if found is None or response is None:
                 self._plain.forget()
                 break
-            answers.append(answer)
-            begin, size = found[1], size + len(answer)
-            if size >= ANSWERS_AT_ONCE:
-                await self._write_before_more(b"".join(answers), len(data))
-                answers, size = [], 0
-        if answers:
-            said = b"".join(answers) if len(answers) > 1 else answers[0]
-            if not self.writer.put(said):
-                await self.writer.write(said)
+            responses.append(response)
+            begin, size = found[1], size + len(response)
+            if size >= RESPONSES_AT_ONCE:
+                await self._write_before_more(b"".join(responses), len(data))
+                responses, size = [], 0
+        if responses:
+            joined = b"".join(responses) if len(responses) > 1 else responses[0]
+            if not self.writer.put(joined):
+                await self.writer.write(joined)
             self.update(busy=False)
         return b"" if self._ended else data[begin:]
 
-    async def _write_before_more(self, answers: bytes, unread: int) -> None:
+    async def _write_before_more(self, responses: bytes, unread: int) -> None:
         """Write responses to pipelined requests. No more are made before the client has read these."""
         self.hold(unread)
         try:
-            await self.writer.write(answers)
+            await self.writer.write(responses)
         finally:
             self.hold(-unread)
 
-    async def _answer(self, request: Request, fast_path: FastPath) -> bytes | None:
+    async def _respond(self, request: Request, fast_path: FastPath) -> bytes | None:
         """The gateway's response as bytes; None where it leaves the request to the app. An error is a 500, and ends the
         connection."""
         date = self.context.date

@@ -68,7 +68,7 @@ class Context:
     def __init__(
         self, limits: Callable[[], ServerLimits], fast_path: FastPath | None, clock: Clock, headers: Headers = ()
     ) -> None:
-        """`headers` are those of every answer of the app, or of the server itself, beside the date."""
+        """`headers` are those of every response of the app, or of the server itself, beside the date."""
         self.limits, self.fast_path = limits, fast_path
         self.idle = Queue(WaitKind.IDLE, lambda: limits().idle_seconds)
         self.head = Queue(WaitKind.HEAD, lambda: limits().header_seconds)

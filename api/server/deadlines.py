@@ -9,7 +9,7 @@ from typing import Protocol
 
 import trio
 
-TICK = 1.0
+LONGEST_SLEEP = 1.0
 """Seconds that the sweeper sleeps at most, so that it sees a limit that a reload has shortened. Deadlines are exact."""
 
 LOG = logging.getLogger("hatchway.server")
@@ -93,4 +93,4 @@ async def sweep(
         refresh()
         now = trio.current_time()
         due = min(queue.expire(now) for queue in queues)
-        await sleep_until(min(due, now + TICK))
+        await sleep_until(min(due, now + LONGEST_SLEEP))

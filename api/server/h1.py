@@ -159,10 +159,10 @@ class H1:
         return None
 
     async def room(self, stream: Stream) -> None:
-        """Nothing: one request is answered after the other."""
+        """Returns at once: one request is answered after the other, so there is room for its response."""
 
     def made(self, stream: Stream) -> None:
-        """Nothing."""
+        """Does nothing: no request waits for another's response to begin."""
 
     async def send_head(self, stream: Stream, status: int, headers: Headers) -> None:
         """The head waits for the first of the body (ASGI HTTP, "Response Start"), so that both are one write."""

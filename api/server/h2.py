@@ -116,7 +116,7 @@ class H2(H2Protocol):
             self.owner.end()
 
     async def resume(self) -> None:
-        """Nothing: HTTP/2 is never paused."""
+        """Does nothing, since HTTP/2 is never paused."""
 
     async def close(self) -> None:
         """Read and send nothing more, and tell the apps that the client has left."""

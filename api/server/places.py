@@ -28,7 +28,7 @@ SILENT_LEAST = 16
 WAITING_COST = 24 * 1024
 """Bytes that a request takes while it waits for its client, besides its own: a task, its frames, the headers."""
 
-TOLD_AGAIN = 60.0
+LOG_INTERVAL = 60.0
 """Seconds between two lines in the log about connections that were closed for others."""
 
 
@@ -53,7 +53,7 @@ class Share:
         self.occupants: dict[Occupant, None] = {}
         """All connections, the oldest first."""
         self.silent: dict[Occupant, None] = {}
-        """Those that have not made a request yet, the oldest first."""
+        """Connections that have made no request yet, the oldest first."""
         self.held_bytes = 0
 
 
@@ -65,7 +65,7 @@ class Places:
         self._waiting = waiting
         self._shares: dict[str, Share] = {}
         self._taken = self._silent = self._held = 0
-        self._told = -TOLD_AGAIN
+        self._told = -LOG_INTERVAL
 
     def share(self, sock: socket.socket) -> Share:
         """The share of the address at the other end. Raises OSError where the client has left."""
@@ -149,6 +149,6 @@ class Places:
         self.leave(leaving)
         leaving.give_way()
         now = trio.current_time()
-        if now - self._told >= TOLD_AGAIN:
+        if now - self._told >= LOG_INTERVAL:
             self._told = now
             LOG.warning("%s: connections of %s are closed for others", why, share.address or "local sockets")

@@ -20,7 +20,7 @@ from hatchway.engine.settings.settings import Settings
 
 __all__ = ["FastPath", "ServerLimits", "TlsContext", "limits_of", "open_sockets", "serve"]
 
-FAREWELL = 0.2
+CLEAN_UP_WITHIN = 0.2
 """Seconds that a cancelled app has to clean up before its connection is cut off."""
 
 
@@ -97,7 +97,7 @@ async def _end(context: Context) -> None:
         await context.wait_empty()
     for connection in list(context.connections):
         connection.cancel()
-    with trio.move_on_after(FAREWELL):
+    with trio.move_on_after(CLEAN_UP_WITHIN):
         await context.wait_empty()
 
 

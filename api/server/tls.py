@@ -35,7 +35,7 @@ VALID = datetime.timedelta(days=3650)
 IN_TIME = datetime.timedelta(days=30)
 """How long before its end a self-made certificate is made anew."""
 
-LOOK = 60.0
+LOOK_INTERVAL = 60.0
 """Seconds between two checks whether it is time for that. (A clock that is wrong at the start is set right later.)"""
 
 log = structlog.get_logger(__name__)
@@ -118,7 +118,7 @@ class Tls:
 async def keep_in_time(tls: Tls, take_up: Callable[[], Awaitable[object]]) -> None:
     """Call `take_up` whenever a new certificate is due, for ever. Where it fails it is called again later."""
     while True:
-        await trio.sleep(LOOK)
+        await trio.sleep(LOOK_INTERVAL)
         if tls.is_due():
             try:
                 await take_up()

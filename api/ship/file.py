@@ -34,7 +34,8 @@ class FileTarget:
             os.close(fd)
 
     def _lacking(self, parcels: Sequence[Parcel], last: RecordLine | None) -> Sequence[Parcel]:
-        """Those that are not in the file. Numbers alone do not tell: the file may hold another engine's records."""
+        """The records that are not in the file yet. Numbers alone do not say that: the file may hold another engine's
+        records."""
         if last is None or last.seq < parcels[0].seq:
             return parcels
         for place, parcel in enumerate(parcels):

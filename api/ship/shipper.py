@@ -26,10 +26,10 @@ from hatchway.engine.journal.shipments import Shipment
 
 log = structlog.get_logger(__name__)
 
-LOOK = 0.25
+LOOK_INTERVAL = 0.25
 """Seconds between two looks for new records."""
 
-SAVED = 1.0
+SAVE_INTERVAL = 1.0
 """Seconds at most that a position which moved is not written down, where nothing was handed on."""
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -93,7 +93,7 @@ class Shipper:
                 self._settle(sent, 0, 0.0)
                 if once:
                     break
-                stop.wait(LOOK)
+                stop.wait(LOOK_INTERVAL)
         self._move(self._target.finish(sent))
 
     def _chooser(self) -> Chooser:
@@ -131,7 +131,7 @@ class Shipper:
             time = max((self._times.pop(number) for number in known), default=self.state.time)
             self.state = msgspec.structs.replace(self.state, seq=seq, time=time, error=None, error_at=None)
         if self.state != self._written and (
-            self.state.sent > self._written.sent or self._clock.elapsed() - self._written_at >= SAVED
+            self.state.sent > self._written.sent or self._clock.elapsed() - self._written_at >= SAVE_INTERVAL
         ):
             self._save()
 

@@ -24,14 +24,14 @@ SEVERITY = {"refusal": 4, "notice": 5, "transition": 6}
 ELEMENT = "hatchway@32473"
 """Name of the structured data. Hatchway has no enterprise number of its own: this one is for examples (RFC 5612)."""
 
-SETTLING = 5.0
+TAKEN_AFTER = 5.0
 """Seconds after which a message that the other host's kernel has taken counts as taken. Syslog acknowledges nothing:
 what is younger as a connection breaks is sent again."""
 
 PATIENCE = 15.0
 """Seconds to connect, and for a write that makes no progress."""
 
-FAREWELL = 3.0
+CLOSE_WITHIN = 3.0
 """Seconds that the receiver has to read the rest and hang up."""
 
 _FIELDS = ("seq", "kind", "chart", "event", "actor", "source", "target", "identity", "address", "request_id")
@@ -97,7 +97,7 @@ class SyslogTarget:
             return sent
         self._check_alive(self._socket)
         now, arrived = self._clock.elapsed(), self._sent - _unsent(self._socket)
-        while self._young and now - self._young[0][0] >= SETTLING and self._young[0][2] <= arrived:
+        while self._young and now - self._young[0][0] >= TAKEN_AFTER and self._young[0][2] <= arrived:
             self._sure = self._young.popleft()[1]
         if not self._young:
             return sent
@@ -118,7 +118,7 @@ class SyslogTarget:
         """Close the sending side, and wait until the receiver closes its own: then it has read everything."""
         if self._socket is None or not self._young:
             return sent
-        self._socket.settimeout(FAREWELL)
+        self._socket.settimeout(CLOSE_WITHIN)
         try:
             if isinstance(self._socket, ssl.SSLSocket):
                 self._socket.unwrap()

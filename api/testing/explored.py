@@ -56,7 +56,7 @@ class Explored:
         return counts.get(0, 1)
 
     def stop(self, why: str) -> None:
-        """Not every order will be followed."""
+        """Note that not every order will be followed, and why."""
         self.stopped = why
 
     def number(self, key: bytes, tasks: tuple[str, ...], commuting: frozenset[str]) -> int:
@@ -99,8 +99,8 @@ class Explored:
                 self.followed.add(state)
 
     def check_commuting(self) -> int:
-        """Of an unreduced search: wherever a task was said to commute, all that may come of that state may still come
-        of it once the task has gone first. Returns in how many states that was a choice."""
+        """Check, after a search that was not reduced, what the world says of tasks that commute: whatever may come of a
+        state may still come of it once such a task has gone first. Returns in how many states that was a choice."""
         reached = self._reached()
         choices = 0
         for state, tasks in enumerate(self.tasks):

@@ -64,8 +64,8 @@ class HeldTime:
         self._moved = trio.Event()
 
     async def sleep_until(self, deadline: float) -> None:
-        """For who looks at the clock now and then: until it has moved; where it goes on by itself, at the latest until
-        `deadline`. A day's advance would be a day of such looks."""
+        """Wait until the clock has moved, or, where it goes on by itself, until `deadline` at the latest. Tasks that
+        look at the clock now and then sleep so: to advance by a day would else wake them for each look."""
         with trio.move_on_at(deadline if self._clock.rate else math.inf):
             await self._moved.wait()
 

@@ -91,7 +91,7 @@ class TaskRun(Watching, ABC):
         self._scope.cancel()
 
     def _idle(self, clock: MockClock) -> None:
-        """Nobody can run: time passes."""
+        """Set the clock forward, since no task can run."""
         if not jump(clock):
             waiting = [f"{self.label(task)} at {place(task.coro)}" for task in self._tasks()]
             self._give_up(Deadlock("every task waits: " + ", ".join(waiting)))
@@ -100,7 +100,7 @@ class TaskRun(Watching, ABC):
         return sorted((task for task in runner().tasks if not is_trios_own(task)), key=self.label)
 
     def _options(self, tasks: list[Any]) -> list[Any]:
-        """Those that can run, and None for the clock."""
+        """The tasks that can run, and None where the clock may jump instead."""
         asleep = trio.lowlevel.current_statistics().seconds_to_next_deadline
         return [*tasks, None] if self.world.clock_jumps and 0 < asleep < inf else tasks
 
@@ -195,7 +195,7 @@ class SearchingRun(TaskRun):
 
 
 class RepeatedRun(TaskRun):
-    """Follows an order, as far as it goes; after that, whoever ran last goes on."""
+    """Runs the tasks in the order that it is given. Where that ends, the task that ran last goes on."""
 
     def __init__(self, world: World, order: list[str]) -> None:
         super().__init__(world)

@@ -16,8 +16,8 @@ such a request to the engine's app at a Unix socket, one connection each, and pa
 
 What each side may assume. The engine believes a worker about its clients, and that a request was screened: both run
 as the same user, and only that user can reach channel and socket. A worker believes what the engine answers. It may
-give a response again while the version counters in shared memory (`sessions.versions`) stand where the response's mark
-says, the keys' file is the same, and the response's time is not over; the engine moves a counter before it answers
+give a response again while the version counters in shared memory (`sessions.versions`) stand as in the response's
+snapshot, authorized_keys is the same, and the response's time is not over. The engine moves a counter before it answers
 whoever caused the change.
 
 When one dies. A worker whose channel closes ends at once, with its connections: nobody could answer for sessions. The

@@ -1,16 +1,10 @@
-"""A worker's backend: it answers what it can by itself or from its cache, asks the engine for the rest, and counts.
-
-`EngineClient` is the engine as the worker knows it: settings and keys as last sent, and calls over the channel.
-"""
+"""A worker's backend: it answers what it can by itself or from its cache, asks the engine for the rest, and counts."""
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
-
-import trio
+from typing import NamedTuple
 
 from hatchway.api.http.backend import RequestIds
 from hatchway.api.http.bodies import read_body
@@ -20,31 +14,22 @@ from hatchway.api.http.endpoints.auth import VerifyFields, check_proof, make_cha
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.proxies import forwarded_for
 from hatchway.api.http.request import Request, Response
-from hatchway.api.workers.messages import (
-    CheckHead,
-    Configure,
-    HandleRequest,
-    RequestCount,
-    Responded,
-    SessionStarted,
-    StartSession,
-)
-from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature
+from hatchway.api.workers.engine_client import EngineClient
+from hatchway.api.workers.messages import RequestCount, Responded
+from hatchway.engine.access.challenges import ChallengeFacts, decode_signature
 from hatchway.engine.access.devices import Device
 from hatchway.engine.access.limits import source_of
 from hatchway.engine.access.signers import Signed, is_quick, signer_of, whose
-from hatchway.engine.base.clock import SystemClock
-from hatchway.engine.base.errors import Refusal
+from hatchway.engine.base.clock import Clock
+from hatchway.engine.base.errors import FileRefused, Refusal
 from hatchway.engine.journal.metrics import FINEST
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
-from hatchway.engine.keys.keys import PublicKey, parse_openssh
 from hatchway.engine.runtime.records import Origin
-from hatchway.engine.sessions.versions import VersionCounters, VersionMark
+from hatchway.engine.sessions.versions import VersionCounters, VersionSnapshot
 from hatchway.engine.settings.settings import Settings
-from hatchway.engine.settings.sources import decode_settings
 
-KEPT = 8192
-"""Responses that are kept at most: a kilobyte each, 8 MiB together."""
+CACHED = 8192
+"""Responses that are cached at most: a kilobyte each, 8 MiB together."""
 
 Key = tuple[str, bytes]
 """A path, and the exact value of the Authorization header."""
@@ -53,87 +38,8 @@ SOURCES = 8192
 """Addresses remembered at most that are past their limit of failures."""
 
 
-class EngineClient:
-    """The engine as one worker knows it. `challenges` is None where the worker leaves them to the engine.
-
-    `post` sends a message over the channel; `counters` are the version counters in shared memory; `first` has the
-    settings and keys to begin with.
-    """
-
-    settings: Settings
-    own_key: PublicKey
-    challenges: Challenges | None
-
-    def __init__(
-        self, counters: VersionCounters, keys: AuthorizedKeys, post: Callable[[Any], None], first: Configure
-    ) -> None:
-        self.counters, self.keys = counters, keys
-        self.clock = SystemClock()
-        self._post = post
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, _Waiting] = {}
-        self.configure(first)
-
-    def configure(self, told: Configure) -> None:
-        """Take up settings and keys."""
-        self.settings, self.own_key = decode_settings(told.settings), parse_openssh(told.own_key)
-        self.challenges = Challenges(self.clock, told.mac_key) if told.mac_key else None
-
-    def issue_challenge(self, host: str, identity: str | None) -> tuple[str, str]:
-        """As `KeySignIn.challenge`: the identity and the nonce."""
-        assert self.challenges is not None
-        return identity or self.own_key.identity, self.challenges.issue(host, identity or ANY)
-
-    async def ask(self, request: Request) -> Responded:
-        """The engine's response to a screened request at a plain endpoint."""
-        told = await self._wait(lambda number: HandleRequest(number, request))
-        assert isinstance(told, Responded)
-        return told
-
-    async def check_head(self, request: Request) -> Response | None:
-        """The engine's refusal of a request whose body has not been read; None where the body may come."""
-        told = await self._wait(lambda number: CheckHead(number, request))
-        assert isinstance(told, Responded)
-        return told.response
-
-    async def start_session(
-        self, challenge: ChallengeFacts, identity: str, lifetime: int, device: Device, origin: Origin
-    ) -> bytes | None:
-        """Have the engine start a session for the key that signed the challenge. Returns the response's body; None
-        where the engine refuses."""
-        told = await self._wait(lambda number: StartSession(number, challenge, identity, lifetime, origin, device))
-        assert isinstance(told, SessionStarted)
-        return told.body
-
-    async def _wait(self, asked: Callable[[int], object]) -> Responded | SessionStarted:
-        number, waiting = next(self._numbers), _Waiting()
-        self._waiting[number] = waiting
-        try:
-            self._post(asked(number))
-            await waiting.event.wait()
-        finally:
-            del self._waiting[number]
-        assert waiting.told is not None
-        return waiting.told
-
-    def hear(self, told: Responded | SessionStarted) -> None:
-        """Take a message of the engine's, and wake the task that waits for it."""
-        waiting = self._waiting.get(told.number)
-        if waiting is not None:  # else the client has left meanwhile
-            waiting.told = told
-            waiting.event.set()
-
-
-class _Waiting:
-    __slots__ = ("event", "told")
-
-    def __init__(self) -> None:
-        self.event = trio.Event()
-        self.told: Responded | SessionStarted | None = None
-
-
 def key_of(request: Request) -> Key | None:
-    """The key under which the response to a request may be kept; None for a request without a token, or with two, and
+    """The key under which the response to a request may be cached; None for a request without a token, or with two, and
     for a traced one, whose response has an id of its own."""
     if request.method != "GET":
         return None
@@ -146,46 +52,52 @@ def key_of(request: Request) -> Key | None:
     return None if token is None else (request.path, token)
 
 
-class Kept(NamedTuple):
-    """A response of the engine's. It is valid while `mark` holds and authorized_keys has the version `keys`, and until
-    `until`, in epoch seconds."""
+class CachedResponse(NamedTuple):
+    """A response of the engine's. It is valid while the version counters stand as in `snapshot` and authorized_keys has
+    the version `keys`, and until `until`, in epoch seconds."""
 
     response: Response
-    mark: VersionMark
+    snapshot: VersionSnapshot
     keys: int
     until: float
 
 
 class ResponseCache:
-    """Responses by key, `KEPT` at most: the oldest makes room for a new one."""
+    """Responses of the engine's that may be given again, `CACHED` at most: the oldest makes room for a new one."""
 
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
-        self._kept: dict[Key, Kept] = {}
+    def __init__(self, clock: Clock, counters: VersionCounters, keys: AuthorizedKeys) -> None:
+        self._clock, self._counters, self._keys = clock, counters, keys
+        self._responses: dict[Key, CachedResponse] = {}
 
     def get(self, key: Key) -> Response | None:
         """The response, if it is still valid; else None."""
-        kept = self._kept.get(key)
-        if kept is None:
+        cached = self._responses.get(key)
+        if cached is None:
             return None
-        client = self._client
         if (
-            kept.until > client.clock.wall()
-            and client.counters.holds(kept.mark, client.clock.elapsed())
-            and kept.keys == client.keys.version()
+            cached.until > self._clock.wall()
+            and self._counters.is_current(cached.snapshot, self._clock.elapsed())
+            and cached.keys == self.keys_version()
         ):
-            return kept.response
-        del self._kept[key]
+            return cached.response
+        del self._responses[key]
         return None
 
-    def put(self, key: Key, told: Responded, keys: int) -> None:
-        """Keep the engine's response, where it may be given again. `keys` is the version that authorized_keys had
-        before the engine was asked, so that a change since then makes the response invalid."""
-        if told.response is None or told.mark is None or keys < 0:
+    def keys_version(self) -> int:
+        """Which content authorized_keys has; -1 while that is refused, or not settled: nothing is cached under it."""
+        try:
+            return self._keys.version() if self._keys.settled() else -1
+        except FileRefused:
+            return -1
+
+    def put(self, key: Key, reply: Responded, keys: int) -> None:
+        """Cache the engine's response, where it may be given again. `keys` is the `keys_version` from before the engine
+        was asked, so that a change since then makes the response invalid."""
+        if reply.response is None or reply.snapshot is None or keys < 0:
             return
-        if len(self._kept) >= KEPT:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = Kept(told.response, told.mark, keys, told.until)
+        if len(self._responses) >= CACHED:
+            del self._responses[next(iter(self._responses))]
+        self._responses[key] = CachedResponse(reply.response, reply.snapshot, keys, reply.until)
 
 
 class WorkerCounts:
@@ -213,7 +125,8 @@ class WorkerBackend:
     the engine."""
 
     def __init__(self, client: EngineClient) -> None:
-        self._client, self._cache, self._request_id = client, ResponseCache(client), RequestIds()
+        self._client, self._request_id = client, RequestIds()
+        self._cache = ResponseCache(client.clock, client.counters, client.keys)
         self.counts = WorkerCounts()
         """The requests that were answered since the engine was sent the last counts."""
         self._limited_until: dict[str, float] = {}
@@ -240,23 +153,24 @@ class WorkerBackend:
         key = key_of(request)
         if key is None:
             return self._ask(request)
-        return self._cache.get(key) or self._ask_and_keep(request, key)
+        return self._cache.get(key) or self._ask_and_cache(request, key)
 
     async def check_head(self, route: Route, head: Request) -> Response | None:
         """The engine's answer to the head of a request."""
         return await self._client.check_head(head)
 
     async def _ask(self, request: Request) -> Response:
-        told = await self._client.ask(request)
-        assert told.response is not None
-        return told.response
+        reply = await self._client.ask(request)
+        assert reply.response is not None
+        return reply.response
 
-    async def _ask_and_keep(self, request: Request, key: Key) -> Response:
-        keys = self._client.keys.version()
-        told = await self._client.ask(request)
-        self._cache.put(key, told, keys)
-        assert told.response is not None
-        return told.response
+    async def _ask_and_cache(self, request: Request, key: Key) -> Response:
+        await self._client.settle_keys()
+        keys = self._cache.keys_version()
+        reply = await self._client.ask(request)
+        self._cache.put(key, reply, keys)
+        assert reply.response is not None
+        return reply.response
 
     def _challenge(self, request: Request) -> Response | Awaitable[Response]:
         if self._client.challenges is None:
@@ -279,6 +193,7 @@ class WorkerBackend:
     async def _prove(self, request: Request, origin: Origin, source: str) -> Response:
         """Verify the signature here, and have the engine start the session. All else goes to the engine whole, which
         refuses, records and counts."""
+        await self._client.settle_keys()
         signer = self._signer(request)
         body = None if signer is None else await self._client.start_session(*signer, origin=origin)
         return await self._ask_for(request, source) if body is None else Response(200, body)

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from hatchway.api.http.endpoint import Route
-from hatchway.api.http.endpoints.auth import told_of
+from hatchway.api.http.endpoints.auth import session_fields
 from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.request import Request, Response, json_response
 from hatchway.api.workers.channel import Channel
@@ -31,7 +31,7 @@ from hatchway.engine.sessions.versions import VersionCounters
 
 log = structlog.get_logger(__name__)
 
-LETTING_GO = 2.0
+EXIT_WITHIN = 2.0
 """Seconds in which a worker must end once its channel is closed."""
 
 
@@ -53,14 +53,14 @@ class WorkerHandle:
         self.channel.post(told)
         return taken_up
 
-    async def live(self, told: Configure, taken_up: trio.Event) -> int:
+    async def run(self, told: Configure, taken_up: trio.Event) -> int:
         """Answer the worker until it ends. Returns its exit code. When this is cancelled, the worker is ended."""
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self.channel.write)
                 self.configure(told, taken_up)
                 self._nursery.start_soon(self._listen)
-            with trio.move_on_after(LETTING_GO):
+            with trio.move_on_after(EXIT_WITHIN):
                 await self._process.wait()
         finally:
             self.channel.close()
@@ -93,20 +93,20 @@ class WorkerHandle:
                 if self._taken_up:
                     self._taken_up.pop(0).set()
 
-    def _respond(self, ask: HandleRequest) -> None:
-        response = self._gateway.backend.respond(self._route(ask.request), ask.request)
+    def _respond(self, asked: HandleRequest) -> None:
+        response = self._gateway.backend.respond(self._route(asked.request), asked.request)
         if not isinstance(response, Response):
-            self._nursery.start_soon(self._respond_later, ask, response)
-        elif response.about is None:
-            self.channel.post(Responded(ask.number, response))
+            self._nursery.start_soon(self._respond_later, asked, response)
+        elif response.depends_on is None:
+            self.channel.post(Responded(asked.number, response))
         else:
-            # The mark belongs to the response: no task has run since it was made.
-            until = self._engine.sessions.keep_for_worker(response.about)
-            mark = self._counters.mark(response.about.session) if until else None
-            self.channel.post(Responded(ask.number, response._replace(about=None), mark, until))
+            # The snapshot is as old as the response: no task has run since that was made.
+            until = self._engine.sessions.keep_for_worker(response.depends_on)
+            snapshot = self._counters.snapshot(response.depends_on.session) if until else None
+            self.channel.post(Responded(asked.number, response._replace(depends_on=None), snapshot, until))
 
-    async def _respond_later(self, ask: HandleRequest, waiting: Awaitable[Response]) -> None:
-        self.channel.post(Responded(ask.number, (await waiting)._replace(about=None)))
+    async def _respond_later(self, asked: HandleRequest, waiting: Awaitable[Response]) -> None:
+        self.channel.post(Responded(asked.number, (await waiting)._replace(depends_on=None)))
 
     async def _check_head(self, asked: CheckHead) -> None:
         response = await self._gateway.backend.check_head(self._route(asked.request), asked.request)
@@ -123,7 +123,7 @@ class WorkerHandle:
             signed_in = await self._engine.key_sign_in.start_verified(
                 asked.challenge, asked.identity, asked.lifetime, asked.origin, asked.device
             )
-            body = json_response(told_of(signed_in)).body
+            body = json_response(session_fields(signed_in)).body
         except Refusal:
             pass  # the worker sends the whole request next, which is refused in the usual way
         except Exception:

@@ -8,7 +8,7 @@ from hatchway.api.http.request import Headers, Request, Response
 from hatchway.engine.access.challenges import ChallengeFacts
 from hatchway.engine.access.devices import Device
 from hatchway.engine.runtime.records import Origin
-from hatchway.engine.sessions.versions import VersionMark
+from hatchway.engine.sessions.versions import VersionSnapshot
 from hatchway.engine.settings.sources import EncodedSettings
 
 
@@ -32,13 +32,13 @@ class Stop(msgspec.Struct, array_like=True, tag=2):
 class Responded(msgspec.Struct, array_like=True, tag=3):
     """The engine's response to the `HandleRequest` of that number; to a `CheckHead` what refuses it, None for nothing.
 
-    While the version counters of `mark` stand still, and until `until` (epoch seconds), the same request has the same
-    response. Without a mark it is not to be given again.
+    While the version counters stand as in `snapshot`, and until `until` (epoch seconds), the same request has the same
+    response. Without a snapshot it is not to be given again.
     """
 
     number: int
     response: Response | None
-    mark: VersionMark | None = None
+    snapshot: VersionSnapshot | None = None
     until: float = 0.0
 
 

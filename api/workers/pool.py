@@ -24,10 +24,10 @@ from hatchway.engine.settings.sources import encode_settings
 
 log = structlog.get_logger(__name__)
 
-ENDING = 7.0
+STOP_WITHIN = 7.0
 """Seconds that workers have for the last responses of a stopping engine: a server's own, and a little more."""
 
-TAKING_UP = 2.0
+RELOAD_WITHIN = 2.0
 """Seconds that a reload waits for workers to take it up."""
 
 PAUSE, LONGEST_PAUSE, STEADY = 0.1, 5.0, 30.0
@@ -48,12 +48,12 @@ class WorkerPool:
         self._memory = versions.create()
         self.counters = versions.VersionCounters(self._memory, write=True)
         if engine.fleet is None:
-            self.counters.hold_until()
+            self.counters.extend_validity()
         else:
-            engine.fleet.subscribe_freshness(self.counters.hold_until)
-            engine.runtime.subscribe_moves(lambda chart, actor, *states: self.counters.take_moved(chart, actor))
-        engine.records.sinks.append(self.counters.take)
-        engine.key_watch.on_token_keys.append(self.counters.moved_all)
+            engine.fleet.subscribe_freshness(self.counters.extend_validity)
+            engine.runtime.subscribe_moves(lambda chart, actor, *states: self.counters.observe_move(chart, actor))
+        engine.records.sinks.append(self.counters.observe)
+        engine.key_watch.on_token_keys.append(self.counters.invalidate_all)
         self._workers: list[WorkerHandle] = []
         self._up = self._stopping = False
         """`_up` is whether a worker has come up yet: clients are answered from then on, so the engine goes on whichever
@@ -88,16 +88,16 @@ class WorkerPool:
                     _close(sockets)  # else clients would wait in the queue of a socket on which nothing accepts
                     for worker in self._workers:
                         worker.channel.post(Stop())
-                    keeping.cancel_scope.deadline = trio.current_time() + ENDING
+                    keeping.cancel_scope.deadline = trio.current_time() + STOP_WITHIN
                 nursery.cancel_scope.cancel()
         finally:
             _close(sockets)
 
     async def configure(self) -> None:
         """Send the workers the present settings and keys, and wait until they have taken them up."""
-        self.counters.moved_all()
+        self.counters.invalidate_all()
         told = [worker.configure(self._configuration()) for worker in self._workers]
-        with trio.move_on_after(TAKING_UP):
+        with trio.move_on_after(RELOAD_WITHIN):
             for taken_up in told:
                 await taken_up.wait()
 
@@ -149,7 +149,7 @@ class WorkerPool:
         if self._stopping:  # `serve` has sent `Stop` to those that ran then
             worker.channel.post(Stop())
         try:
-            return f"exit code {await worker.live(self._configuration(), taken_up)}"
+            return f"exit code {await worker.run(self._configuration(), taken_up)}"
         finally:
             self._workers.remove(worker)
 

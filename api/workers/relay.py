@@ -23,7 +23,7 @@ Worker processes were called doors once. What others may rely on keeps that name
 status, the event `door_ended` on record.
 """
 
-PASSING = 2.0
+EXIT_WITHIN = 2.0
 """Seconds in which a worker surely ends after its engine."""
 
 _decode = msgspec.msgpack.Decoder(Part).decode
@@ -68,7 +68,7 @@ async def _talk(stream: trio.SocketStream, relayed: RelayedRequest, send: Send) 
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         pass
     # The engine is gone, and this process ends with it. No error is sent before that: the request may have been done.
-    await trio.sleep(PASSING)
+    await trio.sleep(EXIT_WITHIN)
 
 
 async def _send_part(send: Send, part: Part) -> None:

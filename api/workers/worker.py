@@ -8,7 +8,6 @@ import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import structlog
 import trio
@@ -18,9 +17,10 @@ from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.table import ENDPOINTS as TABLE
 from hatchway.api.server.server import limits_of, serve
 from hatchway.api.server.tls import Tls, wanted
-from hatchway.api.workers.backend import EngineClient, WorkerBackend
+from hatchway.api.workers.backend import WorkerBackend
 from hatchway.api.workers.channel import Channel
-from hatchway.api.workers.messages import Configure, Configured, RequestCounts, Stop, ToWorker
+from hatchway.api.workers.engine_client import EngineClient, Order, end_without_engine
+from hatchway.api.workers.messages import Configure, Configured, RequestCounts, ToWorker
 from hatchway.api.workers.relay import Relay
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.memory import collect_rarely
@@ -33,11 +33,8 @@ from hatchway.engine.settings.sources import decode_settings
 
 log = structlog.get_logger(__name__)
 
-COUNTED = 1.0
+COUNTS_INTERVAL = 1.0
 """Seconds between two `RequestCounts`."""
-
-ENGINE_GONE = 70
-"""Exit code of a worker whose engine is gone (EX_SOFTWARE, sysexits.h)."""
 
 ENDPOINTS = tuple(replace(row, held=False) for row in TABLE)
 """The table for a worker, which relays streams and long waits to the engine: none of its endpoints is `held`."""
@@ -55,7 +52,7 @@ class Worker:
         self._channel, self._sockets = channel, sockets
         home, settings = Path(os.fsdecode(first.home)), decode_settings(first.settings)
         keys = AuthorizedKeys(keys_folder(home, settings) / AUTHORIZED_KEYS, loop_ticks(), types=self._key_types)
-        self._client = EngineClient(counters, keys, channel.post, first)
+        self._client = EngineClient(counters, keys, channel.post, self._obey, first)
         set_up_logs(settings.log)
         self._tls = Tls(home, settings) if wanted(settings) else None
         self._backend = WorkerBackend(self._client)
@@ -74,7 +71,7 @@ class Worker:
         async with trio.open_nursery() as writing:
             writing.start_soon(self._channel.write)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._listen)
+                nursery.start_soon(self._client.listen, self._channel)
                 nursery.start_soon(self._obey_signals)
                 nursery.start_soon(self._tell_counts)
                 await nursery.start(self._serve, nursery.cancel_scope)
@@ -83,13 +80,11 @@ class Worker:
             self._count()
             self._channel.finish()
 
-    def _hear(self, message: ToWorker) -> None:
-        if isinstance(message, Configure):
-            self._reload(message)
-        elif isinstance(message, Stop):
-            self._stopping.set()
+    def _obey(self, order: Order) -> None:
+        if isinstance(order, Configure):
+            self._reload(order)
         else:
-            self._client.hear(message)
+            self._stopping.set()
 
     def _reload(self, told: Configure) -> None:
         self._client.configure(told)
@@ -104,10 +99,6 @@ class Worker:
 
     def _key_types(self) -> tuple[str, ...]:
         return self._client.settings.key_types
-
-    async def _listen(self) -> None:
-        await self._channel.read(self._hear)
-        end_without_engine()
 
     async def _serve(self, scope: trio.CancelScope, task_status: trio.TaskStatus[list[tuple[str, int]]]) -> None:
         await serve(
@@ -129,19 +120,13 @@ class Worker:
 
     async def _tell_counts(self) -> None:
         while True:
-            await trio.sleep(COUNTED)
+            await trio.sleep(COUNTS_INTERVAL)
             self._count()
 
     def _count(self) -> None:
         rows = self._backend.counts.take()
         if rows:
             self._channel.post(RequestCounts(rows))
-
-
-def end_without_engine() -> NoReturn:
-    """End the process at once, with all its connections: without the engine no session can be checked."""
-    log.error("worker_without_engine")
-    os._exit(ENGINE_GONE)
 
 
 def make_app(backend: WorkerBackend, home: Path) -> AsgiApp:

@@ -50,8 +50,9 @@ class Limit(Protocol):
         """Raises what `take` would raise now, as far as this engine knows without asking anybody."""
 
 
-class Shared(Protocol):
-    """What a service needs of the fleet where it is one engine's of several."""
+class FleetView(Protocol):
+    """What the services of an engine ask of its fleet: counts that all share, and whether they may answer by what this
+    engine knows."""
 
     def limit(self, most: Callable[[], int], what: str) -> Limit:
         """A count that the whole fleet shares."""
@@ -67,9 +68,9 @@ class Shared(Protocol):
         seconds."""
 
 
-def limit_of(shared: Shared | None, clock: Clock, most: Callable[[], int], what: str) -> Limit:
+def limit_of(fleet: FleetView | None, clock: Clock, most: Callable[[], int], what: str) -> Limit:
     """A limit of one engine, or of its fleet."""
-    return shared.limit(most, what) if shared is not None else FailureLimit(clock, most, what)
+    return fleet.limit(most, what) if fleet is not None else FailureLimit(clock, most, what)
 
 
 class FailureLimit:
@@ -116,11 +117,11 @@ class FailureLimit:
         self.uncount(address)
 
 
-class Tried:
-    """Which challenges a source has answered wrongly, the last `MOST` of them. One that is forgotten is tried again.
+class WrongAnswers:
+    """Remembers by which signatures each source has answered a challenge wrongly, so that none is checked twice.
 
-    The same answer again is known to be wrong, and after `ANSWERS` different ones no further is worth a look. Another
-    source's wrong answers to a challenge harm nobody, so each has its own.
+    After `ANSWERS` wrong ones from a source no further answer of that source to the challenge is checked. Other sources
+    are not affected: else anybody could spoil another's challenge. The last `MOST` challenges are remembered.
     """
 
     MOST, ANSWERS = 16_384, 3

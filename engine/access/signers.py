@@ -91,27 +91,27 @@ class Search:
     def __init__(self, keys: AuthorizedKeys) -> None:
         self._keys = keys
         self._searches = trio.Semaphore(SEARCHES)
-        self._turns: dict[str, trio.Lock] = {}
+        self._locks: dict[str, trio.Lock] = {}
 
     async def signer_of(self, signed: Signed, address: str) -> KeyGrant:
         """As `signer_of`, after those who came first. Raises SignatureRefused, TooManyRequests."""
-        with self._turn(source_of(address)) as turn:
-            async with turn, self._searches:
+        with self._waiting_for(source_of(address)) as lock:
+            async with lock, self._searches:
                 return await self._search(signed)
 
     @contextmanager
-    def _turn(self, source: str) -> Iterator[trio.Lock]:
-        turn = self._turns.setdefault(source, trio.Lock())
-        if turn.statistics().tasks_waiting >= WAITING:
+    def _waiting_for(self, source: str) -> Iterator[trio.Lock]:
+        lock = self._locks.setdefault(source, trio.Lock())
+        if lock.statistics().tasks_waiting >= WAITING:
             raise TooManyRequests(
                 "too many sign-ins from this address wait for their key to be found: name it in `identity`",
                 retry_after=1,
             )
         try:
-            yield turn
+            yield lock
         finally:
-            if not turn.statistics().tasks_waiting and not turn.locked():
-                self._turns.pop(source, None)
+            if not lock.statistics().tasks_waiting and not lock.locked():
+                self._locks.pop(source, None)
 
     async def _search(self, signed: Signed) -> KeyGrant:
         tried = 0

@@ -41,7 +41,7 @@ def _make(folder: Path) -> None:
         with suppress(PermissionError):  # FAT has one mode for all, which the check looks at
             folder.chmod(FOLDER_MODE)  # mkdir's mode is cut by the umask
     except FileExistsError:
-        pass  # by another just now, or a link that leads nowhere: the check tells
+        pass  # another process has just made it, or it is a link to nothing: the check says which
     except OSError as error:
         raise FileRefused(
             f"{folder} can't be made: {reason(error)}; HATCHWAY_HOME may name another folder", cause="unwritable"
@@ -102,7 +102,7 @@ def read_private(path: Path) -> bytes:
         fd = _open_to_read(path, os.O_NOFOLLOW)
     except FileRefused:
         with suppress(OSError):
-            check_private(path)  # a symbolic link has a better reason than "too many levels"
+            check_private(path)  # for a symbolic link this says more than "too many levels" does
         raise
     with os.fdopen(fd, "rb") as file:
         check_status(path, os.fstat(fd))
@@ -169,8 +169,8 @@ def _give_name(temporary: Path, path: Path) -> None:
     except FileExistsError:
         raise
     except OSError:
-        # FAT, exFAT, many a network's and FUSE's file system has no links: the name is taken first, and empty for as
-        # long as a rename takes. What else is the matter shows here as well.
+        # FAT, exFAT, and many file systems of networks and FUSE have no links. There the name is taken first, by a file
+        # that is empty until the rename. Where links were not what was lacking, taking the name fails as well.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE))
         try:
             temporary.rename(path)

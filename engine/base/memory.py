@@ -42,7 +42,7 @@ YOUNG, MIDDLE, NEVER = 1000, 5, 1_000_000
 ms. The third is so high that a full collection never comes by itself."""
 
 PAUSE = 300.0
-"""Seconds between two looks through all objects. It holds everybody up for 50 ms where some hundred connections are
+"""Seconds between two looks through all objects. All requests wait for it, 50 ms where some hundred connections are
 open, and finds little: nearly all garbage of ours is found by counting references."""
 
 
@@ -51,7 +51,7 @@ def collect_rarely() -> None:
 
     To be called once, from inside trio.
     """
-    import trio  # commands ask this module too, and have no use for it
+    import trio  # commands import this module too, and are quicker without it
 
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, NEVER)

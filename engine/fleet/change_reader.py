@@ -30,10 +30,10 @@ log = structlog.get_logger(__name__)
 SHARED_CHARTS = ("session",)
 """Charts whose actors every engine of the fleet has in memory."""
 
-IDENTIFIED = 0.2
+IDENTITY_INTERVAL = 0.2
 """Seconds between two checks that the store still has the fleet's identity."""
 
-GATHERED = 0.02
+GATHER_PAUSE = 0.02
 """Seconds after a read that brought changes, until the next: changes that come meanwhile are taken up together, at a
 fraction of the cost."""
 
@@ -45,7 +45,7 @@ Deliver = Callable[[dict[str, bytes]], None]
 """Takes the fields of one message of the inbox. Must not wait."""
 
 Follow = Callable[[], Awaitable[None]]
-"""Has another copy of something in the store read it anew."""
+"""Has a copy of something else in the store, as the files of the fleet's keys are, read anew from there."""
 
 Ask = Callable[..., Awaitable[Any]]
 
@@ -120,7 +120,7 @@ class ChangeReader:
     async def _check_identity(self, ask: Ask, now: float) -> None:
         """Raises StoreUnavailable where the store was emptied: no message would tell of the sessions that ended by
         it."""
-        if now - self._identified >= IDENTIFIED:
+        if now - self._identified >= IDENTITY_INTERVAL:
             self._store.check_identity(await ask(b"GET", IDENTITY.encode()))
             self._identified = now
 
@@ -213,7 +213,7 @@ class ChangeReader:
             confirmed, self._confirmed = self._confirmed, trio.Event()
             confirmed.set()
             if changes:
-                await trio.sleep(GATHERED)
+                await trio.sleep(GATHER_PAUSE)
         return heard
 
 

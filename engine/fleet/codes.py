@@ -14,7 +14,8 @@ import trio
 
 from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.errors import HostUnavailable, PairingCodeRefused, Refusal
-from hatchway.engine.fleet.fleet import Fleet, Message
+from hatchway.engine.fleet.fleet import Fleet
+from hatchway.engine.fleet.messages import Message
 from hatchway.engine.fleet.remote_calls import Caller, NoReply, RemoteCall, RemoteCalls
 from hatchway.engine.pairings.claims import Claim, Shown
 from hatchway.engine.pairings.pairings import REMEMBERED, Pairings
@@ -27,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 CODES = PREFIX + "codes"
 
-TAKING = 2.0
+ACCEPT_WITHIN = 2.0
 """Seconds in which the engine that issued a code must accept a claim of it."""
 
 
@@ -62,7 +63,7 @@ class RemoteCodes:
         """The code is used up. The store is told later; until then the chart of the engine that issued it refuses
         it."""
         digest = _digest(code)
-        self._fleet.later(lambda: self._fleet.link.call(lambda client: client.hdel(CODES, [digest])))
+        self._fleet.messages.write_later(lambda: self._fleet.link.call(lambda client: client.hdel(CODES, [digest])))
 
     async def claim(self, code: str, shown: Shown, origin: Origin) -> Claim:
         """Claim a code that another engine printed.
@@ -80,7 +81,7 @@ class RemoteCodes:
         body = msgspec.msgpack.encode(ClaimRequest(told, claim.origin))
         async with self._calls.open(partial(self._deliver, _digest(code), body)) as call:
             try:
-                claim.match = (await call.progress(TAKING)).decode()
+                claim.match = (await call.progress(ACCEPT_WITHIN)).decode()
             except (NoReply, HostUnavailable):
                 raise PairingCodeRefused("engine_gone") from None
             self._claims[claim] = call
@@ -129,14 +130,13 @@ class ClaimServer:
     def __init__(self, fleet: Fleet, calls: RemoteCalls, pairings: Pairings, name_of: Callable[[str], str]) -> None:
         self._pairings, self._name_of = pairings, name_of
         calls.serve("claim", self._claim)
-        fleet.subscribe("wrong_code", self._take_wrong_code)
+        fleet.messages.subscribe("wrong_code", self._take_wrong_code)
 
     async def _claim(self, body: bytes, caller: Caller) -> bytes:
         """The method `claim`: reports the match number, then returns the name of the session that the approval
         started."""
-        pairing, _, encoded = body.partition(
-            b"|"
-        )  # the script CLAIM puts the pairing, which the caller does not know, ahead
+        # The caller does not know the pairing, so the script CLAIM has put its name before the request.
+        pairing, _, encoded = body.partition(b"|")
         request = msgspec.msgpack.decode(encoded, type=ClaimRequest)
         claim = Claim(pairing.decode(), request.origin, str(request.shown.get("agent") or ""))
         await self._pairings.claim_here(claim, request.shown)

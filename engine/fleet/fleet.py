@@ -1,26 +1,25 @@
-"""One engine in its fleet: its lease, how fresh its memory of the fleet's sessions is, its messages to the others."""
+"""One engine in its fleet: its lease, and how fresh its memory of the fleet's sessions is."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from math import inf
-from typing import Any
 
 import structlog
 import trio
 
 from hatchway.engine.access.limits import Limit
 from hatchway.engine.base.clock import Clock
-from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
+from hatchway.engine.base.errors import EngineUnavailable, StoreUnavailable
 from hatchway.engine.fleet.change_reader import ChangeReader, Follow
 from hatchway.engine.fleet.lease import SECONDS, Lease, inbox, lease_of
 from hatchway.engine.fleet.limits import FleetLimit
+from hatchway.engine.fleet.messages import Messages
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.settings.redis_address import read_address
 from hatchway.engine.store.redis import PREFIX, RedisStore
 from hatchway.engine.store.redis_link import RedisLink
-from hatchway.engine.store.scripts import SEND
 
 log = structlog.get_logger(__name__)
 
@@ -33,23 +32,13 @@ FRESH = 0.75
 PATIENCE = 1.0
 """Seconds that a response waits at most for the memory to be confirmed."""
 
-CONNECTING = 5.0
+CONNECT_WITHIN = 5.0
 """Seconds that a start waits for the store."""
 
-SENDING = 15.0
-"""Seconds in which a message is sent again where the store is away. A caller waits that long for its reply too."""
-
-RENEWED, RENEWED_REPLICATED = 1.0, 0.25
+RENEW_INTERVAL, RENEW_INTERVAL_REPLICATED = 1.0, 0.25
 """Seconds between two renewals of the lease. With Sentinel each renewal shows that a replica follows this primary."""
 
-Message = Mapping[str, bytes]
-"""The fields of a message; `kind` says which others there are."""
-
-Handler = Callable[[Message], Awaitable[None]]
-
-Task = Callable[[], Awaitable[Any]]
-
-LEAVING = 1.0
+LEAVE_WITHIN = 1.0
 """Seconds that a stopping engine has to send its last messages."""
 
 
@@ -60,33 +49,29 @@ class Fleet:
         self.link, self.store, self._clock, self.lease = link, RedisStore(link), clock, lease
         self.tasks = tasks
         """The nursery of tasks that outlast the function which starts them."""
-        self._handlers: dict[str, Handler] = {}
+        self.messages = Messages(link, clock)
         self._subscribers: list[Callable[[float], None]] = []
         self.not_durable: str | None = None
         """What is wrong with the store's durability, in words; None if nothing is."""
         self._not_renewed = "the fleet's store has not taken this engine's lease; try again"
         self._reader: ChangeReader | None = None
         self._whole = trio.Event()
-        self._read, self._inbox = trio.open_memory_channel[Message](inf)
-        self._queued, self._queue = trio.open_memory_channel[Task](inf)
-        self._telling, self._told = 0, trio.Event()
-        """How many calls of `tell` are under way; and an event that is set when none is."""
 
     async def run(self, runtime: Runtime, mirrors: Mapping[str, Follow]) -> None:
         """Renew the lease, have `runtime` take up the store's sessions and their changes, read and send messages, for
         ever.
 
-        `mirrors` are functions that read something else anew, by the chart under which the store tells its changes.
+        `mirrors` keep copies of other things in the store, as the fleet's keys. Each is called when the store tells a
+        change of the chart that it stands under here.
         """
-        own = inbox(self.lease.run_id)
-        reader = ChangeReader(self.link, self.store, self._clock, runtime, own, self._take, mirrors, self._whole)
+        own, take = inbox(self.lease.run_id), self.messages.take
+        reader = ChangeReader(self.link, self.store, self._clock, runtime, own, take, mirrors, self._whole)
         self._reader = reader
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew)
             nursery.start_soon(reader.run)
             nursery.start_soon(self._tell_fresh, reader)
-            nursery.start_soon(self._handle)
-            nursery.start_soon(self._send)
+            nursery.start_soon(self.messages.run)
 
     async def check_token_key(self, own: tuple[str, ...]) -> None:
         """Raises EngineUnavailable where the fleet's live engines sign tokens with a key that is none of `own`.
@@ -215,7 +200,7 @@ class Fleet:
     # The lease
 
     async def _renew(self) -> None:
-        pause = RENEWED_REPLICATED if self.link.replicated else RENEWED
+        pause = RENEW_INTERVAL_REPLICATED if self.link.replicated else RENEW_INTERVAL
         while True:
             try:
                 await self.lease.refresh()
@@ -226,80 +211,12 @@ class Fleet:
                 log.exception("lease_not_renewed")
             await trio.sleep(pause)
 
-    # Messages
-
-    def subscribe(self, kind: str, handler: Handler) -> None:
-        """Have `handler` called with every message of that kind, one message after the other."""
-        self._handlers[kind] = handler
-
-    def post(self, run: str, **fields: str | bytes) -> None:
-        """Send a message to another engine, behind all that was posted before."""
-        flat = [part for field in fields.items() for part in field]
-        self.later(lambda: self.link.script(SEND, [inbox(run)], flat))
-
-    def later(self, task: Task) -> None:
-        """Have `task` run, which writes to the store, behind all that was posted before."""
-        self._queued.send_nowait(task)
-
-    async def tell(self, task: Task) -> None:
-        """Run `task`, which writes to the store, at once. `leave` waits for its end."""
-        self._telling += 1
-        try:
-            await self._insist(task, SENDING)
-        finally:
-            self._telling -= 1
-            if not self._telling:
-                self._told.set()
-                self._told = trio.Event()
-
-    async def _send(self) -> None:
-        async for task in self._queue:
-            await self._insist(task, SENDING)
-
-    async def _insist(self, task: Task, seconds: float) -> None:
-        until = self._clock.elapsed() + seconds
-        while True:
-            try:
-                await task()
-            except StoreUnavailable as lost:
-                if self._clock.elapsed() >= until:
-                    log.warning("store_not_told", why=lost.detail)
-                    return
-                await trio.sleep(0.1)
-            except Exception:
-                log.exception("store_not_told")
-                return
-            else:
-                return
-
     async def leave(self) -> None:
         """Send the messages that wait, then give the lease up, in about a second."""
-        with trio.move_on_after(LEAVING) as scope:
+        with trio.move_on_after(LEAVE_WITHIN) as scope:
             scope.shield = True
-            await self._tell_rest()
-            while self._telling:
-                await self._told.wait()
-                await self._tell_rest()
+            await self.messages.send_rest()
             await self.lease.give_up()
-
-    async def _tell_rest(self) -> None:
-        with suppress(trio.WouldBlock):
-            while True:
-                await self._insist(self._queue.receive_nowait(), 0)
-
-    def _take(self, message: Message) -> None:
-        self._read.send_nowait(message)
-
-    async def _handle(self) -> None:
-        async for message in self._inbox:
-            kind = message.get("kind", b"").decode(errors="replace")
-            try:
-                if kind in self._handlers:
-                    await self._handlers[kind](message)
-            except Refusal as refused:
-                log.warning("message_refused", kind=kind, why=refused.detail)
-            except Exception:
-                log.exception("message_not_handled", kind=kind)
 
 
 @asynccontextmanager
@@ -326,7 +243,7 @@ async def open_fleet(url: str, clock: Clock, name: str, engine_id: str) -> Async
 
 
 async def _connect(fleet: Fleet) -> bool:
-    until = trio.current_time() + CONNECTING
+    until = trio.current_time() + CONNECT_WITHIN
     while trio.current_time() < until:
         try:
             await fleet.lease.refresh()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-WATCHED = 1.0
+WATCH_INTERVAL = 1.0
 """Seconds between two looks; every use of a session looks at authorized_keys too."""
 
 
@@ -56,9 +56,10 @@ class KeyWatch:
         """Watch, for ever. `end_orphans` is called when keys have changed: it ends the sessions whose key is gone."""
         seen, told = self._keys.version(), True
         while True:
-            await trio.sleep(WATCHED)
+            await trio.sleep(WATCH_INTERVAL)
             try:
                 await self.follow()
+                await self._keys.settle()
                 if not told:
                     self.tell_changes()
                 told = self._keys.version() == seen  # a command that changed them tells the engine within a second
@@ -66,7 +67,7 @@ class KeyWatch:
                     seen = self._keys.version()
                     if self._common:
                         # A command that removes a key ends its sessions itself, to count them: it gets time for that.
-                        await trio.sleep(WATCHED)
+                        await trio.sleep(WATCH_INTERVAL)
                     await end_orphans()
             except Refusal as refused:
                 log.warning("keys_not_followed", why=refused.detail)
@@ -115,4 +116,4 @@ class KeyWatch:
         for tell in self.on_token_keys:
             tell()
         if self._fleet is not None:
-            self._fleet.later(partial(self._fleet.tell_token_key, self._tokens.key_ids()[0]))
+            self._fleet.messages.write_later(partial(self._fleet.tell_token_key, self._tokens.key_ids()[0]))

@@ -10,12 +10,12 @@ from pathlib import Path
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.fleet.codes import ClaimServer, RemoteCodes
 from hatchway.engine.fleet.fleet import Fleet, open_fleet
+from hatchway.engine.fleet.instance_store import FleetInstanceStore
 from hatchway.engine.fleet.key_mirror import KeyMirror
 from hatchway.engine.fleet.keys import CHART, FleetKeys
 from hatchway.engine.fleet.remote_calls import RemoteCalls
 from hatchway.engine.fleet.remote_instances import InstanceServer, RemoteInstances
 from hatchway.engine.fleet.roster import Roster
-from hatchway.engine.fleet.shared_instances import SharedInstances
 from hatchway.engine.fleet.witness import Witness
 from hatchway.engine.instances.all_instances import AllInstances
 from hatchway.engine.instances.instances import Instances, TakenBy
@@ -46,7 +46,7 @@ class Membership:
 
     def join_journal(self, heads: Heads, folder: Path) -> None:
         """The other engines keep the heads of this one's journal, and this one keeps theirs."""
-        Witness(self.fleet, heads, folder)
+        Witness(self.fleet, heads, folder)  # it has subscribed to both, and is held by that
 
     def join_pairings(
         self, sessions: Sessions, most_wrong: Callable[[], int], make: Callable[[RemoteCodes], Pairings]
@@ -56,12 +56,12 @@ class Membership:
         `most_wrong` is the setting `limits.wrong_codes_total`.
         """
         pairings = make(RemoteCodes(self.fleet, self.calls, most_wrong, sessions.started_elsewhere))
-        ClaimServer(self.fleet, self.calls, pairings, sessions.name_of)
+        ClaimServer(self.fleet, self.calls, pairings, sessions.name_of)  # held by `calls`, which it serves
         return pairings
 
     def join_instances(
         self, own: Store, runtime: Runtime, make: Callable[[Store, TakenBy], Instances], is_stopping: IsStopping
-    ) -> tuple[AllInstances, SharedInstances]:
+    ) -> tuple[AllInstances, FleetInstanceStore]:
         """The instance service, by `make`, beside the instances of the other engines; and the store that it is given.
 
         That store keeps the service's instances in `own` and shows them to the other engines. Its `run` is to be
@@ -71,10 +71,10 @@ class Membership:
         def progress(name: str, state: str) -> str | None:
             return instances.progress_in(name, state)
 
-        shared = SharedInstances(own, self.roster, runtime, progress, lambda owner: instances.allowance(owner))
+        shared = FleetInstanceStore(own, self.roster, runtime, progress, lambda owner: instances.allowance(owner))
         others = RemoteInstances(self.roster, self.calls)
         instances = make(shared, others.taken_by)
-        InstanceServer(self.calls, instances, is_stopping)
+        InstanceServer(self.calls, instances, is_stopping)  # held by `calls`, which it serves
         return AllInstances(instances, runtime.clock, others), shared
 
 

@@ -21,8 +21,9 @@ from hatchway.engine.base.errors import (
     RuntimeUnavailable,
     StoreUnavailable,
 )
-from hatchway.engine.fleet.fleet import Fleet, Message
+from hatchway.engine.fleet.fleet import Fleet
 from hatchway.engine.fleet.lease import inbox, lease_of
+from hatchway.engine.fleet.messages import Message
 from hatchway.engine.store.redis import PREFIX
 from hatchway.engine.store.scripts import CALL, REPLY, TAKE
 
@@ -93,7 +94,7 @@ class RemoteCall:
 
     def cancel(self) -> None:
         """Tell the method that its caller no longer needs it. The reply still comes: it says what was done."""
-        self._fleet.post(self.run_id, kind="cancel", ticket=self.ticket)
+        self._fleet.messages.post(self.run_id, kind="cancel", ticket=self.ticket)
 
     def end(self, why: Exception) -> None:
         """Wait no longer: `reply` and `progress` raise `why`."""
@@ -126,7 +127,7 @@ class Caller:
     def report(self, progress: bytes) -> None:
         """Tell the caller something small before the method returns."""
         self.reported = True
-        self._fleet.post(self.run_id, kind="progress", ticket=self.ticket, body=progress)
+        self._fleet.messages.post(self.run_id, kind="progress", ticket=self.ticket, body=progress)
 
 
 Method = Callable[[bytes, Caller], Awaitable[bytes]]
@@ -141,10 +142,10 @@ class RemoteCalls:
         self.methods: dict[str, Method] = {}
         self._made: dict[str, RemoteCall] = {}
         self._served: dict[str, Caller] = {}
-        fleet.subscribe("call", self._take_call)
-        fleet.subscribe("cancel", self._take_cancel)
-        fleet.subscribe("progress", self._take_response)
-        fleet.subscribe("reply", self._take_response)
+        fleet.messages.subscribe("call", self._take_call)
+        fleet.messages.subscribe("cancel", self._take_cancel)
+        fleet.messages.subscribe("progress", self._take_response)
+        fleet.messages.subscribe("reply", self._take_response)
 
     # The caller's side
 
@@ -215,9 +216,9 @@ class RemoteCalls:
         keys, args = (inbox(caller.run_id), _reply_key(caller.ticket)), (caller.ticket, _encode(reply))
         send = partial(self._fleet.link.script, REPLY, keys, args)
         if caller.reported:
-            self._fleet.later(send)
+            self._fleet.messages.write_later(send)
         else:
-            await self._fleet.tell(send)
+            await self._fleet.messages.write_now(send)
 
 
 def _refusal(reply: CallReply) -> Refusal:

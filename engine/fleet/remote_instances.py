@@ -12,14 +12,14 @@ from hatchway.engine.base.errors import HostUnavailable, InstanceNotFound, TooMa
 from hatchway.engine.fleet.remote_calls import RETRY_AFTER, Caller, NoReply, RemoteCalls
 from hatchway.engine.fleet.roster import InstanceReport, Roster, Row, generation_of, without_values
 from hatchway.engine.instances import output
-from hatchway.engine.instances.all_instances import Seen
+from hatchway.engine.instances.all_instances import InstanceView
 from hatchway.engine.instances.instances import Instances, is_live
 from hatchway.engine.instances.protocol import Stream
 from hatchway.engine.instances.tails import LogFile
 from hatchway.engine.runtime.records import Origin
 from hatchway.statecharts import instance
 
-HELD = 2.0
+READ_HELD = 2.0
 """Seconds that an engine holds a call for more of a log while there is none."""
 
 READ_WITHIN, STOPPED_WITHIN = 12.0, 120.0
@@ -68,10 +68,10 @@ class RemoteInstances:
         self._roster, self._calls = roster, calls
         self._reading = 0
 
-    async def all(self) -> list[Seen]:
+    async def all(self) -> list[InstanceView]:
         return [_seen(row) for row in await self._roster.rows() if row.engine_id != self._roster.engine_id]
 
-    async def find(self, name: str) -> Seen | None:
+    async def find(self, name: str) -> InstanceView | None:
         row = await self._roster.row(name)
         return None if row is None or row.engine_id == self._roster.engine_id else _seen(row)
 
@@ -81,11 +81,13 @@ class RemoteInstances:
         seen = await self.find(name)
         return None if seen is None or seen.state in instance.CHART.final else seen.host
 
-    async def stop(self, seen: Seen, origin: Origin) -> Seen:
+    async def stop(self, seen: InstanceView, origin: Origin) -> InstanceView:
         told = await self._call(seen, "stop", StopRequest(seen.identity, origin), InstanceReport, STOPPED_WITHIN)
         return seen._replace(state=told.state, progress=told.progress, facts=told.facts)
 
-    async def read(self, seen: Seen, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
+    async def read(
+        self, seen: InstanceView, stream: Stream, goes_on: Callable[[], bool] | None
+    ) -> AsyncGenerator[bytes, None]:
         if self._reading >= READ_AT_ONCE:
             words = f"{READ_AT_ONCE} logs of other hosts are read here already; ask the engine on {seen.host} itself"
             raise TooManyRequests(words, retry_after=5)
@@ -95,7 +97,7 @@ class RemoteInstances:
         return pieces
 
     async def _pieces(
-        self, seen: Seen, ask: ReadRequest, goes_on: Callable[[], bool] | None
+        self, seen: InstanceView, ask: ReadRequest, goes_on: Callable[[], bool] | None
     ) -> AsyncGenerator[bytes, None]:
         """The pieces of a log. The first is empty and comes with the other engine's first reply, so that a refusal is
         raised before a response begins. The read counts for `READ_AT_ONCE` from its start."""
@@ -115,10 +117,10 @@ class RemoteInstances:
         finally:
             self._reading -= 1
 
-    async def _next(self, seen: Seen, ask: ReadRequest) -> Piece:
+    async def _next(self, seen: InstanceView, ask: ReadRequest) -> Piece:
         return await self._call(seen, "read", ask, Piece, READ_WITHIN)
 
-    async def _call(self, seen: Seen, method: str, request: msgspec.Struct, reply: type[T], within: float) -> T:
+    async def _call(self, seen: InstanceView, method: str, request: msgspec.Struct, reply: type[T], within: float) -> T:
         try:
             body = await self._calls.call(seen.run_id, method, _encode(request), within)
         except NoReply:
@@ -147,7 +149,7 @@ class InstanceServer:
         if generation_of(actor.facts) != asked.generation:
             raise InstanceNotFound("another instance has that name by now")
         log = LogFile(*self._instances.log(actor, asked.stream))
-        with trio.move_on_after(HELD):
+        with trio.move_on_after(READ_HELD):
             while True:
                 last = not is_live(actor) or self._is_stopping()  # asked before the reading: an ended log doesn't grow
                 data, after = output.piece(*log, asked.position, output.CHUNK)
@@ -157,6 +159,6 @@ class InstanceServer:
         return _encode(Piece(b"", asked.position, output.end(*log), over=False))
 
 
-def _seen(row: Row) -> Seen:
+def _seen(row: Row) -> InstanceView:
     told = row.told
-    return Seen(row.name, told.state, told.progress, told.facts, row.host, row.answers, row.run_id)
+    return InstanceView(row.name, told.state, told.progress, told.facts, row.host, row.answers, row.run_id)

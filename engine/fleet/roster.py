@@ -20,7 +20,8 @@ log = structlog.get_logger(__name__)
 ROWS_OF = PREFIX + "instances"
 
 FULL = "|"
-"""No host's name: the owner of an instance has as many as it may."""
+"""What `enter` returns in place of a host's name where the owner of an instance has as many as it may. No host is
+named so."""
 
 AT_ONCE = 64
 """Rows that are decoded in one event-loop tick: a fleet may have thousands."""

@@ -17,7 +17,7 @@ from hatchway.engine.settings.redis_address import read_address
 from hatchway.engine.store.redis import RedisStore
 from hatchway.engine.store.redis_link import RedisLink
 
-CONNECTING = 5.0
+CONNECT_WITHIN = 5.0
 """Seconds that a command waits for the store."""
 
 
@@ -63,7 +63,7 @@ def ask_store(url: str, ask: Callable[[RedisStore], Awaitable[T]]) -> T:
     async def run() -> T:
         link, done, refusal = RedisLink(address), [], None
         async with trio.open_nursery() as nursery:
-            with trio.move_on_after(CONNECTING):
+            with trio.move_on_after(CONNECT_WITHIN):
                 await nursery.start(link.run)
             try:
                 done.append(await ask(RedisStore(link)))

@@ -10,8 +10,9 @@ import structlog
 
 from hatchway.engine.base import files
 from hatchway.engine.base.errors import FileRefused
-from hatchway.engine.fleet.fleet import Fleet, Message
+from hatchway.engine.fleet.fleet import Fleet
 from hatchway.engine.fleet.lease import inbox
+from hatchway.engine.fleet.messages import Message
 from hatchway.engine.journal.heads import LONGEST_HEAD, Heads, append_head
 from hatchway.engine.store.scripts import SEND
 
@@ -28,10 +29,10 @@ class Witness:
         self._fleet, self._folder = fleet, folder / FOLDER
         files.make_private_dir(self._folder)
         heads.subscribers.append(self._tell)
-        fleet.subscribe("head", self._take)
+        fleet.messages.subscribe("head", self._take)
 
     def _tell(self, signed: str) -> None:
-        self._fleet.later(partial(self._send, signed))
+        self._fleet.messages.write_later(partial(self._send, signed))
 
     async def _send(self, signed: str) -> None:
         fields = ("kind", "head", "home", self._fleet.lease.engine_id, "head", signed)

@@ -17,7 +17,7 @@ from hatchway.engine.runtime.records import Origin
 from hatchway.statecharts import instance
 
 
-class Seen(NamedTuple):
+class InstanceView(NamedTuple):
     """An instance of this engine or of another of the fleet, as clients are shown it.
 
     `answers` says whether its engine does; if not, all else is what that engine told last. `run_id` names that
@@ -36,16 +36,18 @@ class Seen(NamedTuple):
 class FleetInstances(Protocol):
     """The instances of the other engines of a fleet."""
 
-    async def all(self) -> list[Seen]:
+    async def all(self) -> list[InstanceView]:
         """The other engines' instances, live or ended lately. Raises StoreUnavailable."""
 
-    async def find(self, name: str) -> Seen | None:
+    async def find(self, name: str) -> InstanceView | None:
         """Another engine's instance of that name, None where there is none. Raises StoreUnavailable."""
 
-    async def stop(self, seen: Seen, origin: Origin) -> Seen:
+    async def stop(self, seen: InstanceView, origin: Origin) -> InstanceView:
         """End the instance; returns it as it ended. Raises InstanceNotFound, HostUnavailable, StoreUnavailable."""
 
-    async def read(self, seen: Seen, stream: Stream, goes_on: Callable[[], bool] | None) -> AsyncGenerator[bytes, None]:
+    async def read(
+        self, seen: InstanceView, stream: Stream, goes_on: Callable[[], bool] | None
+    ) -> AsyncGenerator[bytes, None]:
         """The instance's log, as `AllInstances.read` has it.
 
         Raises InstanceNotFound, HostUnavailable, StoreUnavailable, also while it is read; TooManyRequests.
@@ -61,7 +63,7 @@ class AllInstances:
         self._clock, self._others = clock, others
         self._host = socket.gethostname()
 
-    async def all(self) -> list[Seen]:
+    async def all(self) -> list[InstanceView]:
         """The instances of all engines, live or ended lately, in the order of their requests. Raises
         StoreUnavailable."""
         found = {actor.id: self._seen(actor) for actor in self.own.shown()}
@@ -73,7 +75,7 @@ class AllInstances:
                     found[other.identity] = other
         return sorted(found.values(), key=lambda seen: seen.facts.requested_at)
 
-    async def find(self, name: str) -> Seen:
+    async def find(self, name: str) -> InstanceView:
         """The instance of that name at any engine, live or ended lately. Raises InstanceNotFound, StoreUnavailable."""
         if self._others is None:
             return self._seen(self.own.show(name))
@@ -86,7 +88,7 @@ class AllInstances:
                 raise InstanceNotFound("no engine of this fleet has such an instance")
         return self._seen(actor)
 
-    async def stop(self, name: str, origin: Origin) -> Seen:
+    async def stop(self, name: str, origin: Origin) -> InstanceView:
         """Stop the instance, wherever it runs, and wait until it has ended. Raises as `Instances.stop`, and
         HostUnavailable."""
         found = await self.find(name)
@@ -109,5 +111,5 @@ class AllInstances:
         path, begin = self.own.log(actor, stream)
         return tails.pieces(tails.LogFile(path, begin), lambda: is_live(actor), goes_on, self.own.tails)
 
-    def _seen(self, actor: Actor) -> Seen:
-        return Seen(actor.id, actor.state, self.own.progress(actor), actor.facts, self._host)
+    def _seen(self, actor: Actor) -> InstanceView:
+        return InstanceView(actor.id, actor.state, self.own.progress(actor), actor.facts, self._host)

@@ -127,14 +127,14 @@ class InstanceSupervisor:
     # Starting
 
     async def _take_turn(self, actor: Actor) -> None:
-        turns = self._turns(actor)
-        await turns.acquire_on_behalf_of(actor)
+        slots = self._slots_of(actor)
+        await slots.acquire_on_behalf_of(actor)
         try:
             await self._tell(actor, "begin")
         except EventRefused:  # it was stopped, or its start window was over, while it waited for its turn
-            turns.release_on_behalf_of(actor)
+            slots.release_on_behalf_of(actor)
 
-    def _turns(self, actor: Actor) -> trio.CapacityLimiter:
+    def _slots_of(self, actor: Actor) -> trio.CapacityLimiter:
         return self._limits[actor.facts.request.image.registry is not None]
 
     def _call_runtime(self, actor: Actor, start: Start) -> None:
@@ -154,9 +154,9 @@ class InstanceSupervisor:
             self._end_turn(actor)
 
     def _end_turn(self, actor: Actor) -> None:
-        turns = self._turns(actor)
-        if actor in turns.statistics().borrowers:
-            turns.release_on_behalf_of(actor)
+        slots = self._slots_of(actor)
+        if actor in slots.statistics().borrowers:
+            slots.release_on_behalf_of(actor)
 
     async def _try(self, actor: Actor, start: Start) -> StartFailed | None:
         try:

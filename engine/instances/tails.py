@@ -11,7 +11,7 @@ import trio
 
 from hatchway.engine.instances import output
 
-LOOK = 0.25
+LOOK_INTERVAL = 0.25
 """Seconds between two looks at a followed log. (It may lie on a file system without notifications.)"""
 
 ASKED = 2
@@ -67,7 +67,7 @@ class Tails:
         looks = 0
         while True:
             await self._followed.wait()
-            await trio.sleep(LOOK)
+            await trio.sleep(LOOK_INTERVAL)
             looks += 1
             for tail in list(self._tails.values()):
                 await self._look(tail, ask=looks % ASKED == 0)

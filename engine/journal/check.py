@@ -9,7 +9,7 @@ from __future__ import annotations
 from binascii import b2a_base64
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -28,7 +28,8 @@ from hatchway.engine.journal.files import (
     segments,
     sifted,
 )
-from hatchway.engine.journal.heads import HEADS, Head, HeadRefused, Keys, check_sifted, claims, read_head
+from hatchway.engine.journal.findings import BadLine, Findings
+from hatchway.engine.journal.heads import Head, HeadRefused, Keys, check_sifted, claimed, heads_in, last_true, read_head
 from hatchway.engine.journal.replay import NotSo, Replay
 
 UNSEALED_SECONDS, MINUTE = 180.0, 60.0
@@ -44,44 +45,6 @@ BEGINS = b'{"time":'
 _MARK = b',"hash":"'
 
 
-class BadLine(Exception):
-    """The first line that is not what the engine wrote, and why. `number` counts the lines of `path` from 1."""
-
-    def __init__(self, path: Path, number: int, seq: int | None, why: str) -> None:
-        super().__init__(f"{path}:{number}: {f'record {seq}: ' if seq else ''}{why}")
-        self.path, self.number, self.seq, self.why = path, number, seq, why
-
-
-class Findings(msgspec.Struct, frozen=True):
-    """What a check saw. Times in epoch seconds.
-
-    `steps` and `unknown` (actors whose beginning came before the first line) are by chart. `lost` records are told by
-    the journal itself, `torn` lines were cut by an engine that was killed, `sifted` records have made room. `sealed` is
-    the last record under a head, `unsealed` counts those after it; `witnessed` is the last under a head that was given.
-    `skipped` steps are of an engine with other charts, by those charts' name.
-    """
-
-    records: int
-    actors: int
-    steps: dict[str, int]
-    refusals: int
-    notices: int
-    first: int
-    last: int
-    since: float | None
-    until: float | None
-    unknown: dict[str, int]
-    lost: int
-    torn: int
-    sifted: int
-    sealed: int | None
-    sealed_at: float | None
-    unsealed: int
-    witnessed: int | None
-    witnessed_at: float | None
-    skipped: dict[str, int]
-
-
 class Check:
     """One run over the files of one journal."""
 
@@ -93,13 +56,13 @@ class Check:
         self._since: float | None = None
         self._witnessed = False
         self._keys = keys
-        self._heads = {head.seq: (head, signed) for head, signed in _claimed(heads)} if keys is not None else {}
+        self._heads = {head.seq: (head, signed) for head, signed in claimed(heads)} if keys is not None else {}
         self._witness = read_head(witness, keys or {}) if witness else None
-        self._last_head = _last_true(heads, keys) if keys else None
+        self._last_head = last_true(heads, keys) if keys else None
         self._replay: Replay | None = None
         self._seq: int | None = None
         self._named: int | None = None
-        """By which record the file is named, until its first one was looked at."""
+        """The number of the record that the file is named by; None once its first record was looked at."""
         self._prev: bytes | None = None
         self._torn = 0
         self._head_seen = self._last_head is None and not self._keys
@@ -314,32 +277,6 @@ class Check:
                 path, 0, head.seq if head else None, "no line has a hash, though this engine seals its journal"
             )
         return None
-
-
-def _claimed(heads: Iterable[str]) -> Iterator[tuple[Head, str]]:
-    """What heads say, their signatures not looked at."""
-    for signed in heads:
-        with suppress(HeadRefused, msgspec.ValidationError):
-            yield msgspec.convert(claims(signed), Head), signed
-
-
-def _last_true(heads: Sequence[str], keys: Keys) -> Head | None:
-    """The head furthest on whose signature holds: what it covers is covered by its hash. Mostly the last."""
-    for head, signed in sorted(_claimed(heads), key=lambda one: -one[0].seq):
-        try:
-            read_head(signed, keys)
-        except HeadRefused:
-            continue
-        return head
-    return None
-
-
-def heads_in(folder: Path) -> list[str]:
-    """The heads that lie with a journal."""
-    try:
-        return (folder / HEADS).read_text("ascii", errors="replace").split()
-    except FileNotFoundError:
-        return []
 
 
 def open_all(paths: Sequence[Path]) -> Iterator[tuple[Path, IO[bytes]]]:

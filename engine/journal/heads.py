@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -206,3 +207,29 @@ def read_keys(data: bytes) -> dict[str, Any]:
     except (jwt.PyJWTError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise HeadRefused(f"this is no set of keys (JWK Set): {error}") from None
     return {key.key_id: key.key for key in found.keys if key.key_id and key.key_type == "OKP"}
+
+
+def claimed(heads: Iterable[str]) -> Iterator[tuple[Head, str]]:
+    """What heads say, their signatures not looked at."""
+    for signed in heads:
+        with suppress(HeadRefused, msgspec.ValidationError):
+            yield msgspec.convert(claims(signed), Head), signed
+
+
+def last_true(heads: Sequence[str], keys: Keys) -> Head | None:
+    """The head furthest on whose signature holds: what it covers is covered by its hash. Mostly the last."""
+    for head, signed in sorted(claimed(heads), key=lambda one: -one[0].seq):
+        try:
+            read_head(signed, keys)
+        except HeadRefused:
+            continue
+        return head
+    return None
+
+
+def heads_in(folder: Path) -> list[str]:
+    """The heads that lie with a journal."""
+    try:
+        return (folder / HEADS).read_text("ascii", errors="replace").split()
+    except FileNotFoundError:
+        return []

@@ -48,7 +48,7 @@ KEPT_SECONDS, KEPT_BYTES = 7 * 86_400, 64 * MIB
 SEGMENT_SECONDS, SEGMENT_BYTES = 86_400, 8 * MIB
 """A file is full after a day or 8 MiB; full ones go once they are too old, or all together too large."""
 
-SEALED = 60.0
+SIGN_INTERVAL = 60.0
 """Seconds between two looks whether there is something new to sign."""
 
 MOST_FILES = 1000
@@ -283,7 +283,7 @@ class FileJournal:
 
     async def _seal_news(self) -> None:
         while True:
-            await trio.sleep(SEALED)
+            await trio.sleep(SIGN_INTERVAL)
             self.seal("minute")
 
     async def _keep_room(self) -> None:

@@ -27,10 +27,10 @@ from hatchway.engine.settings.settings import LogSettings
 LONGEST_QUEUE = 10_000
 """Lines that wait for a reader of standard error; further ones are dropped, and counted."""
 
-GATHERED = 0.02
+GATHER_PAUSE = 0.02
 """Seconds in which lines gather for one write: to wake the thread for each would cost more than the line itself."""
 
-FAREWELL = 1.0
+FLUSH_WITHIN = 1.0
 """Seconds in which the last lines are written when the engine ends."""
 
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
@@ -63,14 +63,14 @@ class LineWriter:
     def close(self) -> None:
         """Write what is queued, for as long as the reader takes it."""
         self._lines.put(None)
-        self._thread.join(FAREWELL)
+        self._thread.join(FLUSH_WITHIN)
 
     def _run(self) -> None:
         over = False
         while not over:
             lines = [self._lines.get()]
             if lines[0] is not None:
-                time.sleep(GATHERED)
+                time.sleep(GATHER_PAUSE)
             lines += [self._lines.get() for _ in range(self._lines.qsize())]
             over = None in lines
             if self._dropped:

@@ -25,7 +25,7 @@ from hatchway.engine.store.protocol import Store
 from hatchway.statecharts.catalogue import CHARTS
 from hatchway.statecharts.chart import NONE
 
-LOOK = 0.5
+LOOK_INTERVAL = 0.5
 """Seconds between two looks at how late the event loop is."""
 
 QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
@@ -233,7 +233,7 @@ class Metrics:
     async def watch_loop(self) -> None:
         """Look at how late the event loop wakes, for ever."""
         while True:
-            due = trio.current_time() + LOOK
+            due = trio.current_time() + LOOK_INTERVAL
             await trio.sleep_until(due)
             self._lag.observe(trio.current_time() - due)
 

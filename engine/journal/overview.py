@@ -122,7 +122,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 class Overview:
-    """Of one journal. Its functions read files, and are to be called in a thread, one at a time."""
+    """The overview of one journal. Its functions read files, and are to be called in a thread, one at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -153,7 +153,7 @@ class Overview:
         return codes
 
     def _stretch(self, path: Path) -> Stretch:
-        """Of a full file."""
+        """The stretch of a file that is full, and so will not change."""
         size = path.stat().st_size
         kept = self._kept.get(path.name)
         if kept is None or kept[0] != size:

@@ -59,7 +59,8 @@ class ChartReplay:
         self.chart, self._decider = chart, Decider(chart)
         self.standing: dict[str, Standing] = {}
         self.doubted: dict[str, str] = {}
-        """Those whose engine was killed, by the last state that is known: one step of theirs may have no record."""
+        """Actors whose engine was killed, with the last state that is known of each. Each may have made one step that
+        has no record."""
         self.unknown = 0
         """Actors whose beginning has no record here."""
         self.steps, self.actors = 0, 0

@@ -14,7 +14,7 @@ from hatchway.engine.base import files
 from hatchway.engine.base.errors import FileRefused
 
 FOLDER = "ship"
-"""In the engine's folder."""
+"""Name of the folder, within the engine's, that holds a file for each target."""
 
 
 class Shipment(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ def write(path: Path, shipment: Shipment) -> None:
 
 
 def all_of(home: Path) -> Iterator[Shipment]:
-    """Of every target."""
+    """The shipment of every target."""
     for path in sorted((home / FOLDER).glob("*.json")):
         found = read(path)
         if found is not None:

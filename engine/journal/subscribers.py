@@ -10,14 +10,14 @@ import trio
 
 from hatchway.engine.journal.files import RecordLine
 
-GATHERED = 0.02
+GATHER_PAUSE = 0.02
 """Seconds from a record to the waking of subscribers: the records of one sign-in gather, and go out after its
 response."""
 
 TOLD_AT_ONCE = 4
 """Subscribers woken in one event-loop tick. Two thousand at once would hold a sign-in up until all are served."""
 
-LOOKED = 0.5
+LOOK_INTERVAL = 0.5
 """Seconds between two calls of each subscriber's `look`."""
 
 ASKED_AT_ONCE = 32
@@ -67,7 +67,7 @@ class Subscribers:
     async def _tell(self) -> None:
         while True:
             await self._news.wait()
-            await trio.sleep(GATHERED)
+            await trio.sleep(GATHER_PAUSE)
             self._news = trio.Event()
             behind = iter([one for one in self._waiting if one.after < self._log.last_seq])
             while some := list(islice(behind, TOLD_AT_ONCE)):
@@ -78,7 +78,7 @@ class Subscribers:
     async def _look(self) -> None:
         while True:
             await self._joined.wait()  # nobody is asked while nobody follows
-            await trio.sleep(LOOKED)
+            await trio.sleep(LOOK_INTERVAL)
             everybody = iter(list(self._all))
             while some := list(islice(everybody, ASKED_AT_ONCE)):
                 for subscriber in some:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import trio
 
 from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import SYSTEM_CLOCK, BlockingClock
@@ -17,7 +19,7 @@ from hatchway.engine.base.ticks import LoopTicks
 from hatchway.engine.keys import key_edits
 from hatchway.engine.keys.key_edits import Edit, Registered, T
 from hatchway.engine.keys.key_index import KeyIndex
-from hatchway.engine.keys.key_lines import KeyGrant, parse_file
+from hatchway.engine.keys.key_lines import KeyGrant, LineFault, parse_file
 from hatchway.engine.keys.keys import ED25519_BITS, PublicKey
 
 if TYPE_CHECKING:
@@ -28,18 +30,15 @@ __all__ = ["AuthorizedKeys", "KeyGrant", "LineFault", "Registered"]
 AUTHORIZED_KEYS = "authorized_keys"
 """The file's name."""
 
-_TICK = 0.05
+_STAMP_STEP = 0.05
 """Seconds: two changes of a file closer together than that may leave the same time stamp."""
 
 _PAUSE, _PAUSES = 0.005, 10
-"""Seconds between two looks at a file that was emptied or moved, and how many of them an editor gets to write it."""
+"""Seconds between two readings of a file that an editor may not have written to its end, and how many of them it gets
+for that."""
 
-
-class LineFault(NamedTuple):
-    """A line that grants nothing, and why. `line` counts from 1."""
-
-    line: int
-    reason: str
+_SMALL = 131_072
+"""Bytes before and after a change, together, up to which a lookup takes it up: 300 lines at worst, in 10 ms."""
 
 
 class AuthorizedKeys:
@@ -48,6 +47,10 @@ class AuthorizedKeys:
 
     With `ticks`, all lookups in one tick of the event loop share an `lstat`: the requests that they serve were sent
     before the tick began, so a request that is sent after a change still sees the change.
+
+    A lookup that finds the file changed takes the change up first, and holds up its thread meanwhile: for some
+    milliseconds, for 50 ms where an editor is at work on the file, and for a second where all of 20,000 keys changed.
+    An engine asks `settled` before a lookup, and awaits `settle` where that says no.
 
     Where it isn't a private file of our own, every look and every edit raises `FileRefused`. A file that isn't there
     is one without keys.
@@ -73,6 +76,25 @@ class AuthorizedKeys:
         self._version = 0
         self._ticks, self._clock = ticks, clock
         self._looked = -1
+        """The tick in which the file was looked at last; -1 where the next lookup is to look again."""
+        self._settling = trio.Lock()
+
+    def settled(self) -> bool:
+        """Whether a lookup answers at once: the file is as it was, or the change is small and finished, and taken up by
+        this call. Raises FileRefused."""
+        tick = self._tick()
+        if tick >= 0 and tick == self._looked:
+            return True
+        return not self._settling.locked() and self._take_if_small()
+
+    async def settle(self) -> None:
+        """Wait until `settled`, which it is until the caller waits for something else. Other tasks run meanwhile.
+        Raises FileRefused."""
+        if self.settled():
+            return
+        async with self._settling:
+            while not self._take_if_small():
+                await self._take_finished()
 
     def find(self, identity: str) -> KeyGrant | None:
         """The line that counts for a key, or None where nothing is granted to it."""
@@ -97,7 +119,7 @@ class AuthorizedKeys:
         return None if elsewhere is None or self._index.has(identity) else elsewhere.find(identity)
 
     def must_be_asked(self, identity: str) -> bool:
-        """Whether `find` can't say yet: no line is of this key, and whoever knows keys elsewhere has not been asked."""
+        """Whether `find` can't say yet: no line is of this key, and the site's program has not been asked for it."""
         elsewhere = self.elsewhere
         if elsewhere is None or not elsewhere.must_be_asked(identity):
             return False
@@ -142,7 +164,7 @@ class AuthorizedKeys:
         return dict(self._index.entries)
 
     def identities(self) -> list[str]:
-        """Of the keys that have a line which grants something, those of weak kinds too."""
+        """The identities of the keys that have a line which grants something, also of keys of weak kinds."""
         self._refresh()
         return list(self._index.entries)
 
@@ -191,39 +213,64 @@ class AuthorizedKeys:
         files.write_private(self.path, data)
         self._stamp, self._looked = None, -1
 
-    def _refresh(self) -> None:
-        tick = -1 if self._ticks is None else self._ticks.number
-        if tick >= 0 and tick == self._looked:
-            return
+    def _tick(self) -> int:
+        return -1 if self._ticks is None else self._ticks.number
+
+    def _status(self) -> os.stat_result | None:
         try:
-            status = os.lstat(self._name)
+            return os.lstat(self._name)
         except FileNotFoundError:
-            status = None
+            return None
+
+    def _refresh(self) -> None:
+        """Take up what has changed, once in each tick. This may hold up the thread (see the class)."""
+        if not self.settled():
+            status, data = self._status(), self._content()
+            if self._may_be_unfinished(status, data):
+                data = self._finished(data)
+            self._take(status, data)
+            self._looked = self._tick()
+
+    def _take_if_small(self) -> bool:
+        """Take up what has changed, unless that takes time: then this returns False, and nothing is done."""
+        status = self._status()
         if _stamp(status) != self._stamp:
-            self._reload(status)
-        self._looked = tick
+            data = self._content()
+            small = data == self._data or len(data) + len(self._data) <= _SMALL
+            if not small or self._may_be_unfinished(status, data):
+                return False
+            self._take(status, data)
+        self._looked = self._tick()
+        return True
 
-    def _reload(self, status: os.stat_result | None) -> None:
-        data = self._content()
+    async def _take_finished(self) -> None:
+        """As `_refresh`, without holding up other tasks: pauses are slept, and much is read in a thread."""
+        status, data = self._status(), self._content()
+        if self._may_be_unfinished(status, data):
+            for _ in range(_PAUSES):
+                await trio.sleep(_PAUSE)
+                before, status, data = data, self._status(), self._content()
+                if data and data == before:
+                    break
+        version, index = self._version, KeyIndex(self._index)
+        if len(data) + len(self._data) <= _SMALL:
+            index.update(self._data, data)
+        else:
+            await trio.to_thread.run_sync(index.update, self._data, data)
+        if self._version == version:  # else a lookup has taken up the file meanwhile
+            self._take(status, data, index)
+            self._looked = self._tick()
+
+    def _may_be_unfinished(self, status: os.stat_result | None, data: bytes) -> bool:
+        """Whether an editor may still be writing this content. Some empty or move the file before they write it: to
+        take that for the content would end all sessions. What was put in place whole is finished."""
         in_place = status is None or status.st_ino == self._inode
-        if data != self._data and (in_place or not data) and not self._is_longer(data):
-            data = self._settled(data)
-        if data != self._data or not self._version:
-            self._load(data)
-        # The time stamp is from before the reading, so that a change in between is seen at the next lookup. A file that
-        # changed within `_TICK` is read again then, since the next change may leave the same stamp.
-        fresh = status is not None and abs(self._clock.wall() - status.st_ctime) < _TICK
-        self._stamp, self._inode = None if fresh else _stamp(status), status.st_ino if status else 0
+        # To add whole lines at the end takes nobody's key.
+        longer = self._data.endswith(b"\n") and data.endswith(b"\n") and data.startswith(self._data)
+        return data != self._data and (in_place or not data) and not longer
 
-    def _is_longer(self, data: bytes) -> bool:
-        """Whether whole lines were added at the end and nothing else was done: that takes nobody's key."""
-        return self._data.endswith(b"\n") and data.endswith(b"\n") and data.startswith(self._data)
-
-    def _settled(self, data: bytes) -> bytes:
-        """The content once an editor is done with it.
-
-        Some editors empty or move the file before they write it: to take that for the content would end all sessions.
-        """
+    def _finished(self, data: bytes) -> bytes:
+        """The content once it stands still, or after all pauses."""
         for _ in range(_PAUSES):
             self._clock.pause(_PAUSE)
             before, data = data, self._content()
@@ -237,20 +284,22 @@ class AuthorizedKeys:
         except FileNotFoundError:
             return b""
 
-    def _load(self, data: bytes) -> None:
-        self._index.update(self._data, data)
-        self._data = data
-        self._version += 1
+    def _take(self, status: os.stat_result | None, data: bytes, index: KeyIndex | None = None) -> None:
+        """Have `data` count from now on, which was read after `status`. `index` is its index, where that was made."""
+        if data != self._data or not self._version:
+            if index is None:
+                self._index.update(self._data, data)
+            else:
+                self._index = index
+            self._data = data
+            self._version += 1
+        # The time stamp is from before the reading, so that a change in between is seen at the next lookup. A file that
+        # changed within `_STAMP_STEP` is read again then, since the next change may leave the same stamp.
+        fresh = status is not None and abs(self._clock.wall() - status.st_ctime) < _STAMP_STEP
+        self._stamp, self._inode = None if fresh else _stamp(status), status.st_ino if status else 0
 
 
 def _stamp(status: os.stat_result | None) -> tuple[int, ...]:
     if status is None:
         return ()
-    return (
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-        status.st_size,
-        status.st_ino,
-        status.st_mode,
-        status.st_uid,
-    )
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode, status.st_uid

@@ -28,10 +28,10 @@ log = structlog.get_logger(__name__)
 REMEMBERED = 60.0
 """Seconds for which an answer of the program is valid."""
 
-AGAIN = 45.0
+ASKED_AGAIN_AFTER = 45.0
 """Seconds after which the program is asked again for the key of a live session, so that no use of the session waits."""
 
-WITHIN = 5.0
+ANSWER_WITHIN = 5.0
 """Seconds in which the program must end."""
 
 LARGEST = 65_536
@@ -163,7 +163,7 @@ async def _output(argv: tuple[str, ...]) -> tuple[bytes, str | None]:
     assert process.stdout is not None
     output = b""
     try:
-        with trio.move_on_after(WITHIN) as within:
+        with trio.move_on_after(ANSWER_WITHIN) as within:
             while len(output) <= LARGEST and (piece := await process.stdout.receive_some(65_536)):
                 output += piece
             if len(output) <= LARGEST:
@@ -175,7 +175,7 @@ async def _output(argv: tuple[str, ...]) -> tuple[bytes, str | None]:
             await process.stdout.aclose()
             await process.wait()
     if within.cancelled_caught:
-        return b"", f"it did not end within {WITHIN:.0f} s"
+        return b"", f"it did not end within {ANSWER_WITHIN:.0f} s"
     if len(output) > LARGEST:
         return b"", f"it printed more than {LARGEST} bytes"
     if process.returncode:

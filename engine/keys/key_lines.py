@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from hatchway.engine.base.errors import KeyRefused, Refusal
 from hatchway.engine.base.permissions import FIVE, parse_permissions
@@ -62,6 +63,13 @@ class KeyLine:
     fault: str | None = None
     options: tuple[str, ...] = ()
     """Names of options that are not known here."""
+
+
+class LineFault(NamedTuple):
+    """A line that grants nothing, and why. `line` counts from 1."""
+
+    line: int
+    reason: str
 
 
 def parse_file(data: bytes, types: Collection[str] = ("rsa",)) -> tuple[KeyLine, ...]:

@@ -17,9 +17,9 @@ from hatchway.engine.base.clock import epoch_of
 from hatchway.engine.base.errors import KeyRefused
 
 OPTIONS = ("expiry-time", "from", "instances", "lifetime")
-"""In the order in which they are written."""
+"""Names of the options, in the order in which a line has them."""
 
-WARNED = 7 * 86_400
+WARNED_BEFORE = 7 * 86_400
 """Seconds before its end from which a key's owner is told of it."""
 
 LONGEST = 10 * 366 * 86_400
@@ -61,7 +61,7 @@ class KeyOptions:
 
     def ends_soon(self, now: float) -> int | None:
         """`ends_at`, where it is so near that people are told of it."""
-        return self.ends_at if self.ends_at is not None and self.ends_at - now <= WARNED else None
+        return self.ends_at if self.ends_at is not None and self.ends_at - now <= WARNED_BEFORE else None
 
 
 def read_options(texts: Mapping[str, str | None]) -> KeyOptions | None:

@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from hatchway.engine.access.devices import device_of
-from hatchway.engine.access.limits import Shared, limit_of
+from hatchway.engine.access.limits import FleetView, limit_of
 from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.errors import PairingCodeRefused, PairingExpired, Refusal, TooManyRequests
 from hatchway.engine.pairings.claims import (
@@ -40,7 +40,7 @@ OUT_AT_ONCE = 4
 REMEMBERED = 600.0
 """Seconds in which a used code that is tried again doesn't count as a guess."""
 
-LEAVING = 5.0
+LEAVE_PATIENCE = 5.0
 """Seconds that `leave` waits at most for a sign-in that is just being stored."""
 
 
@@ -62,8 +62,8 @@ SessionEnd = Callable[[str, str], Awaitable[None]]
 class Pairings:
     """Issues codes, takes claims and the operator's answers. The service keeps the codes; no actor holds one.
 
-    `start_session` and `end_session` are those of `Sessions`; `shared` counts wrong codes for a whole fleet, and
-    `fleet` has the codes of its other engines. Both are None for an engine of no fleet.
+    `start_session` and `end_session` are those of `Sessions`; `fleet` counts wrong codes for all its
+    engines, and `remote_codes` has the codes of the others. Both are None for an engine of no fleet.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class Pairings:
         settings: Callable[[], Settings],
         start_session: SessionStart,
         end_session: SessionEnd,
-        shared: Shared | None = None,
-        fleet: FleetCodes | None = None,
+        fleet: FleetView | None = None,
+        remote_codes: FleetCodes | None = None,
     ) -> None:
-        self._fleet = fleet
+        self._remote_codes = remote_codes
         self._runtime, self._settings = runtime, settings
         self._start_session, self._end_session = start_session, end_session
         self._clock = runtime.clock
         self._codes: dict[str, PairingCode] = {}
         """By the pairing's name: every code that is out, and those consumed in the last ten minutes."""
-        self._wrong = limit_of(shared, self._clock, lambda: settings().limits.wrong_codes, "wrong pairing codes")
+        self._wrong = limit_of(fleet, self._clock, lambda: settings().limits.wrong_codes, "wrong pairing codes")
         runtime.register(
             pairing.CHART,
             facts=PairingFacts,
@@ -120,9 +120,9 @@ class Pairings:
         except BaseException:
             del self._codes[name]
             raise
-        if self._fleet is not None:
+        if self._remote_codes is not None:
             try:
-                await self._fleet.publish(name, code)
+                await self._remote_codes.publish(name, code)
             except BaseException:
                 with trio.CancelScope(shield=True):
                     await self.withdraw(name, NOBODY)
@@ -145,8 +145,8 @@ class Pairings:
         """Void all codes; terminals and consoles are told. `cause` is a key of `MESSAGES`."""
         for name, _ in self._out():
             await self.withdraw(name, NOBODY, cause)
-        if self._fleet is not None:
-            self._fleet.stop()
+        if self._remote_codes is not None:
+            self._remote_codes.stop()
 
     # The console's side
 
@@ -164,8 +164,8 @@ class Pairings:
         code = normalise(text)
         shown: Shown = claimant._asdict() | {"agent": escaped_agent(claimant.agent)}
         name = self._find(code)
-        if name is None and self._fleet is not None:
-            return await self._claim_remote(self._fleet, code, shown, address, origin)
+        if name is None and self._remote_codes is not None:
+            return await self._claim_remote(self._remote_codes, code, shown, address, origin)
         if name is None:
             raise await self._refusal(code, address, origin)
         await self._wrong.give_back(address)
@@ -173,9 +173,11 @@ class Pairings:
         await self.claim_here(claim, shown)
         return claim
 
-    async def _claim_remote(self, fleet: FleetCodes, code: str, shown: Shown, address: str, origin: Origin) -> Claim:
+    async def _claim_remote(
+        self, remote_codes: FleetCodes, code: str, shown: Shown, address: str, origin: Origin
+    ) -> Claim:
         try:
-            claim = await fleet.claim(code, shown, origin)
+            claim = await remote_codes.claim(code, shown, origin)
         except PairingCodeRefused as refused:
             if refused.cause != "wrong_code":
                 await self._wrong.give_back(address)
@@ -206,9 +208,9 @@ class Pairings:
         answer when this returns, the caller ends that session; else `_sign_in` does as soon as the session is made.
         """
         await self.void(claim)
-        if self._fleet is not None:
-            self._fleet.leave(claim)
-        with trio.move_on_after(LEAVING):
+        if self._remote_codes is not None:
+            self._remote_codes.leave(claim)
+        with trio.move_on_after(LEAVE_PATIENCE):
             await claim.wait_answered()
         claim.given_up = not claim.answered
 
@@ -283,8 +285,8 @@ class Pairings:
     def _consume_code(self, actor: Actor, data: Data) -> None:
         code = self._codes[actor.id]
         code.consumed_at = self._clock.elapsed()
-        if self._fleet is not None:
-            self._fleet.retire(code.code)
+        if self._remote_codes is not None:
+            self._remote_codes.retire(code.code)
         if actor.state != "approved":  # `_sign_in` tells of an approval, once there is the session
             late = actor.state == "expired" and code.claim is not None
             key = "expired_on_approval" if late else data.get("cause") or actor.state

@@ -92,7 +92,7 @@ class RegisteredChart:
         self.removed_in = frozenset() if keep else chart.final
         """States in which nothing is kept of an actor."""
         self.effects = tuple(tuple(effects[name] for name in row.effects) for row in chart.rows)
-        """By the row's place in the chart."""
+        """The effects of each row, by the row's place in the chart."""
         self.timings = {state: Timing(delay, clock, rules) for state, delay in chart.delays.items()}
 
     def seen(self, source: str, data: Data) -> tuple[Saw | UnsetType, float | None]:
@@ -108,7 +108,7 @@ class RegisteredChart:
 
 
 def _whole(seconds: float) -> float:
-    """Without the fraction where there is none: a deadline of a session, as its token tells it."""
+    """The seconds as an integer where they have no fraction, as the deadline of a session, which its token has so."""
     return int(seconds) if isinstance(seconds, float) and seconds.is_integer() else seconds
 
 

@@ -113,7 +113,7 @@ SURPLUS = "too_many_requests"
 AT_ONCE, A_SECOND = 1000, 10.0
 """Refusals from outside that may have records of their own: so many at once, and so many a second after that."""
 
-TOLD = 1.0
+SURPLUS_INTERVAL = 1.0
 """Seconds between two records of the surplus of one address."""
 
 SOURCES = 10
@@ -240,7 +240,7 @@ class Records:
         """Publish the surplus of each second, for ever."""
         while True:
             await self._has_surplus.wait()
-            await trio.sleep(TOLD)
+            await trio.sleep(SURPLUS_INTERVAL)
             self.tell_surplus()
 
     def _has_room(self) -> bool:

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 log = structlog.get_logger(__name__)
 
-RETRY = 1.0
+STORE_RETRY = 1.0
 """Seconds until a delay that could not be stored is tried again."""
 
 
@@ -213,6 +213,8 @@ class Runtime:
 
     async def _take(self, table: ActorTable, actor: Actor, sent: Sent[Result]) -> Result:
         fresh = actor.state == NONE and actor.facts is not None
+        # Another engine of a shared store may have moved the actor, so it is read under its lock before the step. One
+        # that is being created is in no store yet.
         believed = fresh or not table.store.shared
         if not fresh:
             actor = table.actors.get(actor.id, actor)
@@ -306,7 +308,7 @@ class Runtime:
         except StoreUnavailable as error:
             log.warning("delay_not_stored", chart=actor.chart, actor=actor.id, why=error.detail)
             timing = table.chart.timings[actor.state]
-            self.timers.arm(actor, timing.now() + RETRY, timing.clock)
+            self.timers.arm(actor, timing.now() + STORE_RETRY, timing.clock)
         except Exception:
             # An error in one actor's delay must not end the task that fires all delays.
             log.exception("delay_failed", chart=actor.chart, actor=actor.id)

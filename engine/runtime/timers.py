@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Awaitable, Callable
 from functools import partial
 from math import inf
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import trio
 
@@ -18,9 +18,8 @@ AWAKE = {"elapsed": -inf, "wall": -inf}
 BATCH = 32
 """Timers fired together: enough for one group commit, few enough that a request waits a few milliseconds at most."""
 
-
 FEW_STALE = 1000
-"""Entries of the heaps that fire no more, and are not worth to be taken out."""
+"""Entries of the heaps that will not fire, up to which they are left there: to take them out goes through all."""
 
 
 class Timed(Protocol):
@@ -30,6 +29,15 @@ class Timed(Protocol):
 
 
 T = TypeVar("T", bound=Timed)
+
+
+class TimersSnapshot(NamedTuple, Generic[T]):
+    """Until when the task sleeps, whether it was woken before that, and the heap's entries in their order: deadline,
+    item, and whether the item is still to fire by it."""
+
+    asleep_until: float
+    woken: bool
+    entries: list[tuple[float, T, bool]]
 
 
 class Timers(Generic[T]):
@@ -80,6 +88,11 @@ class Timers(Generic[T]):
     def look_anew(self) -> None:
         """A clock was set: what is due by it now fires now, and not at the next look."""
         self._wake.set()
+
+    def snapshot(self, clock: Literal["elapsed", "wall"]) -> TimersSnapshot[T]:
+        """All that decides what fires next by one clock, for whoever compares states of a run."""
+        entries = [(deadline, item, item.timer == number) for deadline, number, item in sorted(self._heaps[clock])]
+        return TimersSnapshot(self._asleep_until[clock], self._wake.is_set(), entries)
 
     def _tidy_up(self) -> None:
         """Take the stale entries out, where they are most of all."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hatchway.engine.access.challenges import ANY, ChallengeFacts, Challenges, decode_signature
 from hatchway.engine.access.devices import Device
-from hatchway.engine.access.limits import Shared, Tried, limit_of
+from hatchway.engine.access.limits import FleetView, WrongAnswers, limit_of
 from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.access.signers import Search, Signed, is_quick, signer_of, whose
 from hatchway.engine.base.clock import Clock
@@ -51,13 +51,13 @@ class KeySignIn:
         settings: Callable[[], Settings],
         own_key: Callable[[], PublicKey],
         note_use: Callable[[str], None],
-        fleet: Shared | None = None,
+        fleet: FleetView | None = None,
     ) -> None:
         self._sessions, self._records, self._keys, self._challenges = sessions, records, keys, challenges
         self._own_key, self._fleet, self._clock = own_key, fleet, clock
         self._note_use = note_use
         self._failures = limit_of(fleet, clock, lambda: settings().limits.failed_verifies, "failed sign-ins")
-        self._tried, self._search = Tried(), Search(keys)
+        self._wrong_answers, self._search = WrongAnswers(), Search(keys)
 
     def challenge(self, host: str, identity: str | None) -> tuple[str, str]:
         """The identity a challenge is for, and its nonce. `host` is the name that was dialled, in lower case.
@@ -77,11 +77,11 @@ class KeySignIn:
         An address past its limit is refused before anything is checked, unless it answers a challenge as never before:
         a correct signature comes with a fresh challenge, and is never refused for what others behind its address do.
         """
-        await self._hear_of_keys()
+        await self._settle_keys()
         challenge, key, answer = None, None, (proof.signature, proof.algorithm, proof.identity)
         try:
             challenge = self._challenges.read(proof.nonce)
-            self._refuse_tried(challenge, answer, origin)
+            self._limit_wrong_answers(challenge, answer, origin)
             made = decode_signature(proof.signature)
             identity = whose(challenge, proof.identity)
             await self._ask_elsewhere(identity, origin)
@@ -90,7 +90,7 @@ class KeySignIn:
             return await self._start(challenge, key, proof.lifetime, origin, proof.device)
         except SignatureRefused as refused:
             if challenge is not None:
-                self._tried.add(origin.address or "", challenge.digest, answer)
+                self._wrong_answers.add(origin.address or "", challenge.digest, answer)
             await self._count_failure(refused.cause, origin, key)
             raise
 
@@ -99,27 +99,28 @@ class KeySignIn:
         TooManyRequests."""
         if not self._keys.must_be_asked(identity):
             return
-        with self._counting_surplus(origin):
+        with self._limits_counted_as_surplus(origin):
             self._failures.check(origin.address or "")
             await self._keys.ask_elsewhere(identity)
 
     async def _signer(self, signed: Signed, origin: Origin) -> KeyGrant:
         if is_quick(signed, self._keys):
             return signer_of(signed, self._keys)
-        with self._counting_surplus(origin):
+        with self._limits_counted_as_surplus(origin):
             return await self._search.signer_of(signed, origin.address or "")
 
-    def _refuse_tried(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
+    def _limit_wrong_answers(self, challenge: ChallengeFacts, answer: Hashable, origin: Origin) -> None:
+        """Raises TooManyRequests for an answer that need not be checked, from an address past its limit."""
         address = origin.address or ""
-        if self._tried.has(address, challenge.digest, answer):
-            with self._counting_surplus(origin):
+        if self._wrong_answers.has(address, challenge.digest, answer):
+            with self._limits_counted_as_surplus(origin):
                 self._failures.check(address)
 
     async def _count_failure(self, cause: str, origin: Origin, key: KeyGrant | None) -> None:
         """A record of its own while the address is within its limit; it names the `key` whose signature held. Raises
         TooManyRequests past it."""
         address = origin.address or ""
-        with self._counting_surplus(origin):
+        with self._limits_counted_as_surplus(origin):
             self._failures.check(address)
             await self._failures.take(address)
         saw, comment = UNPROVEN, None
@@ -128,18 +129,21 @@ class KeySignIn:
         self._records.refusal("session", "-", "start", cause, origin, saw=saw, comment=comment)
 
     @contextmanager
-    def _counting_surplus(self, origin: Origin) -> Iterator[None]:
-        """A refusal for a limit, which is raised on, is counted: records of their own would be too many."""
+    def _limits_counted_as_surplus(self, origin: Origin) -> Iterator[None]:
+        """Count a refusal for a limit as surplus and raise it on. A record of its own would let strangers cause as many
+        records as they like."""
         try:
             yield
         except TooManyRequests:
             self._records.surplus("session", "start", origin)
             raise
 
-    async def _hear_of_keys(self) -> None:
-        """Wait until this engine knows the keys that its fleet took out before now. Raises StoreUnavailable."""
+    async def _settle_keys(self) -> None:
+        """Wait until this engine knows which keys are authorized now, also where its fleet or an editor has just taken
+        some out. Raises StoreUnavailable, FileRefused."""
         if self._fleet is not None:
             await self._fleet.wait_fresh()
+        await self._keys.settle()
 
     async def start_verified(
         self, challenge: ChallengeFacts, identity: str, lifetime: int, origin: Origin, device: Device = NO_DEVICE
@@ -149,7 +153,7 @@ class KeySignIn:
         Raises SignatureRefused and StoreUnavailable, and neither records nor counts a refusal: the worker sends the
         whole request after it.
         """
-        await self._hear_of_keys()
+        await self._settle_keys()
         entry = self._keys.find(identity)
         if entry is None:
             raise SignatureRefused("unknown_key")
@@ -178,7 +182,8 @@ class KeySignIn:
         return signed_in
 
     def _check_options(self, entry: KeyGrant, origin: Origin) -> None:
-        """Whoever signed has the key, and may be told why it does not do. Raises SignatureRefused."""
+        """Check the options of the key that has signed. Raises SignatureRefused, which says why: the client has proved
+        that the key is his."""
         options, now = entry.options, self._clock.wall()
         if options is None:
             return

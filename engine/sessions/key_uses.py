@@ -18,10 +18,10 @@ log = structlog.get_logger(__name__)
 CHART = "key"
 """Each is stored as if it were an actor of a chart of this name."""
 
-WRITTEN = 60.0
+WRITE_INTERVAL = 60.0
 """Seconds between two writes of one key's uses."""
 
-LOOKED = 10.0
+LOOK_INTERVAL = 10.0
 """Seconds between two looks for keys that are to be written."""
 
 AT_ONCE = 64
@@ -82,7 +82,7 @@ class KeyUses:
         except Refusal as refused:
             log.warning("key_uses_not_read", why=refused.detail)
         while not stopping.is_set():
-            with trio.move_on_after(LOOKED):
+            with trio.move_on_after(LOOK_INTERVAL):
                 await stopping.wait()
             await self.write(everything=stopping.is_set())
 
@@ -95,7 +95,7 @@ class KeyUses:
     async def write(self, *, everything: bool = False) -> None:
         """Write the uses whose time has come, or all that are not written. What can't be written is tried again."""
         now = self._clock.elapsed()
-        self._written = {name: at for name, at in self._written.items() if now - at < WRITTEN}
+        self._written = {name: at for name, at in self._written.items() if now - at < WRITE_INTERVAL}
         pending = await self._pending()
         due = [name for name in pending if everything or name not in self._written]
         try:

@@ -11,7 +11,7 @@ import trio
 from hatchway.engine.access.principal import SessionFacts
 from hatchway.engine.base.errors import Refusal, StoreUnavailable, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
-from hatchway.engine.keys.key_command import AGAIN, REMEMBERED
+from hatchway.engine.keys.key_command import ASKED_AGAIN_AFTER, REMEMBERED
 from hatchway.engine.runtime import Actor, Runtime
 from hatchway.engine.runtime.records import NOBODY
 from hatchway.engine.sessions.sessions import Sessions
@@ -19,7 +19,7 @@ from hatchway.statecharts.interpreter import EventRefused
 
 log = structlog.get_logger(__name__)
 
-CONFIRMED = 5.0
+CONFIRM_INTERVAL = 5.0
 """Seconds between two looks for keys that a program of the site is to be asked for again, and between two tries to end
 sessions while the store is away."""
 
@@ -52,7 +52,7 @@ class Orphans:
                 await self.end_all()
             except StoreUnavailable as lost:
                 log.warning("orphans_not_ended", why=lost.detail)
-                await trio.sleep(CONFIRMED)
+                await trio.sleep(CONFIRM_INTERVAL)
             else:
                 return
 
@@ -60,8 +60,8 @@ class Orphans:
         """Ask again for the keys of live sessions that no line is of, before what was granted is forgotten; end the
         sessions of those that are granted nothing any more. Raises StoreUnavailable."""
         for identity in {actor.facts.identity for actor in self._of_keys()}:
-            if self._keys.good_for(identity) > REMEMBERED - AGAIN:
-                continue  # it was asked less than `AGAIN` seconds ago
+            if self._keys.good_for(identity) > REMEMBERED - ASKED_AGAIN_AFTER:
+                continue  # it was asked less than `ASKED_AGAIN_AFTER` seconds ago
             with suppress(TooManyRequests):  # a later round asks
                 await self._keys.ask_elsewhere(identity)
                 if self._keys.find(identity) is None:
@@ -70,7 +70,7 @@ class Orphans:
     async def run(self, asked_elsewhere: Callable[[], bool]) -> None:
         """Confirm keys for ever, while `asked_elsewhere()` says that the settings name a program to ask."""
         while True:
-            await trio.sleep(CONFIRMED)
+            await trio.sleep(CONFIRM_INTERVAL)
             if asked_elsewhere():
                 try:
                     await self.confirm()

@@ -9,7 +9,7 @@ from math import inf
 from typing import Literal
 
 from hatchway.engine.access.devices import Device
-from hatchway.engine.access.limits import Shared
+from hatchway.engine.access.limits import FleetView
 from hatchway.engine.access.principal import IssuedSession, Method, Principal, SessionFacts
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
@@ -36,7 +36,10 @@ UNHEARD = frozenset({"stale", "ended", "expired"})
 NOT_ASKED = "key_not_asked"
 """Cause of the refusal of a key that a program of the site knows, which has not been asked for it for a minute."""
 
-LISTED = 5.0
+KEYS_UNSETTLED = "keys_unsettled"
+"""Cause of a refusal while authorized_keys is being written, or a large change of it read."""
+
+LIST_PATIENCE = 5.0
 """Seconds that a list waits at most for an engine that has just started to have all sessions of its fleet."""
 
 OVER = frozenset({"expired", "key_expired", "key_unregistered"})
@@ -44,14 +47,14 @@ OVER = frozenset({"expired", "key_expired", "key_unregistered"})
 
 
 def used_at(actor: Actor) -> float:
-    """When a session was used last, in epoch seconds, as far as this engine knows. What a worker answers for is in use
-    for a while ahead."""
+    """When a session was used last, in epoch seconds, as far as this engine knows. The time lies ahead where a worker
+    may answer for the session (`keep_for_worker`)."""
     facts: SessionFacts = actor.facts
     return max(actor.used, facts.renewed_at, facts.started_at)
 
 
 def _nowhere() -> str:
-    """The address of somebody of whom none is known."""
+    """Stands for an address that is not known."""
     return ""
 
 
@@ -76,7 +79,7 @@ class Sessions:
         keys: AuthorizedKeys,
         tokens: Tokens,
         settings: Callable[[], Settings],
-        fleet: Shared | None = None,
+        fleet: FleetView | None = None,
     ) -> None:
         self._runtime, self._keys, self._tokens = runtime, keys, tokens
         self._settings, self._clock = settings, runtime.clock
@@ -167,6 +170,8 @@ class Sessions:
             raise TokenRefused("expired")
         held, ends_soon = facts.permissions, None
         if facts.method == "key":
+            if not self._keys.settled():
+                raise TokenRefused(KEYS_UNSETTLED)
             grant = self._keys.find(facts.identity)
             if grant is None:
                 asked = not self._keys.must_be_asked(facts.identity)
@@ -202,23 +207,24 @@ class Sessions:
         return min(self.good_until(principal), until)
 
     def _grant_of(self, facts: SessionFacts) -> KeyGrant | None:
-        """What the session's key holds now; None where it is gone, or the session has none."""
+        """What the session's key grants now; None where it grants nothing, or the session came by a pairing."""
         return self._keys.find(facts.identity) if facts.method == "key" else None
 
     def _effective(self, facts: SessionFacts) -> tuple[str, ...] | None:
-        """The session's permissions cut to what its key holds now; None where its key is gone."""
+        """The session's permissions, cut to those that its key grants now; None where the key grants nothing."""
         if facts.method == "pairing":
             return facts.permissions
         grant = self._grant_of(facts)
         return None if grant is None else permissions.cut(facts.permissions, grant.permissions)
 
     def key_ends(self, identity: str, started_at: float) -> float:
-        """When a session of that key that began then ends at the latest, by what its line says now."""
+        """The latest end, in epoch seconds, of a session of this key that began at `started_at`, by the options of the
+        key's line now."""
         grant = self._keys.find(identity)
         return inf if grant is None or grant.options is None else grant.options.ends_by(started_at)
 
     def lost(self, facts: SessionFacts) -> str | None:
-        """Why the session's key carries it no longer; None where it does."""
+        """Why the session is to end, by its key as it is now; None where it may go on."""
         if facts.method == "pairing":
             return None
         grant = self._grant_of(facts)
@@ -227,24 +233,29 @@ class Sessions:
         gone = grant.options is not None and grant.options.ends_by(facts.started_at) <= self._clock.wall()
         return "key_expired" if gone else None
 
-    def may_be_mistaken(self, refused: Refusal) -> bool:
+    def may_be_outdated(self, refused: Refusal) -> bool:
         """Whether `authenticate` may have refused a good token, for what this engine does not know yet: then
         `look_again`, and authenticate once more."""
-        return refused.cause == NOT_ASKED or (self._fleet is not None and refused.cause in UNHEARD)
+        if refused.cause in (NOT_ASKED, KEYS_UNSETTLED):
+            return True
+        return self._fleet is not None and refused.cause in UNHEARD
 
     async def look_again(self, token: str) -> None:
         """Read the token's session from the shared store, where there is one: another engine may have made or renewed
-        it just now. Ask for its key elsewhere, where that is due.
+        it just now. Wait until authorized_keys is settled, and ask for the token's key elsewhere, where that is due.
 
-        Raises TokenRefused for a token that is none of ours, StoreUnavailable, TooManyRequests.
+        Raises TokenRefused for a token that is none of ours, StoreUnavailable, TooManyRequests, FileRefused.
         """
         name = self._tokens.read(token).sid
         if self._fleet is not None:
             await self._fleet.wait_fresh()
             await self._runtime.absorb("session", {name: UNKNOWN})
         actor = self._actors.get(name)
-        if actor is not None and self._keys.must_be_asked(actor.facts.identity):
-            await self._keys.ask_elsewhere(actor.facts.identity)
+        if actor is not None and actor.facts.method == "key":
+            await self._keys.settle()
+            if self._keys.must_be_asked(actor.facts.identity):
+                await self._keys.ask_elsewhere(actor.facts.identity)
+                await self._keys.settle()  # the call took more than one tick, in which the file may have changed
 
     async def started_elsewhere(self, name: str) -> IssuedSession:
         """A first token of the session `name` that another engine started. Raises TokenRefused where there is none
@@ -310,7 +321,7 @@ class Sessions:
     async def wait_whole(self) -> None:
         """Wait until all sessions of the fleet are in memory, for lists. Raises StoreUnavailable after a while."""
         if self._fleet is not None:
-            await self._fleet.wait_whole(LISTED)
+            await self._fleet.wait_whole(LIST_PATIENCE)
 
     def visible(self, principal: Principal, after: str = "") -> Iterator[Actor]:
         """The live sessions that a principal may see: those of its identity, or with MASTER all.
@@ -368,5 +379,5 @@ def _identity_of(facts: SessionFacts) -> str:
 
 
 def _nothing(actor: Actor, data: Data) -> None:
-    """The effects `end_session` and `clean_up_tokens`. There is nothing to do: tokens are refused because the store
-    holds the session's end."""
+    """The effects `end_session` and `clean_up_tokens`, which have nothing to do. The step is stored before effects run,
+    and with that every token of the session is refused."""

@@ -17,7 +17,7 @@ _EVERYTHING, _FRESH, _FIRST = 0, 1, 2
 SIZE = 8 * (_FIRST + COUNTERS)
 
 
-class VersionMark(NamedTuple):
+class VersionSnapshot(NamedTuple):
     """How the counters that concern one session stood. `counter` is the place of the session's own."""
 
     counter: int
@@ -43,44 +43,44 @@ class VersionCounters:
     def __init__(self, fd: int, *, write: bool = False) -> None:
         access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
         memory = memoryview(mmap.mmap(fd, SIZE, access=access))
-        self._words, self._times = memory.cast("Q"), memory.cast("d")
+        self._counts, self._times = memory.cast("Q"), memory.cast("d")
 
-    def take(self, record: Record) -> None:
+    def observe(self, record: Record) -> None:
         """A sink of records. A session's step is stored, and whoever sent the event has no response yet."""
         if record.chart == "session" and record.kind == "transition":
-            self.moved(record.actor)
+            self.invalidate(record.actor)
 
-    def take_moved(self, chart: str, actor: str) -> None:
+    def observe_move(self, chart: str, actor: str) -> None:
         """A callback of `Runtime.subscribe_moves`: another engine of the same store has moved an actor."""
         if chart == "session":
-            self.moved(actor)
+            self.invalidate(actor)
 
-    def moved(self, session: str) -> None:
+    def invalidate(self, session: str) -> None:
         """Cached responses about this session are valid no longer."""
-        self._words[_FIRST + _counter(session)] += 1
+        self._counts[_FIRST + _counter(session)] += 1
 
-    def moved_all(self) -> None:
+    def invalidate_all(self) -> None:
         """No cached response about any session is valid any longer."""
-        self._words[_EVERYTHING] += 1
+        self._counts[_EVERYTHING] += 1
 
-    def hold_until(self, elapsed: float = inf) -> None:
+    def extend_validity(self, elapsed: float = inf) -> None:
         """Cached responses are valid until this elapsed time.
 
         An engine of a fleet moves it on for as long as it knows what the other engines do.
         """
         self._times[_FRESH] = elapsed
 
-    def mark(self, session: str) -> VersionMark:
+    def snapshot(self, session: str) -> VersionSnapshot:
         """How the counters for a session stand now."""
         counter = _counter(session)
-        return VersionMark(counter, self._words[_FIRST + counter], self._words[_EVERYTHING])
+        return VersionSnapshot(counter, self._counts[_FIRST + counter], self._counts[_EVERYTHING])
 
-    def holds(self, mark: VersionMark, elapsed: float) -> bool:
-        """Whether nothing has happened since the mark, as far as can be known at `elapsed` seconds."""
-        words = self._words
+    def is_current(self, snapshot: VersionSnapshot, elapsed: float) -> bool:
+        """Whether nothing has happened since the snapshot, as far as can be known at `elapsed` seconds."""
+        counts = self._counts
         return (
-            words[_FIRST + mark.counter] == mark.steps
-            and words[_EVERYTHING] == mark.everything
+            counts[_FIRST + snapshot.counter] == snapshot.steps
+            and counts[_EVERYTHING] == snapshot.everything
             and elapsed < self._times[_FRESH]
         )
 

@@ -51,7 +51,7 @@ def new_identity() -> str:
 
 
 class VersionMoved(Exception):
-    """Somebody else changed the actor first: load it and advance again."""
+    """Another engine has changed the actor first: load it and advance again."""
 
 
 class AlreadyUsed(Refusal):

@@ -19,7 +19,7 @@ from hatchway.engine.store.scripts import COMMIT
 PREFIX = "hatchway:"
 CHANGES, COUNTER, IDENTITY = PREFIX + "changes", PREFIX + "changes:n", PREFIX + "identity"
 
-TRYING = 1.5
+COMMIT_WITHIN = 1.5
 """Seconds in which a commit whose answer was lost is sent again, under the same tag."""
 
 EMPTIED = "it was emptied, or another is in its place: restart the engine"
@@ -112,9 +112,9 @@ class RedisStore:
             raise AlreadyUsed("used before")
 
     async def _insist(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Run the commit's script, again where its answer was lost. Raises StoreUnavailable after `TRYING` seconds:
-        then nobody knows whether the change was made."""
-        until = trio.current_time() + TRYING
+        """Run the commit's script, again where its answer was lost. Raises StoreUnavailable after `COMMIT_WITHIN`
+        seconds: then nobody knows whether the change was made."""
+        until = trio.current_time() + COMMIT_WITHIN
         while True:
             try:
                 return await self.link.script(COMMIT, keys, args, durable=True)

@@ -25,7 +25,7 @@ RETRY_AFTER = 2
 CONNECTIONS = 64
 """To one server at most."""
 
-BROKEN = 3.0
+RECONNECT_AFTER = 3.0
 """Seconds without one answer, after which all connections are made anew."""
 
 REPLICA_MS = 800
@@ -109,10 +109,10 @@ class RedisLink:
             pause = min(pause * 2, 1.0)
 
     async def _wait_broken(self) -> None:
-        """Return when every call has failed for `BROKEN` seconds. The pool may still believe in its connections
-        then."""
+        """Return when every call has failed for `RECONNECT_AFTER` seconds. The pool may still believe in its
+        connections then."""
         self._failing_since = inf
-        while trio.current_time() - self._failing_since < BROKEN:  # noqa: ASYNC110 - time itself is what is waited for
+        while trio.current_time() - self._failing_since < RECONNECT_AFTER:  # noqa: ASYNC110 - time itself is what is waited for
             await trio.sleep(0.5)
 
     def give_up(self, why: str) -> StoreUnavailable:

@@ -32,7 +32,7 @@ PROBED, QUIET = 1.0, 10.0
 PROBE_BYTES = 8192
 """Bytes of a probe: as many new pages as a change takes, so that a disk too full for a change is too full for it."""
 
-STUCK = 10.0
+WRITE_WITHIN = 10.0
 """Seconds after which a write that has not ended counts as failed."""
 
 PATIENCE, PAUSE = 5.0, 0.05
@@ -262,7 +262,7 @@ class SQLiteStore:
         if which(self._path) != self._file:
             raise _unavailable(GONE)
         now = self._clock.elapsed()
-        if self._writing and now - self._handed_over > STUCK:
+        if self._writing and now - self._handed_over > WRITE_WITHIN:
             raise _unavailable("a write does not come to its end")
         if not self._writing and now >= self._next_probe:
             self._next_probe = now + PROBED

@@ -251,7 +251,7 @@ async def test_an_own_change_that_a_failover_lost(
     server: RedisServer, other: Reading, relay: Relay, reader: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine has not heard of it yet, so that its place among the changes is still there: it is read anew."""
-    monkeypatch.setattr(change_reader, "GATHERED", 2.0)
+    monkeypatch.setattr(change_reader, "GATHER_PAUSE", 2.0)
     await other.start("c")
     await reader.holds("a", "b", "c")  # and it reads no further for a while
     await reader.start("d")

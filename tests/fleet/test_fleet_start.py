@@ -57,7 +57,7 @@ async def test_it_answers_before_it_has_them_all(
         assert a.fleet is not None
         await a.fleet.wait_whole()
         monkeypatch.setattr(RedisStore, "page", late)
-        monkeypatch.setattr(sessions, "LISTED", 0.05)
+        monkeypatch.setattr(sessions, "LIST_PATIENCE", 0.05)
         mine, left, revoked, over = [await token_at(a) for _ in range(4)]
         await a.sessions.end(over, "revoked")
         async with opened(tmp_path, "b", redis) as b:

@@ -43,7 +43,7 @@ class Side:
 
     async def deliver(self, other: Side, method: str, ticket: str) -> str:
         """As a script of the store's does that picks the engine by itself."""
-        self.fleet.post(other.run_id, kind="call", ticket=ticket, caller=self.run_id, method=method, body=b"")
+        self.fleet.messages.post(other.run_id, kind="call", ticket=ticket, caller=self.run_id, method=method, body=b"")
         return other.run_id
 
 

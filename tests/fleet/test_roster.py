@@ -23,13 +23,14 @@ from hatchway.engine.base.errors import (
     TooManyRequests,
 )
 from hatchway.engine.engine import open_engine
-from hatchway.engine.fleet import change_reader, remote_instances, shared_instances
+from hatchway.engine.fleet import change_reader, instance_store, remote_instances
 from hatchway.engine.fleet.fleet import Fleet, open_fleet
 from hatchway.engine.fleet.membership import Membership
 from hatchway.engine.fleet.remote_calls import Caller
 from hatchway.engine.fleet.roster import generation_of
 from hatchway.engine.instances.instances import Instances, TakenBy
 from hatchway.engine.instances.request import InstanceFields
+from hatchway.engine.platforms import jobs_folder
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Record, Records
 from hatchway.engine.settings.settings import Settings, SlurmSettings
@@ -111,8 +112,8 @@ def hosts(redis: RedisServer) -> tuple[Host, Host]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Comparisons come round within a test's time; these engines have no sessions."""
     monkeypatch.setattr(change_reader, "SHARED_CHARTS", ())
-    monkeypatch.setattr(shared_instances, "LOOK", 0.1)
-    monkeypatch.setattr(shared_instances, "COMPARED", 0.5)
+    monkeypatch.setattr(instance_store, "LOOK_INTERVAL", 0.1)
+    monkeypatch.setattr(instance_store, "COMPARE_INTERVAL", 0.5)
 
 
 Hosts = tuple[Host, Host]
@@ -275,7 +276,7 @@ async def test_a_name_freed_by_hand(hosts: Hosts, redis: RedisServer) -> None:
 
 async def test_a_row_of_a_newer_version(hosts: Hosts, redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one engine tells in words that another does not know yet hides nothing else, and is not guessed at."""
-    monkeypatch.setattr(shared_instances, "COMPARED", 60)  # else its engine would put it right
+    monkeypatch.setattr(instance_store, "COMPARE_INTERVAL", 60)  # else its engine would put it right
     async with hosts[0].engine() as a, hosts[1].engine() as b:
         assert (await a.start("one"), await b.start("two")) == ("running", "running")
         row = speak(redis.port, "HGET", "hatchway:instances", "two").split(b"\r\n", 1)[1].split(b"|", 4)
@@ -301,7 +302,7 @@ async def test_a_store_that_forgot(hosts: Hosts, redis: RedisServer) -> None:
 async def test_logs_read_at_once(hosts: Hosts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Beyond the most that an engine hands on at once one is refused; a reader that leaves makes room."""
     monkeypatch.setattr(remote_instances, "READ_AT_ONCE", 1)
-    monkeypatch.setattr(remote_instances, "HELD", 0.1)
+    monkeypatch.setattr(remote_instances, "READ_HELD", 0.1)
     log = tmp_path / "log"
     log.write_bytes(b"said\n")
     hosts[0].platform.log = lambda started, stream: (log, 0)  # type: ignore[method-assign]
@@ -405,6 +406,7 @@ async def test_folders_of_jobs(redis: RedisServer, tmp_path: Path) -> None:
     told = []
     for name in ("a", "b", "a"):
         async with open_engine(tmp_path / name, lambda: settings, run=False) as engine:
-            told.append(engine.jobs_folder())
+            assert engine.fleet is not None
+            told.append(jobs_folder(engine.settings, engine.home, engine.fleet.lease.engine_id))
     assert told[0] == told[2] != told[1]
     assert {folder.parent for folder in told} == {tmp_path / "jobs"}

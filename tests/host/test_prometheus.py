@@ -37,6 +37,7 @@ class Watched(NamedTuple):
 
 def configuration(port: int, authority: Path, rules: Path) -> str:
     """The handbook's, with what it says of TLS and rules, for an engine at this port."""
+    block: str
     (block,) = re.findall(r"^```yaml\n(scrape_configs:.*?)^```$", OPERATORS, re.DOTALL | re.MULTILINE)
     https = "    scheme: https\n    tls_config: {ca_file: /etc/prometheus/ca.pem}\n"
     for line in (*https.splitlines(), "rule_files: [alerts.yml]"):

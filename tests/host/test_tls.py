@@ -16,7 +16,7 @@ import trio
 from cryptography import x509
 
 from hatchway.api.cli.pins import fingerprint
-from hatchway.api.server.tls import IN_TIME, LOOK, VALID, Tls, keep_in_time
+from hatchway.api.server.tls import IN_TIME, LOOK_INTERVAL, VALID, Tls, keep_in_time
 from hatchway.engine.base.errors import SettingRefused
 from hatchway.engine.base.files import make_private_dir
 from hatchway.engine.settings.settings import Settings
@@ -167,14 +167,14 @@ def test_a_clock_that_is_set_right_makes_it_anew_while_the_engine_runs(home: Pat
     async def run() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep_in_time, tls, take_up)
-            await trio.sleep(10 * LOOK + 1)
+            await trio.sleep(10 * LOOK_INTERVAL + 1)
             assert tries == []
             now[0] = time.time()
-            await trio.sleep(5 * LOOK)
+            await trio.sleep(5 * LOOK_INTERVAL)
             nursery.cancel_scope.cancel()
 
     run_in_virtual_time(run)
-    assert [b - a for a, b in itertools.pairwise(tries)] == [LOOK]
+    assert [b - a for a, b in itertools.pairwise(tries)] == [LOOK_INTERVAL]
     assert not tls.is_due()
 
 

@@ -16,10 +16,10 @@ from hatchway.api.http.app import make_app
 from hatchway.api.http.endpoints.events import _frames, frames, gap
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.engine import Engine
-from hatchway.engine.journal.check import BadLine
 from hatchway.engine.journal.files import RecordLine
+from hatchway.engine.journal.findings import BadLine
 from hatchway.engine.journal.journal import RECENT
-from hatchway.engine.journal.subscribers import LOOKED
+from hatchway.engine.journal.subscribers import LOOK_INTERVAL
 from tests.support.event_stream import EVENTS, Event, Reader, read_events
 from tests.support.fakes import Browser, jump, key, sign_in, virtual_engine
 
@@ -190,7 +190,7 @@ async def test_a_stream_ends_with_its_session(browser: Browser, engine: Engine, 
 async def test_a_reader_that_is_being_sent_to_reads_of_the_stop(engine: Engine, master: str) -> None:
     """A stream has what happens once it is open, and one that is busy when the engine is asked to stop ends with that
     record."""
-    invocation: Any = SimpleNamespace(engine=engine, authenticate=lambda: engine.sessions.authenticate(master))
+    invocation: Any = SimpleNamespace(engine=engine, still_allows=lambda _: bool(engine.sessions.authenticate(master)))
     stream = _frames(invocation, None)
     await anext(stream)
     tell(engine)
@@ -198,7 +198,7 @@ async def test_a_reader_that_is_being_sent_to_reads_of_the_stop(engine: Engine, 
     engine.records.notice("engine", engine.identity, "stop")
     engine.stopping.set()
     for _ in range(3):
-        await jump(LOOKED)
+        await jump(LOOK_INTERVAL)
     assert b'"event":"stop"' in b"".join([piece async for piece in stream])
 
 

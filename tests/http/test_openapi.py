@@ -23,7 +23,7 @@ from hatchway.api.http.schema.openapi import openapi
 from hatchway.api.http.schema.shapes import InstanceShape
 from hatchway.api.http.table import ENDPOINTS
 from hatchway.engine.engine import Engine
-from hatchway.engine.instances.all_instances import Seen
+from hatchway.engine.instances.all_instances import InstanceView
 from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance
 from hatchway.engine.instances.request import Image, InstanceRequest, Volume
 from hatchway.engine.instances.supervisor import InstanceFacts
@@ -110,7 +110,7 @@ def test_an_instance_has_the_shape_that_is_told() -> None:
     entry = ListedInstance("box", 1, "/srv/box.sif", "", "/log/err", "/log/out")
     full = InstanceFacts(request, "SHA256:x", 1.0, ConfirmedStart(entry, "1", (0, 0)), 2.0, 3.0, 0, "none")
     for facts in (full, InstanceFacts(InstanceRequest("box", Image("docker://a", "a")), "", 1.0)):
-        answer = _described(Seen("box", "running", None, facts, "host"))
+        answer = _described(InstanceView("box", "running", None, facts, "host"))
         assert list(answer) == [field.name for field in msgspec.structs.fields(InstanceShape)]
         msgspec.convert(answer, InstanceShape, strict=True)
         validator({"$ref": "#/components/schemas/Instance"}).validate(json.loads(json.dumps(answer)))

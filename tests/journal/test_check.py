@@ -14,9 +14,10 @@ import pytest
 import structlog
 
 from hatchway.engine.journal import journal as journal_module
-from hatchway.engine.journal.check import BadLine, Check, Findings, check_folder, heads_in, open_all
+from hatchway.engine.journal.check import Check, check_folder, open_all
 from hatchway.engine.journal.files import CURRENT, segments
-from hatchway.engine.journal.heads import HEADS, HeadRefused, read_keys, remember_keys
+from hatchway.engine.journal.findings import BadLine, Findings
+from hatchway.engine.journal.heads import HEADS, HeadRefused, heads_in, read_keys, remember_keys
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.runtime.records import NOBODY, UNPROVEN, Origin, Records, Saw
 from tests.support.fakes import ROOT, effort

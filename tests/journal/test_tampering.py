@@ -15,9 +15,10 @@ import pytest
 import structlog
 
 from hatchway.engine.journal import journal as journal_module
-from hatchway.engine.journal.check import BadLine, Check, Findings, heads_in
+from hatchway.engine.journal.check import Check
 from hatchway.engine.journal.files import HASH_CHARS, TAIL, chain, segments
-from hatchway.engine.journal.heads import Keys
+from hatchway.engine.journal.findings import BadLine, Findings
+from hatchway.engine.journal.heads import Keys, heads_in
 from tests.support.generated_journal import Generated, kept_whole
 
 TIMES = 1000

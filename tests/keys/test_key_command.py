@@ -98,7 +98,7 @@ async def test_what_goes_wrong_authorizes_nobody(home: Path, tmp_path: Path, how
 async def test_a_program_that_hangs_hurts_nobody(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended with all that it started, in its time; meanwhile inspections take as long as ever, and no more than a
     few programs run at once."""
-    monkeypatch.setattr(key_command, "WITHIN", 2.0)
+    monkeypatch.setattr(key_command, "ANSWER_WITHIN", 2.0)
     hanging = program(tmp_path, f"echo $$ >> {tmp_path}/pids; sleep 1000 & sleep 1000")
     async with live_engine(home, authorized_keys_command=hanging) as at:
         browser = browser_of(at)
@@ -144,8 +144,8 @@ async def test_sessions_are_asked_for_again_and_end_when_the_key_is_gone(
     """Before each minute is over, whether they are used or not; a program that fails then is as one that says no."""
     monkeypatch.setattr(key_command, "REMEMBERED", 4.0)
     monkeypatch.setattr(orphans, "REMEMBERED", 4.0)
-    monkeypatch.setattr(orphans, "AGAIN", 1.0)
-    monkeypatch.setattr(orphans, "CONFIRMED", 0.5)
+    monkeypatch.setattr(orphans, "ASKED_AGAIN_AFTER", 1.0)
+    monkeypatch.setattr(orphans, "CONFIRM_INTERVAL", 0.5)
     async with live_engine(home, authorized_keys_command=answering(tmp_path)) as at:
         browser = browser_of(at)
         token = (await sign_in(browser, key("far"), identity=key("far").identity))["token"]

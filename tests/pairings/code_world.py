@@ -86,9 +86,8 @@ class CodeWorld(World):
 
     def _looks(self) -> Hashable:
         """When the timers look next: told by nothing but the timers themselves, since nobody else is to see it."""
-        timers = self.runtime.timers
-        armed = [(due, actor.id, actor.timer == number) for due, number, actor in sorted(timers._heaps["elapsed"])]
-        return str((timers._asleep_until["elapsed"], timers._wake.is_set(), armed))
+        asleep_until, woken, entries = self.runtime.timers.snapshot("elapsed")
+        return str((asleep_until, woken, [(due, actor.id, fires) for due, actor, fires in entries]))
 
     def _refused(self) -> frozenset[str]:
         """Who was refused, and heard of it."""

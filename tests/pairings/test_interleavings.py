@@ -35,7 +35,7 @@ def same_every_time() -> Iterator[None]:
         patch.object(actors, "ActorLocks", SeenLocks),
         patch.object(actors, "Interpreter", lambda chart: INTERPRETERS[chart.name]),
         patch.object(auth, "HEARTBEAT", float("inf")),  # neither says anything that isn't said without it
-        patch.object(pairings, "LEAVING", 1e9),  # time flies here while a store takes it slowly
+        patch.object(pairings, "LEAVE_PATIENCE", 1e9),  # time flies here while a store takes it slowly
     ):
         yield
 

@@ -58,7 +58,7 @@ CLOCKS = {
     "engine/engine.py": "an engine is opened on the host's clock, unless it is given another",
     "api/server/server.py": "as an engine is",
     "api/server/tls.py": "as an engine is",
-    "api/workers/backend.py": "a worker is another process than its engine",
+    "api/workers/engine_client.py": "a worker is another process than its engine",
     "engine/keys/own_keys.py": "it compares with a file's time stamp",
     "engine/store/sqlite.py": "the writer's thread waits, without trio, for another program to be done with the file",
     "engine/journal/logs.py": "a line of the log has the host's time; the writer's thread waits without trio",

@@ -119,7 +119,7 @@ async def test_what_is_left_of_a_key_ends_once_the_store_is_back(
             raise StoreUnavailable("away")
         return await end_all()
 
-    monkeypatch.setattr(orphans, "CONFIRMED", 0.01)
+    monkeypatch.setattr(orphans, "CONFIRM_INTERVAL", 0.01)
     monkeypatch.setattr(engine.orphans, "end_all", away_once)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(engine.orphans.end_once, whole.wait)

@@ -8,8 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hatchway.engine.journal.check import heads_in
-from hatchway.engine.journal.heads import HEADS
+from hatchway.engine.journal.heads import HEADS, heads_in
 from tests.support.command import run as run_command
 from tests.support.fleet import fleet
 from tests.support.processes import EngineProcess, running_engine, sign_in

@@ -183,7 +183,7 @@ def test_syslog_that_dies_loses_nothing(
     made: Generated, syslog: tuple[Rsyslog, str, Path | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ended and begun again while records come: all of them are there, in order but for those sent again."""
-    monkeypatch.setattr(syslog_module, "SETTLING", 1.0)
+    monkeypatch.setattr(syslog_module, "TAKEN_AFTER", 1.0)
     receiver, target, ca = syslog
     with shipping(shipper_of(made, target, ca=ca)):
         for _ in range(3):
@@ -235,7 +235,7 @@ def test_syslog_that_reads_slowly_is_waited_for(made: Generated, monkeypatch: py
     """A batch takes it longer than a write may stand still: nothing is sent twice, and the position moves with what it
     has read, though its backlog never ends meanwhile."""
     monkeypatch.setattr(syslog_module, "PATIENCE", 1.0)
-    monkeypatch.setattr(syslog_module, "SETTLING", 0.1)
+    monkeypatch.setattr(syslog_module, "TAKEN_AFTER", 0.1)
     made.work(9000)
     with slow_reader(65_536) as (port, got):
         shipper = shipper_of(made, f"syslog+tcp://127.0.0.1:{port}")

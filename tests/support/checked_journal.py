@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hatchway.engine.journal.check import Findings, check_folder
+from hatchway.engine.journal.check import check_folder
 from hatchway.engine.journal.files import segments
+from hatchway.engine.journal.findings import Findings
 from hatchway.engine.journal.heads import KEYS, read_keys
 
 

@@ -94,8 +94,8 @@ FAULTS = (
     PlantedFault(
         "The same at every worker process",
         "api/workers/backend.py",
-        "and client.counters.holds(kept.mark, client.clock.elapsed())",
-        "and client.counters",
+        "and self._counters.is_current(cached.snapshot, self._clock.elapsed())",
+        "and self._counters",
         "test_response_cache::test_a_step_a_reload_and_a_key_end_what_is_kept",
     ),
     PlantedFault(
@@ -138,7 +138,7 @@ FAULTS = (
     PlantedFault(
         "A flood from an address",
         SIGN_IN,
-        "            self._refuse_tried(challenge, answer, origin)\n",
+        "            self._limit_wrong_answers(challenge, answer, origin)\n",
         "",
         "test_sign_in::test_past_the_limit_nothing_is_checked",
     ),

@@ -16,10 +16,12 @@ from hatchway.api.http.gateway import Gateway
 from hatchway.api.http.request import NOSNIFF, Request, Response
 from hatchway.api.http.table import ENDPOINTS
 from hatchway.api.workers import backend
-from hatchway.api.workers.backend import EngineClient, WorkerBackend
+from hatchway.api.workers.backend import WorkerBackend
+from hatchway.api.workers.engine_client import EngineClient
 from hatchway.api.workers.messages import Configure, Responded
 from hatchway.api.workers.worker import make_app
 from hatchway.engine.access import signers
+from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import SignatureRefused
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PublicKey
@@ -36,9 +38,10 @@ ANSWER = Response(200, b'{"valid":true}')
 class Asked:
     """A worker whose engine is the test: what it asked, and what it is told."""
 
-    words: VersionCounters
+    counters: VersionCounters
     home: Path
     asked: list[Any] = field(default_factory=list)
+    orders: list[Any] = field(default_factory=list)
     clock: SetClock = field(default_factory=SetClock)
 
     def __post_init__(self) -> None:
@@ -47,7 +50,7 @@ class Asked:
         own = key("own").public.openssh()
         bound = (("127.0.0.1", 7420),)
         first = Configure(bytes(self.home), encode_settings(Settings()), bound, own, b"k" * 32)
-        self.client = EngineClient(self.words, self.keys, self.asked.append, first)
+        self.client = EngineClient(self.counters, self.keys, self.asked.append, self.orders.append, first)
         self.client.clock = cast(Any, self.clock)
         self.gateway = make_app(WorkerBackend(self.client), self.home).gateway
         self.gateway.use_bound(bound)
@@ -59,7 +62,7 @@ class Asked:
         reply = ask(self.gateway, "/api/auth/inspect/", headers)
         if isinstance(reply, Awaitable):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._tell, token, until)
+                nursery.start_soon(self._tell, before, token, until)
                 reply = await reply
         assert reply == ANSWER
         return len(self.asked) > before
@@ -67,7 +70,7 @@ class Asked:
     @property
     def kept(self) -> dict[Any, Any]:
         """What the cache holds."""
-        return cast(WorkerBackend, self.gateway.backend)._cache._kept
+        return cast(WorkerBackend, self.gateway.backend)._cache._responses
 
     async def is_asked(self, waiting: Any) -> bool:
         """Whether what waits for a response has asked the engine, which says nothing."""
@@ -77,9 +80,10 @@ class Asked:
             await waiting
         return len(self.asked) > before
 
-    async def _tell(self, token: str, until: float) -> None:
-        await trio.testing.wait_all_tasks_blocked()
-        self.client.hear(Responded(self.asked[-1].number, ANSWER, self.words.mark(token), until))
+    async def _tell(self, before: int, token: str, until: float) -> None:
+        while len(self.asked) == before:
+            await trio.sleep(0)
+        self.client.hear(Responded(self.asked[-1].number, ANSWER, self.counters.snapshot(token), until))
 
 
 def ask(gateway: Gateway, path: str, headers: tuple[tuple[bytes, bytes], ...]) -> Any:
@@ -90,10 +94,10 @@ def ask(gateway: Gateway, path: str, headers: tuple[tuple[bytes, bytes], ...]) -
 @pytest.fixture
 def worker(home: Path) -> Iterator[Asked]:
     fd = versions.create()
-    words = VersionCounters(fd, write=True)
-    words.hold_until()
+    counters = VersionCounters(fd, write=True)
+    counters.extend_validity()
     home.mkdir(mode=0o700)
-    yield Asked(words, home)
+    yield Asked(counters, home)
     os.close(fd)
 
 
@@ -111,14 +115,14 @@ async def test_an_answer_is_given_again_while_nothing_happens(worker: Asked) -> 
 async def test_a_step_a_reload_and_a_key_end_what_is_kept(worker: Asked) -> None:
     """After each of them the engine is asked once more; a step of another session changes nothing."""
     for happens in (
-        lambda: worker.words.moved("a"),
-        worker.words.moved_all,
+        lambda: worker.counters.invalidate("a"),
+        worker.counters.invalidate_all,
         lambda: worker.keys.register(key().public, ("SHELL", "AGENT"), "one"),
         lambda: worker.keys.unregister("one"),
     ):
         await worker.inspect("a")
         assert not await worker.inspect("a")
-        worker.words.moved("b")
+        worker.counters.invalidate("b")
         assert not await worker.inspect("a")
         happens()
         assert await worker.inspect("a")
@@ -131,9 +135,22 @@ async def test_keys_that_are_refused_have_nothing_kept(worker: Asked) -> None:
     assert [await worker.inspect("a") for _ in range(3)] == [True] * 3
 
 
+async def test_keys_that_an_editor_writes_are_waited_for_without_a_pause(
+    worker: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is given again before the file stands still, and no other request of the worker is held up for that."""
+    monkeypatch.setattr(SystemClock, "pause", None)
+    await worker.inspect("a")
+    content = worker.keys.path.read_bytes()
+    worker.keys.path.write_bytes(content.replace(b"SHELL", b"AGENT"))
+    assert not worker.keys.settled()
+    assert await worker.inspect("a")
+    assert not await worker.inspect("a")
+
+
 async def test_little_is_kept(worker: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood of tokens pushes the oldest out, and no more is held."""
-    monkeypatch.setattr(backend, "KEPT", 100)
+    monkeypatch.setattr(backend, "CACHED", 100)
     for number in range(110):
         await worker.inspect(f"{number}")
     assert len(worker.kept) == 100

@@ -14,7 +14,7 @@ import trio
 from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.problems import problem
 from hatchway.api.http.request import NO_STORE, NOSNIFF, Request, Response, json_response
-from hatchway.api.http.schema.shapes import described
+from hatchway.api.http.schema.parts import described
 from hatchway.engine.access.challenges import LIFETIME
 from hatchway.engine.access.devices import device_of
 from hatchway.engine.access.principal import IssuedSession
@@ -60,12 +60,12 @@ class PairFields(msgspec.Struct, forbid_unknown_fields=True):
     code: Annotated[str, described(description="Case, spaces and hyphens don't matter.")]
 
 
-def told_of(issued: IssuedSession) -> dict[str, Any]:
-    """A session that was issued, as a response has it: when its key expires is left out where that is not near."""
-    told = issued._asdict()
+def session_fields(issued: IssuedSession) -> dict[str, Any]:
+    """The fields of a response that hands out a session. When its key expires is told only where that is near."""
+    fields = issued._asdict()
     if issued.key_expires_at is None:
-        del told["key_expires_at"]
-    return told
+        del fields["key_expires_at"]
+    return fields
 
 
 def challenge(invocation: Invocation) -> Response:
@@ -127,14 +127,14 @@ async def verify(invocation: Invocation) -> Response:
     agent, types = invocation.request.header(b"user-agent") or b"", invocation.engine.settings.key_types
     proof = check_proof(invocation.fields, agent, types)
     signed_in = await invocation.engine.key_sign_in.verify(proof, invocation.origin)
-    return json_response(told_of(signed_in))
+    return json_response(session_fields(signed_in))
 
 
 def inspect(invocation: Invocation) -> Response:
     """Whether the session is still good, and what it may do now (section 4.3)."""
     principal = invocation.principal
     session, identity, method, permissions, expires_at, key_expires_at = principal
-    told = {
+    fields = {
         "valid": True,
         "session": session,
         "identity": identity,
@@ -143,13 +143,14 @@ def inspect(invocation: Invocation) -> Response:
         "expires_at": expires_at,
     }
     if key_expires_at is not None:
-        told["key_expires_at"] = key_expires_at
-    return json_response(told, about=principal)
+        fields["key_expires_at"] = key_expires_at
+    return json_response(fields, depends_on=principal)
 
 
 async def renew(invocation: Invocation) -> Response:
     """A new token of the same session, its lifetime counted from now (section 3.2)."""
-    return json_response(told_of(await invocation.engine.sessions.renew(invocation.principal, invocation.origin)))
+    renewed = await invocation.engine.sessions.renew(invocation.principal, invocation.origin)
+    return json_response(session_fields(renewed))
 
 
 async def logout(invocation: Invocation) -> Response:
@@ -179,7 +180,7 @@ async def _claim(invocation: Invocation, streamed: bool) -> Response:
     )
     try:
         if not streamed:
-            return json_response(told_of(await claim.wait_answer()))
+            return json_response(session_fields(await claim.wait_answer()))
         if request.passed_on:
             await trio.sleep(FIRST_LINE_AFTER)
     except trio.Cancelled:
@@ -243,7 +244,7 @@ class _ClaimLines:
 
 async def _last_item(claim: Claim) -> dict[str, Any]:
     try:
-        return told_of(await claim.wait_answer())
+        return session_fields(await claim.wait_answer())
     except Refusal as refused:
         return problem(refused)
 

@@ -8,8 +8,7 @@ from functools import lru_cache
 
 from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.request import Response
-from hatchway.engine.access.principal import require
-from hatchway.engine.base.errors import InvalidRequest, Refusal
+from hatchway.engine.base.errors import FileRefused, InvalidRequest
 from hatchway.engine.base.permissions import MASTER
 from hatchway.engine.journal.files import RecordLine
 from hatchway.engine.journal.subscribers import SubscriberDropped
@@ -58,6 +57,8 @@ async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[byt
         # Over while something was sent, the stream owes what was recorded meanwhile: the stop that ended it.
         while not reader.over or subscriber.after < journal.last_seq:
             lines = await subscriber.read()
+            with suppress(FileRefused):  # which says that the stream is not allowed any more
+                await invocation.engine.keys.settle()
             if lines and not reader.is_allowed():
                 break  # these may tell of the end of the very session
             if lines:
@@ -97,11 +98,7 @@ class _Reader:
 
     def is_allowed(self) -> bool:
         """Whether the session that opened the stream is still good for it, from where it was opened."""
-        try:
-            require(self._invocation.authenticate(), MASTER)
-        except Refusal:
-            return False
-        return True
+        return self._invocation.still_allows(MASTER)
 
 
 def frames(after: int, lines: list[RecordLine]) -> bytes:

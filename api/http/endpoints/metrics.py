@@ -16,6 +16,7 @@ async def metrics(invocation: Invocation) -> Response:
     """Everything measured, in Prometheus's text format. Raises TokenRefused, PermissionDenied."""
     here = invocation.request.from_this_host and not invocation.request.passed_on
     if not (here or invocation.engine.settings.metrics_open):
+        await invocation.engine.keys.settle()
         require(invocation.authenticate(), MASTER)
     invocation.engine.measure_readiness()
     # It takes some 10 ms, so it runs in a thread: requests are answered meanwhile.

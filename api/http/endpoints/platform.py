@@ -15,9 +15,8 @@ from hatchway.api.http.endpoint import Invocation
 from hatchway.api.http.pages import read_page
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import BrokenOff, Headers, Response, json_response
-from hatchway.engine.access.principal import require
 from hatchway.engine.base.errors import InvalidRequest, Refusal
-from hatchway.engine.instances.all_instances import Seen
+from hatchway.engine.instances.all_instances import InstanceView
 from hatchway.engine.instances.protocol import StartFailed, Stream
 from hatchway.engine.runtime import Actor
 
@@ -93,7 +92,7 @@ async def read_log(invocation: Invocation) -> Response:
     stream, follow = _log_query(invocation.request.query)
 
     def goes_on() -> bool:
-        return not invocation.engine.stopping.is_set() and _still_allowed(invocation)
+        return not invocation.engine.stopping.is_set() and invocation.still_allows("RUNTIME:READ")
 
     name = invocation.params["identity"]
     pieces = await invocation.engine.all_instances.read(name, stream, goes_on if follow else None)
@@ -111,15 +110,6 @@ async def _whole_or_broken(name: str, pieces: AsyncGenerator[bytes, None]) -> As
             raise BrokenOff from None
 
 
-def _still_allowed(invocation: Invocation) -> bool:
-    """Whether the session that follows a log is still good and still permitted."""
-    try:
-        require(invocation.authenticate(), "RUNTIME:READ")
-    except Refusal:
-        return False
-    return True
-
-
 def _log_query(query: bytes) -> tuple[Stream, bool]:
     values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
     stream, follow = values.pop("stream", "out"), values.pop("follow", "false")
@@ -133,7 +123,7 @@ def _log_query(query: bytes) -> tuple[Stream, bool]:
     return "err" if stream == "err" else "out", follow == "true"
 
 
-def _described(seen: Seen) -> Mapping[str, Any]:
+def _described(seen: InstanceView) -> Mapping[str, Any]:
     facts, request = seen.facts, seen.facts.request
     entry = facts.started.entry if facts.started else None
     return {

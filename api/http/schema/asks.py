@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from hatchway.api.http.schema.parts import HTML, TEXT, Media, Param
 from hatchway.api.http.schema.shapes import (
-    HTML,
     MOST_ROWS,
-    TEXT,
     AcceptedShape,
     GapShape,
-    Media,
     NameShape,
-    Param,
     ProblemShape,
     RunningShape,
     SessionShape,

@@ -13,7 +13,8 @@ import msgspec
 from hatchway.api.http.endpoint import Endpoint, Invocation, NoFields
 from hatchway.api.http.problems import STATUS
 from hatchway.api.http.request import Response, json_response
-from hatchway.api.http.schema.shapes import JSON, Media, ProblemShape
+from hatchway.api.http.schema.parts import JSON, Media
+from hatchway.api.http.schema.shapes import ProblemShape
 from hatchway.engine.base.version import installed_version
 from hatchway.engine.journal.files import SCHEMA, SealedRecord
 from hatchway.engine.runtime.records import Record

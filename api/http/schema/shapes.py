@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -12,31 +12,6 @@ from hatchway.statecharts.pairing import DECISION_WINDOW
 
 MOST_ROWS = 200
 """Rows of a list in one page."""
-
-JSON, TEXT, HTML = "application/json", "text/plain", "text/html"
-
-
-class Media(NamedTuple):
-    """A body that is not one JSON value: its media type, a description, and the types of a stream's items."""
-
-    type: str
-    about: str
-    items: tuple[Any, ...] = ()
-
-
-class Param(NamedTuple):
-    """A parameter in the query, a header or the path."""
-
-    name: str
-    place: Literal["query", "header", "path"]
-    schema: dict[str, Any]
-    about: str
-
-
-def described(**schema: Any) -> Meta:
-    """The schema of a field that the endpoint checks itself, so that its refusal can say more than msgspec's."""
-    return Meta(extra_json_schema=schema)
-
 
 Epoch = Annotated[int, Meta(description="Seconds since the epoch.")]
 Permissions = Annotated[list[str], Meta(description="Names of permissions; `:READ` after a name: may look only.")]

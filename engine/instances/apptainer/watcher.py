@@ -22,7 +22,7 @@ from typing import Any
 NOT_RUN = 127
 """The exit code where the runtime itself could not be run."""
 
-LOOK = 0.25
+LOOK_INTERVAL = 0.25
 """Seconds between two looks at what the container itself has written into the log."""
 
 CHUNK, PIPE = 1 << 16, 1 << 20
@@ -47,7 +47,7 @@ def main() -> None:
             Command(plan["stop"], plan["env"], []).wait()
         command.read_rest()
     while began(plan["pid"]) == plan["ticks"]:
-        time.sleep(LOOK)
+        time.sleep(LOOK_INTERVAL)
         for log in logs:
             log.bound()
     for log in logs:
@@ -154,8 +154,9 @@ class Command:
                 self.read_rest()
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
-            # The end of a child wakes this up; what the container writes into the log itself does not, hence LOOK.
-            ready = select.select([self._ended, *self._open], [], [], LOOK)[0]
+            # The end of a child wakes this up, and what the container writes into the log itself does not: it is looked
+            # for every `LOOK_INTERVAL` seconds.
+            ready = select.select([self._ended, *self._open], [], [], LOOK_INTERVAL)[0]
             for reading in ready:
                 self._read(reading, CHUNK)
             for log in self._logs.values():

@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 STOP_SECONDS = 10
 """Seconds an instance has to end by itself once its job is told to."""
 
-LOOK = 0.25
+LOOK_INTERVAL = 0.25
 """Seconds between two looks for files that a job leaves in its folder. (Shared file systems have no notifications.)"""
 
 WRITTEN_WITHIN = 5.0
@@ -153,7 +153,7 @@ class Slurm:
                 until = min(until, trio.current_time() + WRITTEN_WITHIN)
             if self._failed(request.identity) is not None or trio.current_time() >= until:
                 raise self._failure(request.identity, job)
-            await trio.sleep(LOOK)
+            await trio.sleep(LOOK_INTERVAL)
         return started
 
     async def _find(self, identity: str, key: str) -> SlurmJob | None:
@@ -207,7 +207,7 @@ class Slurm:
         by_itself = job is not None and job.end is None
         with trio.move_on_after(WRITTEN_WITHIN if request.command and by_itself else 0):
             while exit_code(folder) is None:  # noqa: ASYNC110 - written on another host
-                await trio.sleep(LOOK)
+                await trio.sleep(LOOK_INTERVAL)
         code = exit_code(folder)
         if job is None and not (folder / node.ENDED).exists():
             raise Lost("job_lost", "Slurm no longer knows the job")
@@ -243,7 +243,7 @@ class Slurm:
             with suppress(RuntimeUnavailable):
                 await self._jobs.cancel(job, by_force=by_force)
                 return
-            await trio.sleep(LOOK)
+            await trio.sleep(LOOK_INTERVAL)
 
     async def heard(self) -> None:
         with trio.move_on_after(HEARD_WITHIN):

@@ -19,10 +19,10 @@ from hatchway.statecharts import instance
 
 log = structlog.get_logger(__name__)
 
-LOOK = 1.0
+LOOK_INTERVAL = 1.0
 """Seconds between two looks for rows that could not be written yet, and for progress of starts."""
 
-COMPARED = 60.0
+COMPARE_INTERVAL = 60.0
 """Seconds between two comparisons of all rows with all instances."""
 
 WORKED_AT = ("requested", "starting", "queued")
@@ -32,7 +32,7 @@ Progress = Callable[[str, str], str | None]
 """Takes an instance's name and state; returns what its start is doing, None for nothing."""
 
 
-class SharedInstances:
+class FleetInstanceStore:
     """A store for the instance chart alone. A change is shown to the other engines before it is confirmed; where the
     fleet's store is away, it is shown later."""
 
@@ -80,7 +80,7 @@ class SharedInstances:
             return
         await self._own.commit(change)
         generation = self._generation(change.actor)
-        async with self._turn(change.actor):
+        async with self._locked(change.actor):
             try:
                 await self._write(change.actor, generation, change.stored)
             except StoreUnavailable as lost:
@@ -94,7 +94,7 @@ class SharedInstances:
         """
         assert isinstance(stored.facts, InstanceFacts)
         name, generation = change.actor, generation_of(stored.facts)
-        async with self._turn(name):
+        async with self._locked(name):
             held = await self._write(name, generation, stored, self._allowance(stored.facts.owner))
             if held == FULL:
                 raise too_many_of_key(self._allowance(stored.facts.owner) or 0)
@@ -106,7 +106,7 @@ class SharedInstances:
 
     async def _write(self, name: str, generation: str, stored: Stored | None, most: int | None = None) -> str:
         """Write the instance's row, or delete it where `stored` is None. Returns the host that has the name, empty
-        where that is this one; with `most` as `Roster.enter`. The caller holds the name's `_turn`."""
+        where that is this one; with `most` as `Roster.enter`. The caller holds the name's `_locked`."""
         self._untold[name] = generation
         held = ""
         if stored is None:
@@ -143,7 +143,7 @@ class SharedInstances:
         return generation_of(actor.facts) if actor else ""
 
     @asynccontextmanager
-    async def _turn(self, name: str) -> AsyncIterator[None]:
+    async def _locked(self, name: str) -> AsyncIterator[None]:
         """The name's lock, for the block: its row is written by one task at a time, so that none writes an older state
         last."""
         await self._locks.acquire(name)
@@ -159,9 +159,9 @@ class SharedInstances:
         await _try(self._compare)
         task_status.started()
         while True:
-            with trio.move_on_after(COMPARED):
+            with trio.move_on_after(COMPARE_INTERVAL):
                 while True:
-                    await trio.sleep(LOOK)
+                    await trio.sleep(LOOK_INTERVAL)
                     await _try(self._tell_rest)
             await _try(self._compare)
 
@@ -180,7 +180,7 @@ class SharedInstances:
             if self._progress_now(actor.id, actor.state) != self._progress.get(actor.id):
                 self._untold[actor.id] = generation_of(actor.facts)
         for name, generation in list(self._untold.items()):
-            async with self._turn(name):
+            async with self._locked(name):
                 held = self._runtime.peek("instance", name)
                 if held is None:
                     await self._write(name, generation, None)
