@@ -20,7 +20,8 @@ PAUSES = (0.1, 0.4)
 """Seconds before the second and third try, where trying again is safe."""
 
 SURE_SKEW = 2.0
-"""Seconds of difference between two clocks that `Date` can tell: it has whole seconds, and an answer takes a while."""
+"""Seconds of difference between two clocks from which on `Date` tells it: it has whole seconds, and an answer takes a
+while."""
 
 LONGEST_PAUSE = 5
 """Seconds of `Retry-After` that are waited; a longer one is an error, which the caller may wait out."""
@@ -109,8 +110,8 @@ class Flows:
         self._label = label
         self.url, self.dialled = url, wire.dialled(url)
         self.wall = wall
-        self._skew = 0.0
-        """Seconds by which our clock is ahead of the engine's, by its last answer; 0 for too few to be sure of."""
+        self._answered: tuple[Mapping[str, str], float] = ({}, 0.0)
+        """The headers of the engine's last answer, and our clock when it came."""
         self._read_signers, self._lifetime, self._on_token = signers, lifetime, on_token
         self.signer: Signer | None = None
         """The signer of the last sign-in, which the next one is by too: a key is read once."""
@@ -122,7 +123,8 @@ class Flows:
 
     def engine_time(self) -> float:
         """Epoch seconds by the engine's clock, as the last answer had it: what the times that it tells are told by."""
-        return self.wall() - self._skew
+        skew = wire.clock_skew(*self._answered)
+        return self.wall() - (skew if skew is not None and abs(skew) > SURE_SKEW else 0.0)
 
     def exchange(self, ask: Ask) -> Flow[Reply]:
         """One request's successful answer, tried again where that is safe. Raises ClientFault."""
@@ -137,8 +139,7 @@ class Flows:
         assert answer is not None
         if not 200 <= answer.status < 300:
             raise wire.problem(answer.status, answer.headers, answer.body, self.wall())
-        skew = wire.clock_skew(answer.headers, self.wall())
-        self._skew = skew if skew is not None and abs(skew) > SURE_SKEW else 0.0
+        self._answered = answer.headers, self.wall()
         return answer
 
     def _may_repeat(self, ask: Ask, answer: Reply | wire.Unreachable | None, pause: float | None) -> float | None:
