@@ -63,6 +63,8 @@ async def test_disarmed_and_rearmed(autojump_clock: MockClock, nursery: trio.Nur
     timers.arm(gone, start + 1)
     timers.arm(moved, start + 1)
     timers.disarm(gone)
+    timers.disarm(gone)  # which changes nothing
+    timers.disarm(Item("never armed"))
     timers.arm(moved, start + 5)
     assert len(timers) == 1
     await trio.sleep(10)
