@@ -97,12 +97,18 @@ async def test_many_at_once(autojump_clock: MockClock, nursery: trio.Nursery, fi
 
 
 async def test_stale_entries_do_not_pile_up(fired: Fired) -> None:
-    """A timer renewed for ever takes no more room than its neighbours do."""
+    """A timer renewed for ever takes no more room than its neighbours do, nor do those that never fired."""
     timers = Timers(TrioClock(), fired.fire)
     item = Item("renewed")
     for _ in range(10_000):
         timers.arm(item, trio.current_time() + 60)
     assert len(timers) == 1
+    assert sum(len(heap) for heap in timers._heaps.values()) < 2_100
+    ended = [Item("ended") for _ in range(10_000)]
+    for one in ended:
+        timers.arm(one, trio.current_time() + 60)
+    for one in ended:
+        timers.disarm(one)
     assert sum(len(heap) for heap in timers._heaps.values()) < 2_100
 
 
