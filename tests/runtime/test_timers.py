@@ -69,7 +69,10 @@ async def test_disarmed_and_rearmed(autojump_clock: MockClock, nursery: trio.Nur
     assert len(timers) == 1
     await trio.sleep(10)
     assert fired == [("moved", start + 5)]
+    timers.disarm(moved)  # it has fired
     assert len(timers) == 0
+    timers.arm(moved, start + 99)
+    assert len(timers) == 1
 
 
 async def test_a_jump_of_the_wall_clock_is_seen_within_a_tick(
