@@ -11,9 +11,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hatchway.engine.base.clock import SystemClock, TrioClock
 
-LONGEST_ADVANCE = 366 * 86_400.0
-"""Seconds that one advance may go."""
-
 
 class HeldClock(TrioClock):
     """The clock of an engine under test: the host's time when it was made, and from there on trio's alone."""

@@ -63,11 +63,16 @@ async def test_disarmed_and_rearmed(autojump_clock: MockClock, nursery: trio.Nur
     timers.arm(gone, start + 1)
     timers.arm(moved, start + 1)
     timers.disarm(gone)
+    timers.disarm(gone)  # which changes nothing
+    timers.disarm(Item("never armed"))
     timers.arm(moved, start + 5)
     assert len(timers) == 1
     await trio.sleep(10)
     assert fired == [("moved", start + 5)]
+    timers.disarm(moved)  # it has fired
     assert len(timers) == 0
+    timers.arm(moved, start + 99)
+    assert len(timers) == 1
 
 
 async def test_a_jump_of_the_wall_clock_is_seen_within_a_tick(
@@ -95,12 +100,18 @@ async def test_many_at_once(autojump_clock: MockClock, nursery: trio.Nursery, fi
 
 
 async def test_stale_entries_do_not_pile_up(fired: Fired) -> None:
-    """A timer renewed for ever takes no more room than its neighbours do."""
+    """A timer renewed for ever takes no more room than its neighbours do, nor do those that never fired."""
     timers = Timers(TrioClock(), fired.fire)
     item = Item("renewed")
     for _ in range(10_000):
         timers.arm(item, trio.current_time() + 60)
     assert len(timers) == 1
+    assert len(timers.snapshot("elapsed").entries) < 2_100
+    ended = [Item("ended") for _ in range(10_000)]
+    for one in ended:
+        timers.arm(one, trio.current_time() + 60)
+    for one in ended:
+        timers.disarm(one)
     assert len(timers.snapshot("elapsed").entries) < 2_100
 
 

@@ -165,10 +165,6 @@ class EngineProcess:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * resource.getpagesize()
 
-    def open_files(self) -> int:
-        """Descriptors it holds open now."""
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
-
 
 class ExecutedEngine(EngineProcess):
     """An engine in an interpreter of its own, as users start it: for what it takes and shows from there."""
