@@ -12,7 +12,7 @@ import structlog
 from hatchway.api.http.endpoint import Invocation, Route, bearer
 from hatchway.api.http.problems import problem_response
 from hatchway.api.http.request import Request, Response, traced
-from hatchway.engine.base.errors import FileRefused, PermissionDenied, Refusal
+from hatchway.engine.base.errors import FOREIGN, FileRefused, PermissionDenied, Refusal, TokenRefused
 from hatchway.engine.engine import Engine
 from hatchway.engine.settings.settings import Settings
 
@@ -150,6 +150,8 @@ def _problem(invocation: Invocation, refused: Refusal) -> Response:
     if isinstance(refused, PermissionDenied) and invocation.endpoint.event:
         chart, event = invocation.endpoint.event.split(".")
         invocation.engine.records.refusal(chart, "-", event, refused.code, invocation.origin)
+    if isinstance(refused, TokenRefused) and refused.cause == FOREIGN:
+        invocation.engine.sessions.tell_foreign_use(bearer(invocation.request), invocation.origin)
     if isinstance(refused, FileRefused):  # its detail holds paths of the host, which only the operator may read
         log.error("file_refused", why=refused.detail, request_id=invocation.request_id)
         refused = FileRefused("a file of the engine is not as it must be: its log names it, and what mends it")

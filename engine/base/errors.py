@@ -58,6 +58,10 @@ class SignatureRefused(Refusal):
         super().__init__(words, cause=cause)
 
 
+FOREIGN = "foreign_address"
+"""Cause of a refusal: a key, or a session of one, was used from where the key may not be used."""
+
+
 class TokenRefused(Refusal):
     """No token, or one that is malformed, expired, ended or revoked. `sent` says whether there was one (RFC 6750)."""
 

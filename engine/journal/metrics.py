@@ -17,6 +17,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import HistogramMetricFamily, Metric
 
+from hatchway.engine.base.errors import FOREIGN
 from hatchway.engine.journal.gauges import Gauges
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.runtime import Runtime
@@ -36,9 +37,6 @@ PATIENT = (0.05, 0.25, 1, 2.5, 5, 10, 15, 20, 25, 30, 45, 60)
 
 FINEST = tuple(sorted({*QUICK, *PATIENT}))
 """All bounds of all histograms: what workers count by them can be added to any histogram."""
-
-FOREIGN = "foreign_address"
-"""Cause of a refusal: a key, or a session of it, from where it may not be used."""
 
 # They would be one more line for each series, which nobody reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]

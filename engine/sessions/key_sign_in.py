@@ -12,7 +12,7 @@ from hatchway.engine.access.limits import FleetView, WrongAnswers, limit_of
 from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.access.signers import Search, Signed, is_quick, signer_of, whose
 from hatchway.engine.base.clock import Clock
-from hatchway.engine.base.errors import SignatureRefused, TooManyRequests
+from hatchway.engine.base.errors import FOREIGN, SignatureRefused, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.keys import PublicKey
 from hatchway.engine.runtime.records import UNPROVEN, Origin, Records, Saw
@@ -190,4 +190,4 @@ class KeySignIn:
         if options.ends_at is not None and options.ends_at <= now:
             raise SignatureRefused("key_expired", "the key has expired: have it registered anew, on the engine's host")
         if not options.admits(origin.address or ""):
-            raise SignatureRefused("foreign_address", "the key may not be used from this address")
+            raise SignatureRefused(FOREIGN, "the key may not be used from this address")

@@ -14,7 +14,7 @@ from hatchway.engine.access.principal import IssuedSession, Method, Principal, S
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import permissions
 from hatchway.engine.base.base64url import encode
-from hatchway.engine.base.errors import NotFound, Refusal, TokenRefused
+from hatchway.engine.base.errors import FOREIGN, NotFound, Refusal, TokenRefused
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys, KeyGrant
 from hatchway.engine.keys.key_options import KeyOptions
 from hatchway.engine.runtime import UNKNOWN, Actor, Data, Runtime
@@ -63,7 +63,7 @@ def check_use(options: KeyOptions, facts: SessionFacts, now: float, address: Cal
     if options.ends_by(facts.started_at) <= now:
         raise TokenRefused("key_expired")
     if options.sources is not None and not options.admits(address()):
-        raise TokenRefused("foreign_address")
+        raise TokenRefused(FOREIGN)
 
 
 class Sessions:
@@ -309,6 +309,15 @@ class Sessions:
             await self._runtime.send("session", principal.session, "logout", origin=origin)
         except EventRefused as refused:
             raise TokenRefused(refused.cause) from None
+
+    def tell_foreign_use(self, token: str, origin: Origin) -> None:
+        """Record that a session was used from where its key may not be used: its token was carried elsewhere. Raises
+        TokenRefused."""
+        actor = self._actors.get(self._tokens.read(token).sid)
+        if actor is not None:
+            identity, grant = actor.facts.identity, self._grant_of(actor.facts)
+            by, comment = Origin(identity, *origin[1:]), None if grant is None else grant.comment
+            self._runtime.records.refusal("session", "-", "use", FOREIGN, by, comment=comment)
 
     # Listing and revoking
 

@@ -53,6 +53,7 @@ def unset() -> Iterator[None]:
     yield
     root.handlers, root.level = before, level
     structlog.reset_defaults()
+    logs._quick = None
 
 
 def written(stream: io.StringIO, writer: LineWriter) -> str:

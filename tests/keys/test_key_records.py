@@ -107,6 +107,19 @@ async def test_a_refusal_names_the_key_that_has_proven_itself(engine: Engine) ->
 
 
 @pytest.mark.virtual_time
+async def test_a_token_that_was_carried_elsewhere_is_recorded(engine: Engine) -> None:
+    """Each use from where its key may not be used: under the key's names, and with the address."""
+    engine.keys.edit(lambda data: key_edits.register(data, key("two").public, ("SHELL",), "alice", {"from": "10.*"}))
+    owner, thief = (Browser(make_app(engine), address=address) for address in ("10.0.0.1", "192.0.2.66"))
+    token = (await sign_in(owner, key("two")))["token"]
+    uses = [(await one.get("/api/auth/inspect/", token=token)).status for one in (owner, thief, owner)]
+    assert uses == [200, 401, 200]
+    [told] = (one for one in watch_of(engine).records if one.kind == "refusal")
+    assert (told.event, told.cause) == ("use", "foreign_address")
+    assert (told.identity, told.comment, told.address) == (key("two").identity, "alice", "192.0.2.66")
+
+
+@pytest.mark.virtual_time
 async def test_a_rotation_of_the_token_key_is_recorded(home: Path) -> None:
     """By its public names: while the engine runs, and at the next start where none ran. A start or a reload without one
     says nothing."""

@@ -26,6 +26,7 @@ from hatchway.api.http.schema.openapi import record_schema
 from hatchway.engine.base.clock import SYSTEM_CLOCK, TrioClock
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine
+from hatchway.engine.journal import logs
 from hatchway.engine.journal.files import CURRENT, SealedRecord
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.journal.logs import set_up_logs
@@ -54,6 +55,7 @@ def log() -> Iterator[io.StringIO]:
     writer.close()
     root.handlers, root.level = before, level
     structlog.reset_defaults()
+    logs._quick = None
 
 
 @pytest.fixture
