@@ -9,15 +9,19 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from statistics import median
 
-from hatchway.engine.journal.logs import set_up_logs
-from hatchway.engine.settings.settings import LogSettings
-from tests.bench import endpoints, fleet, growth, history, startup, steps, streams, workers
-from tests.bench.needs import in_words, lacking
-from tests.bench.noise import noise
-from tests.bench.peers.install import cache_folder, install
-from tests.bench.promises import PROMISES
-from tests.bench.results import Plan, Results, load
-from tests.bench.servers import CLIENT_CORE, pin
+try:
+    from hatchway.engine.journal.logs import set_up_logs
+    from hatchway.engine.settings.settings import LogSettings
+    from tests.bench import endpoints, fleet, growth, history, startup, steps, streams, workers
+    from tests.bench.needs import cores_in_words, in_words, lacking
+    from tests.bench.noise import noise
+    from tests.bench.peers.install import cache_folder, install
+    from tests.bench.promises import PROMISES
+    from tests.bench.results import Plan, Results, load
+    from tests.bench.servers import CLIENT_CORE, CORES, pin
+except ModuleNotFoundError as error:
+    print(f"this Python lacks what the bench needs: {error.name}: pip install -e '.[dev]'", file=sys.stderr)
+    sys.exit(2)
 
 PARTS: dict[str, Callable[[Results, Plan], None]] = {
     "steps": steps.measure,
@@ -58,7 +62,7 @@ def main() -> int:
     if asked.install:
         install(asked.cache)
     cache, parts = None if asked.without_peers else asked.cache, asked.parts or list(PARTS)
-    if lacks := lacking(parts, cache):
+    if lacks := lacking(parts, cache, asked.size):
         print(in_words(lacks), file=sys.stderr)
         return 2
     beside = load(asked.beside) if asked.beside else None
@@ -68,6 +72,8 @@ def main() -> int:
     print(results.table(PROMISES, beside))
     waited, spread = results.noise["waited"], results.noise["spread"]
     print(f"\nnoise of this machine: work took {waited:.0%} longer than its CPU time, which differed by {spread:.0%}")
+    for sentence in cores_in_words(parts, len(CORES)):
+        print(sentence)
     if results.verdicts(PROMISES, "unsettled"):
         print("unsettled: the rounds lie further apart than their median and what was promised; try a quieter machine")
     return 1 if results.verdicts(PROMISES, "missed") else 0

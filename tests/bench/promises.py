@@ -33,7 +33,7 @@ PROMISES = (
     Promise("timers, time to arm / a bare heap's",                 MOST,  3.0),
     Promise("timers, p99.9 lateness / a bare heap's",              MOST,  2.0),
     Promise("hatchway --help / python -c pass",                    MOST,  9.0),
-    Promise("hatchway engine ping / python -c pass",               MOST,  20.0),
+    Promise("hatchway engine ping / python -c pass",               MOST,  10.0),
     Promise("engine start / the bare hello's",                     MOST,  3.0),
     Promise("engine, idle memory / the bare hello's",              MOST,  1.9),
 )

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,11 +38,6 @@ class Start(NamedTuple):
     shown: float
 
 
-def engine_start(home: Path) -> Start:
-    """An engine's start on a folder that has its keys."""
-    return start(hatchway, "/healthz", HATCHWAY_HOME=str(home))
-
-
 def start(arguments: Callable[[int], list[str]], path: str, **environ: str) -> Start:
     """A server's start, until it answers at that path."""
     port = free_port()
@@ -63,25 +59,32 @@ def _visit(port: int, path: str) -> None:
 
 
 def measure(results: Results, plan: Plan) -> None:
-    """All of it, by turns."""
+    """All of it, by turns, as people have it: what is loaded was compiled before."""
     times: dict[str, list[float]] = {}
     starts: list[Start] = []
     hellos: list[Start] = []
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder) / "home"
-        prepare(home)
-        environ = {"HATCHWAY_HOME": str(home)}
-        engine_start(home)
-        for _ in range(plan.rounds):
-            times.setdefault("python -c pass", []).append(seconds_of([sys.executable, "-c", "pass"]))
-            times.setdefault("hatchway --help", []).append(seconds_of([*COMMAND, "--help"], **environ))
-            starts.append(engine_start(home))
-            hellos.append(start(yardstick, "/"))
-        port = free_port()
-        with serving(hatchway(port), port, **environ):
-            seconds_of([*COMMAND, "engine", "ping"], **environ)
-            for _ in range(plan.rounds):
-                times.setdefault("hatchway engine ping", []).append(seconds_of([*COMMAND, "engine", "ping"], **environ))
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        started, asked, port = Path(folder) / "started", Path(folder) / "asked", free_port()
+        prepare(started)
+        prepare(asked)
+        compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{folder}/compiled"}
+        environ = {"HATCHWAY_HOME": str(started), **compiled}
+        of_ping = {"HATCHWAY_HOME": str(asked), **compiled}
+        stack.enter_context(serving(hatchway(port), port, **of_ping))
+        for number in range(plan.rounds + 2):
+            took = {
+                "python -c pass": seconds_of([sys.executable, "-c", "pass"], **compiled),
+                "hatchway --help": seconds_of([*COMMAND, "--help"], **environ),
+                "hatchway engine ping": seconds_of([*COMMAND, "engine", "ping"], **of_ping),
+            }
+            start_of_ours, of_hello = start(hatchway, "/healthz", **environ), start(yardstick, "/", **compiled)
+            if number < 2:
+                continue  # the first of each compiles what it loads, and the first ping signs in
+            for name, seconds in took.items():
+                times.setdefault(name, []).append(seconds)
+            starts.append(start_of_ours)
+            hellos.append(of_hello)
     times["engine start to first answer"] = [one.seconds for one in starts]
     times["engine start, CPU"] = [one.cpu for one in starts]
     times["start of the bare hello"] = [one.seconds for one in hellos]

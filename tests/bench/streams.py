@@ -19,6 +19,9 @@ from tests.support.fakes import key
 from tests.support.ports import free_port
 from tests.support.processes import prepare
 
+STREAMS = 10_000
+"""Event streams that are held at once; fewer where the plan's size is below 1."""
+
 
 def hold(server: Server, token: str, count: int) -> list[socket.socket]:
     """So many event streams, each with its first bytes read."""
@@ -104,6 +107,11 @@ def idle_connection(count: int) -> float:
     return grown / count
 
 
+def files_for(size: float) -> int:
+    """Files that the bench, and the engine, has open at once."""
+    return int(STREAMS * size) + 200
+
+
 def _allow_files(count: int) -> None:
     """Many systems let a process open 1,024 and raise that when asked."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -112,14 +120,15 @@ def _allow_files(count: int) -> None:
 
 def measure(results: Results, plan: Plan) -> None:
     """All of it."""
-    count, times = int(2000 * plan.size), max(20, int(100 * plan.size))
-    _allow_files(count + 100)
+    count, times = int(STREAMS * plan.size), max(20, int(30 * plan.size))
+    _allow_files(files_for(plan.size))
     quiet, quiet_p99s, held_rounds, p99s, memory, idle = [], [], [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         prepare(home)
         port = free_port()
-        with serving(hatchway(port), port, HATCHWAY_HOME=str(home)) as server:
+        environ = {"HATCHWAY_HOME": str(home), "HATCHWAY_MAX_CONNECTIONS": str(count + 100)}
+        with serving(hatchway(port), port, **environ) as server:
             token = f"Bearer {ask(server, 'POST', '/api/auth/verify/', solved_by(server, key('own')))['token']}"
             yes_to_token(server, home, [])
             for _ in range(plan.rounds):

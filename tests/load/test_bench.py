@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,8 +24,9 @@ from tests.bench import endpoints, fleet
 from tests.bench.before import beside
 from tests.bench.history import drawn, keep, releases
 from tests.bench.load import latency
-from tests.bench.needs import lacking
+from tests.bench.needs import cores_in_words, lacking
 from tests.bench.noise import noise
+from tests.bench.profile import LOOP, OTHERS, PAGE, PARTS, measured, part_of
 from tests.bench.promises import PROMISES
 from tests.bench.results import Figure, Plan, Promise, Results, at
 from tests.bench.servers import CLIENT_CORE, pin
@@ -172,10 +175,67 @@ def test_what_is_lacking_is_told_before_anything_runs(tmp_path: Path) -> None:
 def test_a_part_needs_its_own_tools_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps and starts without peers run on a bare machine."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert lacking(["steps", "growth", "startup", "streams"], None) == []
-    assert [lack.name for lack in lacking(["workers"], None)] == ["wrk"]
+    assert lacking(["steps", "growth", "startup", "streams"], None, 0.01) == []
+    assert [lack.name for lack in lacking(["workers"], None)] == ["wrk", "taskset"]
     assert [lack.name for lack in lacking(["fleet"], None)] == ["redis-server"]
     assert {lack.name for lack in lacking(["steps"], tmp_path)} >= {"node", "npm", "xstate"}
+
+
+def test_too_few_open_files_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand streams want as many; with the command that allows them."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 4096))
+    assert [(lack.name, lack.command) for lack in lacking(["streams"], None)] == [
+        ("10,200 open files (4,096 are allowed)", "ulimit -Hn 10200 (as root)")
+    ]
+    assert lacking(["streams"], None, 0.2) == []
+    assert lacking(["steps"], None) == []
+
+
+def test_a_python_without_the_libraries_is_told() -> None:
+    """No traceback where the bench's own libraries aren't installed: their name, and how they are."""
+    program = "import runpy, sys; sys.modules['httpx'] = None; runpy.run_module('tests.bench', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "this Python lacks what the bench needs: httpx: pip install -e '.[dev]'\n"
+
+
+def test_what_few_cores_cannot_show_is_told() -> None:
+    """In words, where it matters for what was measured."""
+    assert cores_in_words(["steps", "workers"], 4) == []
+    assert cores_in_words(["steps"], 2) == []
+    assert ["workers" in sentence for sentence in cores_in_words(["steps", "workers"], 2)] == [True]
+    assert ["one core" in sentence for sentence in cores_in_words(["steps"], 1)] == [True]
+
+
+def test_every_part_of_a_sign_in_is_somewhere() -> None:
+    """Each place that a part of the profile names is there, under that part and no other that comes before."""
+    for part, places in PARTS.items():
+        for place in places:
+            path, _, name = place.partition(":")
+            found = [*ROOT.glob(f"{path}*")] if not path.endswith("/") else [*(ROOT / path).glob("*.py")]
+            assert found, place
+            assert not name or f"def {name}(" in found[0].read_text(), place
+            assert part_of(place) == part
+    assert part_of("") == part_of("api/cli/lifecycle.py:start") == LOOP
+
+
+@pytest.mark.process
+def test_a_profile_tells_the_whole() -> None:
+    """Its shares make one, and what a sign-in surely does has one."""
+    profile = measured(4.0, 0.5)
+    assert sum(profile.shares.values()) == pytest.approx(1)
+    assert set(profile.shares) == {*PARTS, LOOP, OTHERS}
+    assert min(profile.shares[OTHERS], profile.shares["bytes read and written, and the requests in them"]) > 0
+    assert profile.samples > 20
+    assert profile.table().count("\n") == len(PARTS) + 3
+
+
+def test_the_handbook_has_the_parts_of_a_profile() -> None:
+    """Its table, which `--write` has put there, is of today's parts."""
+    table = re.findall(r"<!-- profile -->(.*?)<!-- /profile -->", PAGE.read_text(), re.DOTALL)
+    assert len(table) == 1
+    told = re.findall(r"(?m)^\| (.+) \| [0-9]+% \|$", table[0])
+    assert set(told) in ({*PARTS, LOOP, OTHERS}, set())
 
 
 def test_releases_are_drawn_in_order(tmp_path: Path) -> None:
