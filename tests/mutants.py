@@ -43,7 +43,7 @@ TESTS = {
     "engine/pairings/codes.py": ("codes", "pairings"),
     "engine/keys/keys.py": ("signatures", "key_lines", "key_files", "keys"),
     "engine/access/signers.py": ("signers",),
-    "engine/keys/authorized_keys.py": ("hand_edits", "authorized_keys"),
+    "engine/keys/authorized_keys.py": ("hand_edits", "authorized_keys", "settled_keys"),
     "engine/keys/key_edits.py": ("key_edits", "authorized_keys", "key_lines"),
     "engine/access/license.py": ("license",),
     "engine/keys/rotation.py": ("rotation",),

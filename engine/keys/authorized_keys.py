@@ -42,8 +42,8 @@ _SMALL = 131_072
 
 
 class AuthorizedKeys:
-    """One authorized_keys file. Each lookup costs an `lstat`, 3 us; the file is read again only when it changed, and of
-    it only the lines that did. Whether a key is of a weak kind takes longest to say, and is asked when it is used.
+    """One authorized_keys file. Each lookup costs an `lstat`, 3 us; only lines that changed are read again. Whether a
+    key is of a weak kind takes longest to say, and is asked when the key is used.
 
     With `ticks`, all lookups in one tick of the event loop share an `lstat`: the requests that they serve were sent
     before the tick began, so a request that is sent after a change still sees the change.
@@ -66,8 +66,7 @@ class AuthorizedKeys:
     ) -> None:
         """`elsewhere` is asked for keys that no line is of; what it granted within a minute counts as a line. Keys that
         are of none of these `types` grant nothing."""
-        self._types = types
-        self.path, self.elsewhere = path, elsewhere
+        self.path, self.elsewhere, self._types = path, elsewhere, types
         self._name = os.fspath(path)
         self._stamp: tuple[int, ...] | None = None
         self._inode = 0
@@ -88,13 +87,12 @@ class AuthorizedKeys:
         return not self._settling.locked() and self._take_if_small()
 
     async def settle(self) -> None:
-        """Wait until `settled`, which it is until the caller waits for something else. Other tasks run meanwhile.
-        Raises FileRefused."""
+        """Wait until `settled`, which then holds until the caller waits for anything else. Raises FileRefused."""
         if self.settled():
             return
         async with self._settling:
-            while not self._take_if_small():
-                await self._take_finished()
+            while not (self._take_if_small() or await self._take_finished()):
+                pass  # a lookup that could not wait has taken the file up meanwhile
 
     def find(self, identity: str) -> KeyGrant | None:
         """The line that counts for a key, or None where nothing is granted to it."""
@@ -243,8 +241,9 @@ class AuthorizedKeys:
         self._looked = self._tick()
         return True
 
-    async def _take_finished(self) -> None:
-        """As `_refresh`, without holding up other tasks: pauses are slept, and much is read in a thread."""
+    async def _take_finished(self) -> bool:
+        """As `_refresh`, without holding up other tasks: pauses are slept, and much is read in a thread. Returns False
+        where a lookup has taken up the file meanwhile, so that nothing was done."""
         status, data = self._status(), self._content()
         if self._may_be_unfinished(status, data):
             for _ in range(_PAUSES):
@@ -257,9 +256,10 @@ class AuthorizedKeys:
             index.update(self._data, data)
         else:
             await trio.to_thread.run_sync(index.update, self._data, data)
-        if self._version == version:  # else a lookup has taken up the file meanwhile
+        if taken := self._version == version:
             self._take(status, data, index)
             self._looked = self._tick()
+        return taken
 
     def _may_be_unfinished(self, status: os.stat_result | None, data: bytes) -> bool:
         """Whether an editor may still be writing this content. Some empty or move the file before they write it: to
