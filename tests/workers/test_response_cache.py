@@ -17,7 +17,7 @@ from hatchway.api.http.request import NOSNIFF, Request, Response
 from hatchway.api.http.table import ENDPOINTS
 from hatchway.api.workers import backend
 from hatchway.api.workers.backend import EngineClient, WorkerBackend
-from hatchway.api.workers.messages import Configure, Responded
+from hatchway.api.workers.messages import CheckHead, Configure, Responded
 from hatchway.api.workers.worker import make_app
 from hatchway.engine.access import signers
 from hatchway.engine.base.errors import SignatureRefused
@@ -148,6 +148,27 @@ async def test_what_a_worker_does_not_see_through_is_left_alone(worker: Asked) -
     assert ask(worker.gateway, "/api/auth/sessions/", (host,)) is None
     for tokens in ((), ((b"authorization", b"Bearer a"),) * 2):
         assert await worker.is_asked(ask(worker.gateway, "/api/auth/inspect/", (host, *tokens)))
+
+
+@pytest.mark.parametrize("refusal", [Response(401, b"{}"), None])
+async def test_the_engine_judges_a_head_before_its_body_is_read(worker: Asked, refusal: Response | None) -> None:
+    """Its refusal is the answer; where it has none the body may come."""
+    headers = ((b"host", b"127.0.0.1:7420"), (b"authorization", b"Bearer a"))
+    path = "/api/platform/singularity/instance/"
+    head, told = Request("POST", path, b"", headers, b"", ("127.0.0.1", 5), ("127.0.0.1", 7420)), list[Any]()
+    route = worker.gateway.find("POST", path)
+    assert route is not None
+
+    async def check() -> None:
+        told.append(await worker.gateway.admit(head, route, 2, has_body=True))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(check)
+        await trio.testing.wait_all_tasks_blocked()
+        (asked,) = worker.asked
+        assert (type(asked), asked.request) == (CheckHead, head)
+        worker.client.hear(Responded(asked.number, refusal))
+    assert told == [refusal]
 
 
 async def test_without_the_plain_parser_answers_are_kept_too(worker: Asked) -> None:
