@@ -42,12 +42,18 @@ def certificate(
         x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in (name, named or by or name)
     )
     now = datetime.datetime.now(datetime.UTC) + days * DAY
+    # Python 3.13 believes no authority without these (VERIFY_X509_STRICT).
+    usage = x509.KeyUsage(True, False, False, False, False, by is None, False, False, False)
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.key.public_key())
     made = (
         x509.CertificateBuilder(issuer, subject, private.key.public_key(), x509.random_serial_number())
         .not_valid_before(now - lasting * DAY)
         .not_valid_after(now + lasting * DAY)
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(private.key.public_key()), critical=False)
+        .add_extension(signer, critical=False)
         .sign(signing.key, SHA256())
     )
     path = folder / f"{name}.crt"

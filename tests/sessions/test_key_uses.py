@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ async def test_keys_of_an_engine_that_noted_nothing(home: Path) -> None:
     clock = TrioClock()
     async with virtual_engine(home, clock):
         await jump(2)
-    with sqlite3.connect(home / "engine.db") as database:
+    with closing(sqlite3.connect(home / "engine.db")) as database, database:
         assert database.execute("DELETE FROM actors WHERE chart = 'key'").rowcount == 2
     for _ in range(2):
         async with virtual_engine(home, clock) as engine:

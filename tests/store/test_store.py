@@ -167,7 +167,7 @@ async def test_sqlite_outlives_its_process(tmp_path: Path) -> None:
 def test_an_older_schema_is_brought_to_this_one(tmp_path: Path) -> None:
     """Nothing that it held is lost."""
     path = tmp_path / "engine.db"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(MIGRATIONS[0])
         connection.execute("INSERT INTO engine VALUES ('urn:uuid:x')")
         connection.execute("INSERT INTO actors VALUES ('session', 'a', 1, 'active', NULL, x'80')")
@@ -190,7 +190,7 @@ def test_the_first_release_does_not_start_on_a_folder_of_this_one(tmp_path: Path
 def test_a_newer_schema_is_refused_in_words(tmp_path: Path) -> None:
     """An older Hatchway does not touch what it can't understand."""
     path = tmp_path / "engine.db"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     with pytest.raises(EngineUnavailable, match="newer Hatchway"):
         SQLiteStore(path, SystemClock())

@@ -24,15 +24,19 @@ class Authority:
         basic = x509.BasicConstraints(ca=True, path_length=None)
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         builder = self._builder(name, self._key.public_key()).add_extension(basic, critical=True)
-        made = builder.add_extension(usage, critical=True).sign(self._key, hashes.SHA256())
+        identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        made = builder.add_extension(usage, critical=True).add_extension(identifier, critical=False)
         self.path = folder / f"{name}.pem"
-        self.path.write_bytes(made.public_bytes(Encoding.PEM))
+        self.path.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
     def issue(self, name: str, address: str = "127.0.0.1", until: datetime.datetime = UNTIL) -> tuple[Path, Path]:
         """Certificate and key, as PEM files, of whoever is at an IP address."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))])
+        # Python 3.13 believes no certificate that does not name its authority's key (VERIFY_X509_STRICT).
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         made = self._builder(name, key.public_key(), until).add_extension(names, critical=False)
+        made = made.add_extension(signer, critical=False)
         paths = self._folder / f"{name}.crt", self._folder / f"{name}.key"
         paths[0].write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
         paths[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
