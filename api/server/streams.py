@@ -136,8 +136,8 @@ class Stream:
         self.owner.spawn(run_app, self._turn, self.owner.app, scope, self._inbox.receive, self.app_send)
 
     async def _turn(self) -> None:
-        await self.owner.turn()
         await self._writer.room(self)
+        await self.owner.turn()  # last: requests of many connections that get room at once still begin one in a tick
 
     async def receive_body(self, data: bytes) -> None:
         """Hand a part of the body to the app; wait while the app reads nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from hatchway.engine.base.ticks import loop_ticks
 from tests.support.raw_clients import Client, Served, serving
 from tests.support.server_apps import Told, bare_app, quart_app
 
@@ -383,6 +385,30 @@ async def test_few_answers_are_made_that_nobody_takes(served: Served, autojump_c
     streams.wire.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 65_535})
     asked += [await streams.request(b"/hello") for _ in range(32 - len(asked))]
     assert [await streams.answer(stream) for stream in asked] == [(200, b"hello")] * 32
+
+
+async def test_what_gets_room_at_once_begins_one_in_a_tick(folder: Path, autojump_clock: MockClock) -> None:
+    """Of ten clients that take nothing the answers end together: the hundred requests behind them begin one by one."""
+    ticks: list[int] = []
+
+    def make(told: Told) -> Any:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            ticks.append(loop_ticks().number)
+            await bare_app(told)(scope, receive, send)
+
+        return app
+
+    async with serving(make, certified=folder) as served:
+        for _ in range(10):
+            streams = await connect(served)
+            streams.wire.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+            for _ in range(20):
+                await streams.request(b"/hello")
+        await trio.sleep(1)
+        before = len(ticks)
+        await trio.sleep(40)
+        assert len(ticks) - before > 50, "the answers did not end"
+        assert max(Counter(ticks[before:]).values()) == 1
 
 
 @pytest.mark.parametrize("served", ["bare"], indirect=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from hatchway.engine.base.file_locks import locked
 from tests.support.fakes import ROOT
 from tests.support.spread import group
 
@@ -71,12 +72,13 @@ def outcomes(wanted: tuple[str, ...]) -> dict[str, str | None]:
 
 @cache
 def user() -> pwd.struct_passwd:
-    """The ordinary user, made where there is none."""
-    try:
-        return pwd.getpwnam(USER)
-    except KeyError:
-        subprocess.run(["useradd", "--create-home", USER], check=True)
-        return pwd.getpwnam(USER)
+    """The ordinary user, made where there is none: by one of the processes that run tests, the others wait for it."""
+    with locked(Path(tempfile.gettempdir()) / f"{USER}.lock"):
+        try:
+            return pwd.getpwnam(USER)
+        except KeyError:
+            subprocess.run(["useradd", "--create-home", USER], check=True)
+            return pwd.getpwnam(USER)
 
 
 def run_as_user(arguments: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
