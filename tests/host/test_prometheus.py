@@ -45,7 +45,7 @@ def configuration(port: int, authority: Path, rules: Path) -> str:
     block = block.replace("127.0.0.1:7420", f"127.0.0.1:{port}").replace(
         "    static_configs", https + "    static_configs"
     )
-    return block.replace("/etc/prometheus/ca.pem", str(authority)) + f"rule_files: [{rules}]\n"
+    return str(block).replace("/etc/prometheus/ca.pem", str(authority)) + f"rule_files: [{rules}]\n"
 
 
 @pytest.fixture(scope="module")
