@@ -92,7 +92,7 @@ def measured(seconds: float, warm: float = WARM) -> Profile:
     with tempfile.TemporaryDirectory() as folder:
         home, told, port = Path(folder) / "home", Path(folder) / "told", free_port()
         prepare(home)
-        engine = [sys.executable, "-m", "tests.bench.sampled", told, "engine", "start", "--port", str(port)]
+        engine = [sys.executable, "-m", "tests.bench.sampled", str(told), "engine", "start", "--port", str(port)]
         with serving(engine, port, HATCHWAY_HOME=str(home)) as server:
             flows(server, lambda: sign_in(port), CONNECTIONS, warm)
             os.kill(server.process.pid, signal.SIGUSR1)
