@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import ssl
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
+import certifi
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,18 @@ from hatchway.api.client import (
     Refused,
     Unreachable,
 )
-from hatchway.api.client.wire import LineReader, check_nonce, dialled, problem, read_json, started, token_facts
+from hatchway.api.client.flows import Ask
+from hatchway.api.client.wire import (
+    CertificateRefused,
+    LineReader,
+    check_nonce,
+    dialled,
+    problem,
+    read_json,
+    started,
+    token_facts,
+)
+from tests.support.certificate_authority import Authority
 from tests.support.fakes import key
 from tests.support.false_engine import answer, b64, false_engine, nonce, stored
 from tests.support.ports import free_port
@@ -288,3 +301,45 @@ def test_any_token_and_nonce_is_read_without_a_crash(text: str) -> None:
         check_nonce(text, "h:1", "any")
     with pytest.raises(ChallengeRefused):
         check_nonce(f"hatchway-auth-v1.{text}", "h:1", "any")
+
+
+async def test_a_request_is_sent_as_it_is_written() -> None:
+    """Below the address's own path, with what can't travel as it is in `%xx`, its body in JSON, and no more headers
+    than it needs; the sync and the async client send the same. Cookies are not kept."""
+
+    def reply(request: bytes) -> bytes:
+        return answer(200, b"{}", "Set-Cookie: one=two")
+
+    with false_engine(reply) as (url, requests):
+        below, token = f"{url}/pre", stored(f"{url}/pre")
+        with Client(f"{below}/", stored=token) as client:
+            client.get("/a b/\u00fc%2f?x=1", y="b c+\u00e9")
+            client.run(client.flows.json(Ask("POST", "/p", body={"a": ["\u00fc", None]})))
+        async with AsyncClient(f"{below}/", stored=token) as other:
+            await other.get("/a b/\u00fc%2f?x=1", y="b c+\u00e9")
+            await other.run(other.flows.json(Ask("POST", "/p", body={"a": ["\u00fc", None]})))
+    assert requests[:2] == requests[2:]
+    read, wrote = requests[:2]
+    assert read.startswith(b"GET /pre/a%20b/%C3%BC%2f?x=1&y=b+c%2B%C3%A9 HTTP/1.1\r\n")
+    head, _, body = wrote.partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /pre/p HTTP/1.1\r\n")
+    assert body == '{"a":["\u00fc",null]}'.encode()
+    named = {line.split(b":")[0].lower() for line in head.split(b"\r\n")[1:]}
+    assert named == {
+        *(b"host", b"accept", b"accept-encoding", b"connection", b"user-agent", b"authorization"),
+        *(b"content-length", b"content-type"),
+    }
+
+
+def test_the_authorities_that_mozilla_trusts_vouch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where no other trust is given: a certificate that none of them has signed is refused, and nothing is sent."""
+    authority = Authority(tmp_path)
+    trust = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trust.load_cert_chain(*authority.issue("engine"))
+    with false_engine(lambda _: answer(200, b"{}"), trust) as (url, requests):
+        with Client(url, stored=stored(url)) as client, pytest.raises(CertificateRefused, match="is refused: "):
+            client.get("/x")
+        assert requests == []
+        monkeypatch.setattr(certifi, "where", lambda: str(authority.path))
+        with Client(url, stored=stored(url)) as client:
+            assert client.get("/x") == {}
