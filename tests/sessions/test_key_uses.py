@@ -15,6 +15,7 @@ import trio
 
 from hatchway.api.http.app import make_app
 from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine
 from hatchway.engine.keys.key_edits import edit
 from hatchway.engine.store.protocol import Change
@@ -28,9 +29,9 @@ from tests.support.redis_server import RedisServer
 EPOCH = 1_800_000_000
 
 
-async def times(engine: Engine) -> tuple[float | None, float | None]:
-    """Of the usual key, by what is known now."""
-    use = (await engine.key_uses.all()).get(key().identity)
+async def times(engine: Engine, *name: str) -> tuple[float | None, float | None]:
+    """Of the key of this name, the usual one if none is given, by what is known now."""
+    use = (await engine.key_uses.all()).get(key(*name).identity)
     return (None, None) if use is None else (use.registered_at, use.used_at)
 
 
@@ -42,16 +43,17 @@ async def test_a_use_is_written_once_a_minute_and_known_at_once(home: Path, monk
         commit = engine.store.commit
 
         async def counted(change: Change) -> None:
-            if (change.chart, change.actor) == ("key", key().identity):
+            if (change.chart, change.actor) == ("key", key("late").identity):
                 written.append(trio.current_time())
             await commit(change)
 
         monkeypatch.setattr(engine.store, "commit", counted)
+        engine.keys.register(key("late").public, FIVE)
         await trio.sleep(1.5)  # an engine sees a new key within a second
-        assert await times(engine) == (EPOCH + written[0], None)
+        assert await times(engine, "late") == (EPOCH + written[0], None)
         browser = Browser(make_app(engine))
-        token = (await sign_in(browser))["token"]
-        assert (await times(engine))[1] == engine.clock.wall()
+        token = (await sign_in(browser, key("late")))["token"]
+        assert (await times(engine, "late"))[1] == engine.clock.wall()
         for _ in range(600):
             await trio.sleep(1)
             assert (await browser.get("/api/auth/inspect/", token=token)).status == 200
@@ -62,7 +64,7 @@ async def test_a_use_is_written_once_a_minute_and_known_at_once(home: Path, monk
         await trio.sleep(1)
     async with virtual_engine(home, clock) as engine:
         await jump(1)
-        assert await times(engine) == (EPOCH + written[0], used)
+        assert await times(engine, "late") == (EPOCH + written[0], used)
 
 
 @pytest.mark.virtual_time

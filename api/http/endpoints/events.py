@@ -59,8 +59,8 @@ async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[byt
             lines = await subscriber.read()
             with suppress(FileRefused):  # which says that the stream is not allowed any more
                 await invocation.engine.keys.settle()
-            if lines and not reader.is_allowed():
-                break  # these may tell of the end of the very session
+            if not reader.is_allowed():
+                break  # `lines` may tell of the end of the very session
             if lines:
                 yield frames(after, lines)
                 after = lines[-1].seq
@@ -92,9 +92,14 @@ class _Reader:
 
     def look(self) -> bool:
         """Whether the stream has something to do without a record: to end, with the engine or with the session that
-        opened it, or to send a comment."""
+        opened it, to wait until authorized_keys says whether that is still good, or to send a comment."""
         self.over = self._engine.stopping.is_set() or not self.is_allowed()
-        return self.over or self.quiet
+        return self.over or self.quiet or self._keys_unsettled()
+
+    def _keys_unsettled(self) -> bool:
+        with suppress(FileRefused):
+            return not self._engine.keys.settled()
+        return False
 
     def is_allowed(self) -> bool:
         """Whether the session that opened the stream is still good for it, from where it was opened."""
