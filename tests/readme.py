@@ -15,6 +15,7 @@ from hatchway.api.http.table import ENDPOINTS
 from hatchway.engine.settings.settings import TABLE, show
 from hatchway.statecharts import instance, pairing, session
 from hatchway.statecharts.draw.render import table
+from tests.bench.profile import kept
 from tests.support.fakes import ROOT
 
 README = ROOT / "README.md"
@@ -61,6 +62,11 @@ def record() -> str:
     return f"```json\n{json.dumps(record_schema(), indent=2)}\n```"
 
 
+def profile() -> str:
+    """Where a sign-in's time goes, as it was measured last."""
+    return kept()
+
+
 def closure(name: str = "hatchway", extras: tuple[str, ...] = ("fleet", "test")) -> dict[str, Distribution]:
     """What is installed for a distribution with these extras: each one's name in lower case, and itself."""
     found: dict[str, Distribution] = {}
@@ -93,7 +99,7 @@ def licenses() -> str:
 
 def drawn(text: str) -> str:
     """A page's text with each drawn part as it is now."""
-    for part in (charts, endpoints, problems, record, settings):
+    for part in (charts, endpoints, problems, profile, record, settings):
         name = part.__name__
         between = f"<!-- {name} -->\n\n{part()}\n\n<!-- /{name} -->"
         text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _: between, text, flags=re.DOTALL)  # noqa: B023
