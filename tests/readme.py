@@ -16,6 +16,7 @@ from hatchway.engine.runtime.records import NOTICES
 from hatchway.engine.settings.settings import TABLE, show
 from hatchway.statecharts import instance, pairing, session
 from hatchway.statecharts.draw.render import table
+from tests.bench.profile import kept
 from tests.support.fakes import ROOT
 
 README = ROOT / "README.md"
@@ -73,6 +74,11 @@ def alerts() -> str:
     return f"```yaml\n{(ROOT / 'api/dashboards/alerts.yml').read_text()}```"
 
 
+def profile() -> str:
+    """Where a sign-in's time goes, as it was measured last."""
+    return kept()
+
+
 def closure(name: str = "hatchway", extras: tuple[str, ...] = ("fleet", "test")) -> dict[str, Distribution]:
     """What is installed for a distribution with these extras: each one's name in lower case, and itself."""
     found: dict[str, Distribution] = {}
@@ -105,7 +111,7 @@ def licenses() -> str:
 
 def drawn(text: str) -> str:
     """A page's text with each drawn part as it is now."""
-    for part in (charts, endpoints, problems, record, notices, settings, alerts):
+    for part in (charts, endpoints, problems, profile, record, notices, settings, alerts):
         name = part.__name__
         between = f"<!-- {name} -->\n\n{part()}\n\n<!-- /{name} -->"
         text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _: between, text, flags=re.DOTALL)  # noqa: B023

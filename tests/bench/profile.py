@@ -1,6 +1,7 @@
 """Where a sign-in's time goes: `python -m tests.bench.profile` signs in for a while and samples the engine meanwhile.
 
-Shares of the CPU time of a durable engine, all its threads together. `--write` puts the table into the handbook.
+Shares of the CPU time of a durable engine, all its threads together. `--keep` saves them for the handbook's table,
+which `python -m tests.readme` draws.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -25,7 +25,8 @@ from tests.support.ports import free_port
 from tests.support.processes import prepare
 from tests.support.waits import until
 
-PAGE = ROOT / "api/handbook/performance.md"
+KEPT = Path(__file__).parent / "profile.json"
+"""The shares that the handbook tells."""
 
 CONNECTIONS, WARM = 8, 3.0
 """Clients that sign in at once, and seconds for which they do before anything counts."""
@@ -56,11 +57,18 @@ class Profile(NamedTuple):
     microseconds: float
     samples: int
 
-    def table(self) -> str:
-        """The largest share first."""
-        ordered = sorted(self.shares.items(), key=lambda part: -part[1])
-        rows = [f"| {part} | {share:.0%} |" for part, share in ordered]
-        return "\n".join(["| part of a sign-in | share |", "|---|---|", *rows])
+
+def table(shares: Mapping[str, float]) -> str:
+    """The largest share first."""
+    ordered = sorted(shares.items(), key=lambda part: -part[1])
+    return "\n".join(
+        ["| part of a sign-in | share |", "|---|---|", *(f"| {part} | {one:.0%} |" for part, one in ordered)]
+    )
+
+
+def kept() -> str:
+    """The table of what was kept; words where nothing is yet."""
+    return table(json.loads(KEPT.read_text())) if KEPT.exists() else "(Nothing was kept yet.)"
 
 
 def part_of(place: str) -> str:
@@ -103,26 +111,19 @@ def measured(seconds: float, warm: float = WARM) -> Profile:
     return Profile(shares(sampled), 1e6 / load.per_cpu, sum(sampled["samples"].values()))
 
 
-def write(profile: Profile) -> None:
-    """Put the table into the handbook's chapter."""
-    between = f"<!-- profile -->\n\n{profile.table()}\n\n<!-- /profile -->"
-    text = PAGE.read_text()
-    PAGE.write_text(re.sub("<!-- profile -->.*?<!-- /profile -->", lambda _: between, text, flags=re.DOTALL))
-
-
 def main() -> None:
     """Measure, and tell."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.profile", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="for which is signed in")
-    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--keep", action="store_true", help=f"save the shares as {KEPT.relative_to(ROOT)}")
     asked = parser.parse_args()
     pin(CLIENT_CORE)
     profile = measured(asked.seconds)
-    print(profile.table())
+    print(table(profile.shares))
     print(f"\n{profile.microseconds:.0f} us of CPU a sign-in, {profile.samples} samples: a share of 10 % is good to")
     print(f"{2 * (0.1 * 0.9 / profile.samples) ** 0.5:.1%}; work took {noise()['waited']:.0%} longer than its CPU time")
-    if asked.write:
-        write(profile)
+    if asked.keep:
+        KEPT.write_text(json.dumps({part: round(share, 3) for part, share in profile.shares.items()}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from tests.support.fakes import ROOT
 from tests.support.ports import free_port
 from tests.support.processes import wait_answering
 from tests.support.project_files import copy_project, project_files
+from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.process, pytest.mark.tools]
 
@@ -140,7 +141,7 @@ def test_it_runs(version: str, installed: dict[str, Future[Path]], tmp_path: Pat
     assert [line.split()[0] for line in hatchway("help").splitlines()] == CHAPTERS
     assert hatchway("help", CHAPTERS[0]).startswith("# ")
     with running_engine(bin_folder, port, env, tmp_path):
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
             check_console(client)
         assert str(port) in hatchway("engine", "ping")
         assert hatchway("engine", "stop") == "stopped\n"
@@ -218,7 +219,7 @@ def test_it_runs_beside_modules_of_the_users_own(installed: dict[str, Future[Pat
 
     hatchway = bin_folder / "hatchway"
     with running_engine(bin_folder, port, env, own):
-        with httpx.Client(base_url=url) as client:
+        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
             check_console(client)
         done(hatchway, "login", "--url", url)
         assert "this one" in done(hatchway, "session", "list")
