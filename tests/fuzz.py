@@ -21,6 +21,7 @@ def main(seconds: str, folder: str) -> None:
     atheris = importlib.import_module("atheris")
     with atheris.instrument_imports(include=INSTRUMENTED):
         targets = importlib.import_module("tests.support.fuzz_targets")
+        importlib.import_module("tomllib")  # which is else loaded when a file of settings is read
     unknown = [name for name in INSTRUMENTED if name not in sys.modules]
     if unknown:
         raise SystemExit(f"nothing of these names was loaded, so nothing of them guides the fuzzer: {unknown}")

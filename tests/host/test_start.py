@@ -68,7 +68,7 @@ def test_a_command_loads_no_async_libraries(home: Path) -> None:
     code = """
 import atexit, sys
 watched = {"httpcore", "httpx", "trio", "anyio", "h2", "rich", "pygments", "typing_extensions", "certifi.core"}
-watched |= {"email.utils", "tomllib", "hatchway.statecharts.chart"}
+watched |= {"tomllib", "hatchway.statecharts.chart"}
 atexit.register(lambda: print(*sorted(watched.intersection(sys.modules))))
 from hatchway.api.cli import main
 main()

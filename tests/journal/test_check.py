@@ -383,7 +383,7 @@ def test_other_charts_are_left_to_their_version(made: Generated) -> None:
 COUNT = int(300_000 * effort())
 
 MEASURED = """
-import resource, sys, time
+import json, resource, sys, time
 from pathlib import Path
 from hatchway.engine.journal.check import check_folder
 from hatchway.engine.journal.heads import read_keys
@@ -393,21 +393,28 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 began = time.process_time()
 found = check_folder(home / "log", keys)
 spent = time.process_time() - began
-print(found.records / spent, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+held = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+lines = [line for path in (home / "log").glob("events*.jsonl") for line in path.read_bytes().splitlines()]
+assert len(lines) == found.records
+began = time.process_time()
+for line in lines:
+    json.loads(line)
+print(spent / (time.process_time() - began), held)
 """
 
 
 @pytest.mark.bench
 def test_a_year_is_checked_in_two_minutes(tmp_path: Path) -> None:
-    """Ten million records in two minutes of a core, and the memory of a long journal is that of a short one."""
-    rates, held = [], []
+    """A record takes 2.2 times as long as Python's own parser of JSON at most: of ten million that is two minutes of a
+    core, where that parser takes 5.5 us for one. The memory of a long journal is that of a short one."""
+    ratios, held = [], []
     for number, count in enumerate((COUNT // 10, COUNT)):
         home = tmp_path / f"{number}"
         maker = [sys.executable, "-m", "tests.support.generated_journal", str(home), str(count)]
         subprocess.run(maker, cwd=ROOT, check=True)
         told = subprocess.run([sys.executable, "-c", MEASURED, str(home)], check=True, capture_output=True, text=True)
-        rate, memory = map(float, told.stdout.split())
-        rates.append(rate)
+        ratio, memory = map(float, told.stdout.split())
+        ratios.append(ratio)
         held.append(memory)
-    assert max(rates) > 10_000_000 / 120
+    assert min(ratios) < 2.2
     assert held[1] < held[0] + 64

@@ -453,7 +453,7 @@ async def test_a_space_in_the_homes_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ("size=16k,mode=700", "no room is left"),
+        ("size=12k,mode=700", "no room is left"),
         ("ro,mode=700", "Read-only file system; HATCHWAY_HOME"),
     ],
     ids=["full", "read-only"],

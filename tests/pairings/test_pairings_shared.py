@@ -52,7 +52,7 @@ class Others:
 @pytest.fixture
 async def others(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Others:
     others = Others()
-    monkeypatch.setattr(engine.pairings, "_fleet", others)
+    monkeypatch.setattr(engine.pairings, "_remote_codes", others)
     return others
 
 
@@ -133,7 +133,7 @@ async def test_both_ends_are_told_elsewhere(engine: Engine, others: Others, monk
     assert not elsewhere.given_up
     await engine.pairings.withdraw_all("engine_stopped")
     assert others.told[-1] == ("stop", "")
-    monkeypatch.setattr(engine.pairings, "_fleet", None)
+    monkeypatch.setattr(engine.pairings, "_remote_codes", None)
     await engine.pairings.withdraw_all("engine_stopped")
     await engine.pairings.leave(elsewhere)
     await engine.pairings.withdraw("nobody's", NOBODY)
