@@ -54,7 +54,7 @@ class KeyWatch:
 
     async def run(self, end_orphans: Callable[[], Awaitable[Any]]) -> None:
         """Watch, for ever. `end_orphans` is called when keys have changed: it ends the sessions whose key is gone."""
-        seen, told = self._keys.version(), True
+        seen, told, fault = self._keys.version(), True, ""
         while True:
             await trio.sleep(WATCH_INTERVAL)
             try:
@@ -69,8 +69,11 @@ class KeyWatch:
                         # A command that removes a key ends its sessions itself, to count them: it gets time for that.
                         await trio.sleep(WATCH_INTERVAL)
                     await end_orphans()
+                fault = ""
             except Refusal as refused:
-                log.warning("keys_not_followed", why=refused.detail)
+                if refused.detail != fault:  # said once, however many seconds it lasts
+                    log.warning("keys_not_followed", why=refused.detail)
+                fault = refused.detail
 
     def tell_changes(self, origin: Origin = NOBODY, named: Collection[str] = ()) -> None:
         """Record which keys came, changed or went since they were recorded last: those that `origin` has `named`, or

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 import trio
 
 from hatchway.api.http.app import make_app
@@ -172,3 +173,18 @@ def test_a_notice_takes_no_step() -> None:
     replay.take(Record(1.0, 1, "notice", "key", "kid", "rotate_token", cause="replaces another"))
     with pytest.raises(NotSo, match="a notice that leads somewhere"):
         replay.take(Record(1.0, 2, "notice", "session", "s1", "start", "none", "active"))
+
+
+@pytest.mark.virtual_time
+async def test_a_file_that_is_refused_is_said_once(home: Path) -> None:
+    """The log has a line when authorized_keys is open to others, no more while that lasts, and one when it is again."""
+    async with virtual_engine(home, TrioClock()) as engine:
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(2):
+                engine.keys.path.chmod(0o666)
+                await trio.sleep(5)
+                engine.keys.path.chmod(0o600)
+                await trio.sleep(3)
+        said = [line["why"] for line in lines if line["event"] == "keys_not_followed"]
+        assert len(said) == 2
+        assert "chmod 600" in said[0]
