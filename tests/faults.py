@@ -22,7 +22,7 @@ from tests.support.fakes import ROOT
 from tests.support.planted_faults import FAULTS, PlantedFault
 from tests.support.project_files import copy_project
 
-LONGEST = 120
+LONGEST = 30
 """Seconds that a test may take with a fault in the code: one that hangs has noticed."""
 
 NOTICED = (1, -signal.SIGALRM)

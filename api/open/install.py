@@ -68,11 +68,11 @@ if [ -n "$wheels" ]; then
   tar -x -f - -C "$work"
   "$python" -I -m venv --without-pip "$place"
   set -- "$work"/pip-*.whl
-  "$place/bin/python" "$1/pip" install --quiet --disable-pip-version-check --no-index --find-links "$work" \
-    "hatchway==$version"
+  "$place/bin/python" "$1/pip" install --quiet --disable-pip-version-check --no-compile --no-index \
+    --find-links "$work" "hatchway==$version"
 else
   "$python" -I -m venv "$place"
-  "$place/bin/python" -m pip install --quiet --disable-pip-version-check "hatchway==$version"
+  "$place/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "hatchway==$version"
 fi
 printf '\n%s ready\n' "$mark"
 read -r word
@@ -81,7 +81,8 @@ trap - EXIT
 rm -rf "$work"
 printf '\n%s kept\n' "$mark"
 """
-"""Installs, and keeps it at the word `keep`. Wants `python`, and `wheels`: whether a tar of them comes first."""
+"""Installs, and keeps it at the word `keep`. Wants `python`, and `wheels`: whether a tar of them comes first. Python
+compiles what it imports, a tenth of all, when it first does: while somebody waits, nothing else is compiled."""
 
 REMOVE_OTHERS = r"""
 for one in "$runtime"/*; do [ "$one" = "$runtime/$version" ] || rm -rf "$one"; done

@@ -70,7 +70,12 @@ def statuses(engines: list[EngineProcess], tokens: list[str]) -> Counter[int]:
         with closing(client(engine)) as http:
             for number, token in enumerate(tokens):
                 path = "/api/auth/inspect/" if number % 2 else "/api/auth/sessions/?limit=1"
-                found[http.get(path, headers=bearer(token)).status_code] += 1
+                reply = http.get(path, headers=bearer(token))
+                for _ in range(3):  # an engine that had no turn of the processor for a second can't say, and says so
+                    if reply.status_code == 503:
+                        time.sleep(float(reply.headers["retry-after"]))
+                        reply = http.get(path, headers=bearer(token))
+                found[reply.status_code] += 1
     return found
 
 

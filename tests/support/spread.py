@@ -18,9 +18,12 @@ ONE_USERS_INSTANCES = (
 
 LONG = (
     *ONE_USERS_INSTANCES,
-    *("simulation", "sshd_options", "slurm", "openapi", "fuzz", "fleet_instances", "naughty_strings", "dist", "crash"),
-    *("console_firefox", "open_kills", "fleet_kills", "key_expiry", "fleet_contract", "fleet", "pairing_processes"),
-    *("interleavings", "fleet_endpoints", "ten_minutes", "workers", "console_live", "load", "faults"),
+    *("fleet_faults", "faults", "open_install", "open_hosts", "open_kills", "ship", "simulation", "bench", "openapi"),
+    *("console_keys", "fleet_contract", "readme", "console_tabs", "naughty_strings", "pairing_processes", "fuzz"),
+    *("console_firefox", "dist", "console_past", "slurm", "console_pairing", "fleet", "nginx", "chart_proofs"),
+    *("console_slurm", "workers", "console_live", "fleet_instances", "fleet_keys", "console_access", "tls_proxies"),
+    *("poor_file_systems", "ten_minutes", "crash", "fleet_kills", "console_site_data", "explorer", "key_expiry"),
+    *("full_disk", "security_host", "console_attacks", "server", "event_load", "many_sessions"),
 )
 """Files that take long, longest first. Begun last, one of them would be all that is left to wait for."""
 
