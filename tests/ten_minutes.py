@@ -108,7 +108,7 @@ class Newcomer:
         with running_chromium() as chromium, visiting(chromium, self.host) as visitor:
             began = time.monotonic()
             # `script` gives a terminal that is the newcomer's own: one that we open is root's.
-            terminal = Terminal(self.whose(["script", "-qec", PAIR, "/dev/null"]), self.environ)
+            terminal = Terminal(self.whose(["script", "-qec", PAIR, "/dev/null"]), [], self.environ)
             try:
                 page: Page = visitor.open(f"#pair={terminal.code()}")
                 page.click("#pair-submit")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.support.fakes import ROOT, effort
 from tests.support.fuzz_targets import TARGETS, private_key, public_key, run, seeds
 
-SECONDS = 40
-"""For atheris; with what hypothesis takes, a minute."""
+SECONDS = 20
+"""For atheris; with what hypothesis and schemathesis take, a minute."""
 
 EXAMPLES = 100
 """For hypothesis, of each parser."""

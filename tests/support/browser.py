@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import select
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,9 @@ from hatchway.engine.keys.keys import read_private_key
 from tests.support.command import completed
 from tests.support.containers import IMAGE
 from tests.support.fakes import ROOT, signed
-from tests.support.forked import RunningCommand
+from tests.support.forked import HATCHWAY, RunningCommand, at_terminal
 from tests.support.ports import free_port
-from tests.support.processes import HATCHWAY, begin_engine, wait_answering
+from tests.support.processes import begin_engine, wait_answering
 
 KEYS = ROOT / "tests" / "data" / "own" / "keys"
 INSTANCE = "/api/platform/singularity/instance/"
@@ -94,7 +92,7 @@ class Host:
     @contextmanager
     def pairing(self, *options: str) -> Iterator[Terminal]:
         """`hatchway engine pair` at a terminal of its own."""
-        terminal = Terminal([*HATCHWAY, "engine", "pair", *options], self.environ)
+        terminal = Terminal(HATCHWAY, ["engine", "pair", *options], self.environ)
         try:
             yield terminal
         finally:
@@ -104,12 +102,8 @@ class Host:
 class Terminal:
     """A command at a real pseudo-terminal, and the person who reads and types there."""
 
-    def __init__(self, command: Sequence[str], environ: dict[str, str]) -> None:
-        self._master, side = pty.openpty()
-        self._process = subprocess.Popen(
-            command, env=environ, cwd=ROOT, stdin=side, stdout=side, stderr=side, start_new_session=True
-        )
-        os.close(side)
+    def __init__(self, program: Sequence[str], arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+        self._process, self._master = at_terminal(program, arguments, environ)
         self.shown = ""
 
     def wait_for(self, pattern: str, seconds: float = 15) -> re.Match[str]:

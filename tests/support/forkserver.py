@@ -1,13 +1,14 @@
 """A process that has loaded what an engine loads, and forks whenever it is asked for a command.
 
 Protocol, over a SOCK_SEQPACKET socket that is standard input: a request is a JSON object with the command's
-`arguments`, `environ`, `folder` and `umask`, and five descriptors: a pipe, the command's standard input, output and
-errors, and its network namespace. Into the pipe go the fork's process id and, once it has ended, its exit code (-N for
-signal N), as 4 bytes each. End of file ends the server.
+`arguments`, `environ`, `folder` and `umask`, and whether its standard input is to be its `terminal`; with it come five
+descriptors: a pipe, the command's standard input, output and errors, and its network namespace. Into the pipe go the
+fork's process id and, once it has ended, its exit code (-N for signal N), as 4 bytes each. End of file ends the server.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -15,6 +16,7 @@ import selectors
 import socket
 import struct
 import sys
+import termios
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import NamedTuple
@@ -87,6 +89,12 @@ def become(request: bytes, descriptors: list[int]) -> None:
         os.dup2(stream, standard)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # other forks' pipes too
     asked = json.loads(request)
+    if asked["terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        # Those that are here took the server's own streams, which are no terminal, for files or pipes.
+        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 - its standard streams
+        sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(asked["environ"])
     os.chdir(asked["folder"])

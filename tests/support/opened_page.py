@@ -24,7 +24,7 @@ def opened(folder: Path, host: str, config: Path, **environ: str) -> Iterator[tu
     link.unlink(missing_ok=True)
     own = {"HATCHWAY_HOME": str(folder / "laptop"), "BROWSER": f"{browser} %s", "TERM": "dumb"}
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    terminal = Terminal([*HATCHWAY, "open", host, "--", "-F", str(config)], kept | own | environ)
+    terminal = Terminal(HATCHWAY, ["open", host, "--", "-F", str(config)], kept | own | environ)
     try:
         yield terminal, link
     finally:

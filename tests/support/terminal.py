@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import subprocess
-import sys
-import termios
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
 
-from tests.support.command import HATCHWAY
 from tests.support.fakes import ROOT
+from tests.support.forked import HATCHWAY, RunningCommand, at_terminal
 
 
 class Screen:
     """One command on a pty. `text` is all that it has shown."""
 
-    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+    def __init__(self, process: RunningCommand, master: int) -> None:
         self.process, self._master = process, master
         self.shown = b""
 
@@ -61,29 +57,9 @@ async def terminal(
     *arguments: str, home: Path, folder: Path = ROOT, program: Sequence[str] = HATCHWAY, **environment: str
 ) -> AsyncIterator[Screen]:
     """The command, or another program, in `folder`, on a terminal of its own, which is hung up at the end."""
-    master, slave = os.openpty()
-
-    def own_terminal() -> None:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    process = subprocess.Popen(
-        [*program, *arguments],
-        cwd=folder,
-        env={
-            **kept,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "HATCHWAY_HOME": str(home),
-            "TERM": "xterm",
-            **environment,
-        },
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-        preexec_fn=own_terminal,
-    )
-    os.close(slave)
+    environ = {**kept, "HATCHWAY_HOME": str(home), "TERM": "xterm", **environment}
+    process, master = at_terminal(program, arguments, environ, folder)
     try:
         yield Screen(process, master)
     finally:
