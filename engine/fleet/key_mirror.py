@@ -18,7 +18,7 @@ from hatchway.engine.keys import key_edits, keys
 from hatchway.engine.keys.authorized_keys import AUTHORIZED_KEYS
 from hatchway.engine.keys.key_lines import known_lines
 from hatchway.engine.keys.keys import PublicKey
-from hatchway.engine.keys.own_keys import OLD_TOKEN_KEY, OWN, TOKEN_KEY
+from hatchway.engine.keys.own_keys import OLD_TOKEN_KEY, TOKEN_KEY
 
 FLEET = "fleet"
 """A file that names the fleet whose keys the folder has a copy of, and the engine's key that is authorized there."""
@@ -35,18 +35,20 @@ class KeyMirror:
         self._version = 0
         self._following = trio.Lock()
 
-    async def join(self, fleet: str, own: PublicKey, home: Path, check_token_key_ahead: CheckSigners) -> None:
+    async def join(
+        self, fleet: str, own: PublicKey, comment: str, home: Path, check_token_key_ahead: CheckSigners
+    ) -> None:
         """Take up the store's keys at an engine's start. Where the store has none, this engine puts its own there.
 
-        An engine whose `own` key is new to this fleet has it authorized, as at any first start (section 2.3).
-        Raises KeyRefused, FileRefused, StoreUnavailable.
+        An engine whose `own` key is new to this fleet has it authorized under that comment, as at any first start
+        (section 2.3). Raises KeyRefused, FileRefused, StoreUnavailable.
         """
         files.make_private_dir(self._folder)
         joined, wanted = _read(self._folder / FLEET), f"{fleet}\n{own.identity}\n".encode()
         if joined != wanted:
             brought = SharedKeys() if joined else _brought(home)
             await self._check(brought, check_token_key_ahead)
-            await self._store.change(partial(_with_engine, brought=brought, own=own))
+            await self._store.change(partial(_with_engine, brought=brought, own=own, comment=comment))
         await self.follow()
         if joined != wanted:
             files.write_private(self._folder / FLEET, wanted)
@@ -111,7 +113,7 @@ def _brought(home: Path) -> SharedKeys:
     return SharedKeys(_read(home / AUTHORIZED_KEYS), _read(home / TOKEN_KEY), _read(old), rotated_at)
 
 
-def _with_engine(held: SharedKeys, brought: SharedKeys, own: PublicKey) -> tuple[SharedKeys, None]:
+def _with_engine(held: SharedKeys, brought: SharedKeys, own: PublicKey, comment: str) -> tuple[SharedKeys, None]:
     base = held if held.token else brought
     token = base.token or keys.token_key_pem(keys.generate_token_key())
     authorized = base.authorized
@@ -123,5 +125,5 @@ def _with_engine(held: SharedKeys, brought: SharedKeys, own: PublicKey) -> tuple
                 authorized, entry.key, entry.permissions, entry.comment, options, own=True
             )
     if all(line.key is None or line.key.identity != own.identity for line in known_lines(authorized)):
-        authorized, _ = key_edits.register(authorized, own, (MASTER,), OWN, own=True)
+        authorized, _ = key_edits.register(authorized, own, (MASTER,), comment, own=True)
     return SharedKeys(authorized, token, base.old_token, base.rotated_at), None

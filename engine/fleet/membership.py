@@ -20,7 +20,7 @@ from hatchway.engine.fleet.witness import Witness
 from hatchway.engine.instances.all_instances import AllInstances
 from hatchway.engine.instances.instances import Instances, TakenBy
 from hatchway.engine.journal.heads import Heads
-from hatchway.engine.keys.own_keys import make_own_key
+from hatchway.engine.keys.own_keys import OWN, make_own_key
 from hatchway.engine.pairings.pairings import Pairings
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.sessions.sessions import Sessions
@@ -82,9 +82,11 @@ class Membership:
 async def open_membership(home: Path, settings: Settings, clock: Clock, own: Store) -> AsyncIterator[Membership]:
     """A membership in the fleet that the settings name, for the block. Raises EngineUnavailable where there can be
     none."""
-    async with open_fleet(settings.store, clock, socket.gethostname(), await own.identity()) as fleet:
+    host = socket.gethostname()
+    async with open_fleet(settings.store, clock, host, await own.identity()) as fleet:
         identity, keys = await fleet.store.identity(), None
         if settings.keys == "store":
             keys = KeyMirror(FleetKeys(fleet.store), keys_folder(home, settings))
-            await keys.join(identity, make_own_key(home), home, fleet.check_token_key_ahead)
+            # Of several engines' keys a list says whose is whose.
+            await keys.join(identity, make_own_key(home), f"{OWN} {host}", home, fleet.check_token_key_ahead)
         yield Membership(fleet, identity, keys)

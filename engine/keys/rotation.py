@@ -17,6 +17,7 @@ from hatchway.engine.base.text import counted
 from hatchway.engine.keys import key_edits, keys
 from hatchway.engine.keys.key_edits import Edit
 from hatchway.engine.keys.key_lines import known_lines
+from hatchway.engine.keys.keys import PublicKey
 from hatchway.engine.keys.own_keys import OLD_TOKEN_KEY, OWN, PRIVATE_KEY, TOKEN_KEY, make_next_key, take_next_key
 from hatchway.statecharts.session import LONGEST_LIFETIME
 
@@ -35,7 +36,7 @@ def rotate_engine_key(home: Path, edit: Editor) -> tuple[str, str]:
     with file_locks.locked(home / "rotation.lock"):
         old = keys.read_private_key(_read(path)).identity
         made = make_next_key(home)
-        edit(partial(key_edits.register, key=made, permissions=(MASTER,), comment=OWN, own=True))
+        edit(partial(_with, key=made, like=old))
         take_next_key(home)
         try:
             edit(partial(_without, identity=old))
@@ -46,6 +47,12 @@ def rotate_engine_key(home: Path, edit: Editor) -> tuple[str, str]:
                 cause=refused.cause,
             ) from None
     return old, made.identity
+
+
+def _with(data: bytes, key: PublicKey, like: str) -> tuple[bytes, Any]:
+    """Authorizes the engine's key, under the comment that the one of the identity `like` has."""
+    comments = (line.entry.comment for line in known_lines(data) if line.entry and line.entry.key.identity == like)
+    return key_edits.register(data, key, (MASTER,), next(comments, OWN), own=True)
 
 
 def _without(data: bytes, identity: str) -> tuple[bytes, None]:

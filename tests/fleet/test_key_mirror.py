@@ -10,11 +10,14 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from hatchway.engine.base.clock import SystemClock
+from hatchway.engine.base.permissions import MASTER
 from hatchway.engine.fleet.key_mirror import KeyMirror
 from hatchway.engine.fleet.keys import FleetKeys, SharedKeys
+from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import generate_token_key, token_key_pem
 from hatchway.engine.store.memory import MemoryStore
 from hatchway.engine.store.protocol import Stored
+from tests.support.fakes import key
 
 
 class Late(MemoryStore):
@@ -45,3 +48,20 @@ async def test_what_is_read_first_is_taken_first(tmp_path: Path) -> None:
         await keys.change(partial(put, wanted=SharedKeys(b"# two\n", token)))
         await mirror.follow()
     assert (tmp_path / "authorized_keys").read_bytes() == b"# two\n"
+
+
+async def test_each_engines_key_is_called_by_its_host(tmp_path: Path) -> None:
+    """Of a fleet's keys the list says whose is whose."""
+    keys = FleetKeys(cast("Any", MemoryStore(SystemClock())))
+
+    async def check(ids: tuple[str, ...]) -> None: ...
+
+    for host in ("one", "two"):
+        mirror = KeyMirror(keys, tmp_path / host)
+        await mirror.join("fleet", key(host).public, f"engine {host}", tmp_path, check)
+    authorized = AuthorizedKeys(tmp_path / "two" / "authorized_keys")
+    grants = [authorized.find(key(host).identity) for host in ("one", "two")]
+    assert [grant and (grant.comment, grant.permissions) for grant in grants] == [
+        ("engine one", (MASTER,)),
+        ("engine two", (MASTER,)),
+    ]

@@ -64,6 +64,13 @@ def test_the_engine_is_never_without_a_key_that_is_authorized(home: Path, own: A
     files.check_private(home / "private-key.pem")
 
 
+def test_the_new_one_is_called_as_the_old_one_was(home: Path, own: AuthorizedKeys) -> None:
+    """In a fleet that is with its host's name."""
+    own.register(key("own").public, (MASTER,), "engine node7", own=True)
+    _, new = rotate_engine_key(home, own.edit)
+    assert own.find(new).comment == "engine node7"  # type: ignore[union-attr]
+
+
 def test_a_key_that_is_authorized_no_more_can_be_replaced(home: Path, own: AuthorizedKeys) -> None:
     """Taken out by hand: it is how its owner gets back in."""
     own.unregister(key("own").identity, force=True)

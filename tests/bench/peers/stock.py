@@ -29,4 +29,5 @@ if __name__ == "__main__":
     config.bind = [f"127.0.0.1:{sys.argv[1]}"]
     config.accesslog = None
     config.backlog = 4096
+    config.keep_alive_timeout = 600  # to measure what idle connections take, ten thousand must stay open
     trio.run(partial(serve, hello, config, mode="asgi"))
