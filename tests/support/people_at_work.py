@@ -59,8 +59,7 @@ class Load:
         self.ended.add(token)
 
     def _pair(self, client: httpx.Client) -> None:
-        with self.engine.operator_connection() as peer:
-            lines = peer.makefile("rb")
+        with self.engine.operator_connection() as peer, peer.makefile("rb") as lines:
             peer.sendall(b'{"op":"pair","lifetime":3600}\n')
             code = json.loads(lines.readline())["code"]
             with client.stream("POST", "/api/auth/pair/request/", json={"code": code}) as answer:

@@ -114,10 +114,10 @@ class EngineProcess:
 
     def operator(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """One request over the operator socket, and every line of its answer."""
-        with self.operator_connection() as peer:
+        with self.operator_connection() as peer, peer.makefile("rb") as lines:
             peer.sendall(json.dumps(request).encode() + b"\n")
             peer.settimeout(60)
-            return [json.loads(line) for line in peer.makefile("rb")]
+            return [json.loads(line) for line in lines]
 
     def operator_connection(self) -> socket.socket:
         """An open connection to the operator socket. A long path goes through its open folder, as unix(7) wants."""
