@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -14,7 +15,7 @@ import pytest
 
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from tests.support.fakes import key
-from tests.support.fleet import client, fleet
+from tests.support.fleet import client, fleet, insist
 from tests.support.processes import EngineProcess, bearer, sign_in
 from tests.support.redis_server import RedisServer
 
@@ -70,11 +71,7 @@ def statuses(engines: list[EngineProcess], tokens: list[str]) -> Counter[int]:
         with closing(client(engine)) as http:
             for number, token in enumerate(tokens):
                 path = "/api/auth/inspect/" if number % 2 else "/api/auth/sessions/?limit=1"
-                reply = http.get(path, headers=bearer(token))
-                for _ in range(3):  # an engine that had no turn of the processor for a second can't say, and says so
-                    if reply.status_code == 503:
-                        time.sleep(float(reply.headers["retry-after"]))
-                        reply = http.get(path, headers=bearer(token))
+                reply = insist(partial(http.get, path, headers=bearer(token)))
                 found[reply.status_code] += 1
     return found
 

@@ -28,7 +28,7 @@ from tests.support.fakes import effort
 
 XSTATE = Path(__file__).parents[1] / "data" / "xstate"
 SEQUENCES, LONGEST = int(2_500 * effort()), 8
-"""Enough for every event in every state, which is asserted."""
+"""Enough to reach every state, and to try every event in each: both are asserted."""
 
 LIFETIME = 90.0
 """Seconds of the sessions here."""

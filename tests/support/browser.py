@@ -17,12 +17,13 @@ import httpx
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from hatchway.engine.keys.keys import read_private_key
-from tests.support.command import completed
+from tests.support.command import HATCHWAY, completed
 from tests.support.containers import IMAGE
 from tests.support.fakes import ROOT, signed
-from tests.support.forked import HATCHWAY, RunningCommand, at_terminal
+from tests.support.forked import RunningCommand
 from tests.support.ports import free_port
 from tests.support.processes import begin_engine, wait_answering
+from tests.support.terminal import at_terminal
 
 KEYS = ROOT / "tests" / "data" / "own" / "keys"
 INSTANCE = "/api/platform/singularity/instance/"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from click.testing import CliRunner, Result
 
 from hatchway.api.cli import cli
 from tests.support.fakes import ROOT
-from tests.support.forked import HATCHWAY as HATCHWAY
 from tests.support.forked import CapturedCommand, can_fork
+
+HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
+"""The command as an interpreter of its own."""
 
 
 def run(*arguments: str, code: int = 0, **more: Any) -> Result:

@@ -8,7 +8,6 @@ variables that Python itself reads (PYTHONPATH and so on) are read no more.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import json
 import os
 import re
@@ -18,15 +17,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-import termios
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from tests.support.fakes import ROOT
-
-HATCHWAY = (sys.executable, "-c", "from hatchway.api.cli import main; main()")
-"""The command as an interpreter of its own."""
 
 
 class ForkedCommand:
@@ -126,29 +121,6 @@ def can_fork(environ: Mapping[str, str]) -> bool:
     """Whether a fork is what these variables would make of an interpreter as it starts."""
     ours = ("PYTHON", "LANG", "LC_")
     return all(os.environ.get(name) == text for name, text in environ.items() if name.startswith(ours))
-
-
-def at_terminal(
-    program: Sequence[str], arguments: Sequence[str], environ: Mapping[str, str], folder: Path = ROOT
-) -> tuple[RunningCommand, int]:
-    """A program at a terminal of its own, and the end of the terminal where a person types and reads."""
-    master, slave = os.openpty()
-    try:
-        if program == HATCHWAY and can_fork(environ):
-            return ForkedCommand(arguments, environ, folder, (slave, slave, slave), terminal=True), master
-        process = subprocess.Popen(
-            [*program, *arguments],
-            cwd=folder,
-            env=environ,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
-        return process, master
-    finally:
-        os.close(slave)
 
 
 @cache

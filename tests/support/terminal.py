@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import AsyncIterator, Sequence
+import subprocess
+import termios
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
 
+from tests.support.command import HATCHWAY
 from tests.support.fakes import ROOT
-from tests.support.forked import HATCHWAY, RunningCommand, at_terminal
+from tests.support.forked import ForkedCommand, RunningCommand, can_fork
+
+
+def at_terminal(
+    program: Sequence[str], arguments: Sequence[str], environ: Mapping[str, str], folder: Path = ROOT
+) -> tuple[RunningCommand, int]:
+    """A program at a terminal of its own, and the end of the terminal where a person types and reads."""
+    master, slave = os.openpty()
+    try:
+        if program == HATCHWAY and can_fork(environ):
+            return ForkedCommand(arguments, environ, folder, (slave, slave, slave), terminal=True), master
+        process = subprocess.Popen(
+            [*program, *arguments],
+            cwd=folder,
+            env=environ,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        return process, master
+    finally:
+        os.close(slave)
 
 
 class Screen:
