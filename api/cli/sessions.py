@@ -36,7 +36,7 @@ def list_(as_json: bool) -> None:
         print_json(rows)
         return
     print_table(  # the columns of 0.1.0 first: scripts cut them out
-        ("SESSION", "METHOD", "IDENTITY", "PERMISSIONS", "EXPIRES IN", "", "LABEL", "LAST USED", "WITH"),
+        ("SESSION", "METHOD", "IDENTITY", "PERMISSIONS", "EXPIRES IN", "", "LABEL", "LAST USED", "WITH", "COMMENT"),
         [
             (
                 row.get("session"),
@@ -48,6 +48,7 @@ def list_(as_json: bool) -> None:
                 row.get("label"),
                 f"{span(now - row['used_at'])} ago" if "used_at" in row else "",
                 row.get("agent"),
+                row.get("comment"),
             )
             for row in rows
         ],

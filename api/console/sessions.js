@@ -61,6 +61,7 @@ function update(row, session) {
   const [title, facts] = row.firstChild.children;
   title.replaceChildren(session.identity, session.current ? el("span", { class: "tag" }, "this session") : "");
   facts.textContent = [
+    session.comment,
     session.label,
     METHODS.get(session.method) ?? session.method,
     session.permissions.join(", "),

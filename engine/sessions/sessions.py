@@ -210,6 +210,11 @@ class Sessions:
         """What the session's key grants now; None where it grants nothing, or the session came by a pairing."""
         return self._keys.find(facts.identity) if facts.method == "key" else None
 
+    def comment_of(self, facts: SessionFacts) -> str | None:
+        """What the line of the session's key calls it now; None where no line is of it, or it came by a pairing."""
+        grant = self._grant_of(facts)
+        return None if grant is None else grant.comment
+
     def _effective(self, facts: SessionFacts) -> tuple[str, ...] | None:
         """The session's permissions, cut to those that its key grants now; None where the key grants nothing."""
         if facts.method == "pairing":
@@ -315,9 +320,8 @@ class Sessions:
         TokenRefused."""
         actor = self._actors.get(self._tokens.read(token).sid)
         if actor is not None:
-            identity, grant = actor.facts.identity, self._grant_of(actor.facts)
-            by, comment = Origin(identity, *origin[1:]), None if grant is None else grant.comment
-            self._runtime.records.refusal("session", "-", "use", FOREIGN, by, comment=comment)
+            by = Origin(actor.facts.identity, *origin[1:])
+            self._runtime.records.refusal("session", "-", "use", FOREIGN, by, comment=self.comment_of(actor.facts))
 
     # Listing and revoking
 

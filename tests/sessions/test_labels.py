@@ -60,7 +60,7 @@ def test_whatever_is_sent_is_kept_short_and_printable(agent: bytes, label: str |
 
 @pytest.mark.virtual_time
 async def test_the_list_tells_sessions_apart(browser: Browser, engine: Engine) -> None:
-    """Label, program and last use of each; the record of its beginning has the label."""
+    """Label, program, last use and key's comment of each; the record of its beginning has the label."""
     nonce = (await browser.get("/api/auth/challenge/")).json()["nonce"]
     agent = {"user-agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0"}
     first = (await browser.post("/api/auth/verify/", signed(nonce, key()), headers=agent)).json()
@@ -69,11 +69,12 @@ async def test_the_list_tells_sessions_apart(browser: Browser, engine: Engine) -
     await jump(100)
     assert (await browser.get("/api/auth/inspect/", token=labelled["token"])).status == 200
     await jump(50)
+    engine.keys.register(key().public, comment="big screen's key")
     rows = (await browser.get("/api/auth/sessions/", token=first["token"])).json()["sessions"]
     began = rows[0]["started_at"]
-    assert [(row["label"], row["agent"], row["used_at"] - began) for row in rows] == [
-        ("Firefox on Linux", agent["user-agent"], 151),
-        ("the big screen", "", 101),
+    assert [(row["label"], row["agent"], row["used_at"] - began, row["comment"]) for row in rows] == [
+        ("Firefox on Linux", agent["user-agent"], 151, "big screen's key"),
+        ("the big screen", "", 101, "big screen's key"),
     ]
     records = [record for record in watch_of(engine).records if record.event == "start" and record.chart == "session"]
     assert [record.label for record in records] == ["Firefox on Linux", "the big screen"]
@@ -99,6 +100,7 @@ async def test_the_command_gives_a_label(home: Path, tmp_path: Path) -> None:
         assert [row["label"] for row in rows] == ["big screen", "hatchway on Linux"]
         shown = (await command(tmp_path / "away", "session", "list")).stdout.decode()
         assert "LABEL" in shown
+        assert "COMMENT" in shown
         assert "LAST USED" in shown
         assert "big screen" in shown
         assert "hatchway (Linux)" in shown

@@ -24,6 +24,7 @@ def _described(actor: Actor, invocation: Invocation) -> dict[str, Any]:
     return {
         "session": actor.id,
         "identity": actor.facts.identity,
+        "comment": invocation.engine.sessions.comment_of(actor.facts),
         "method": actor.facts.method,
         "permissions": actor.facts.permissions,
         "started_at": int(actor.facts.started_at),

@@ -66,6 +66,7 @@ class LiveSessionShape(Shape):
 
     session: str
     identity: str
+    comment: Annotated[str, Meta(description="That of its key.")] | None
     method: Literal["key", "pairing"]
     permissions: Permissions
     started_at: Epoch
