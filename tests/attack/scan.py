@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.bench.servers import CLIENT_CORE, SERVER_CORE
 from tests.support.fakes import ROOT, key, signed
-from tests.support.processes import EngineProcess, TlsEngine, bearer, prepare, sign_in
+from tests.support.processes import EngineProcess, bearer, prepare, sign_in
 
 KEYS = 400
 SOCKETS = 12_000
@@ -71,7 +71,7 @@ def engine_with_keys(home: Path) -> Iterator[EngineProcess]:
     prepare(home)
     with (home / "authorized_keys").open("a") as file:
         file.writelines(f'permissions="SHELL:READ" {line} user{n}\n' for n, line in enumerate(many_keys(KEYS)))
-    engine = TlsEngine(home, HATCHWAY_TLS="auto")
+    engine = EngineProcess(home, HATCHWAY_TLS="auto")
     try:
         yield engine.start(preexec=lambda: os.sched_setaffinity(0, {SERVER_CORE}))
     finally:

@@ -22,7 +22,7 @@ from hatchway.engine.settings.kinds import address, host, url
 from hatchway.engine.settings.settings import Settings
 from tests.support.command import process, run
 from tests.support.fakes import key
-from tests.support.processes import HATCHWAY, TlsEngine
+from tests.support.processes import HATCHWAY, EngineProcess
 
 NAMES = ("Jürgen", "Jérgen", "Жанна Ёлкина", "山田　太郎", "نرگس‌جان")
 DECOMPOSED = "Jürgen"
@@ -124,7 +124,7 @@ def test_a_home_that_is_not_utf_8(tmp_path: Path) -> None:
     """Every part of an engine works there, its worker processes too, and so does the command on a Latin-1 terminal."""
     above = tmp_path / os.fsdecode(b"h\xfcme")
     above.mkdir()
-    engine = TlsEngine(
+    engine = EngineProcess(
         above / "hatchway", HATCHWAY_TLS="auto", HATCHWAY_WORKERS="2", HOME=str(above), PYTHONIOENCODING="latin-1"
     )
     try:

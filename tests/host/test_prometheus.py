@@ -18,7 +18,7 @@ from tests.http.test_metrics import queries
 from tests.readme import CHAPTERS
 from tests.support.certificate_authority import Authority
 from tests.support.fakes import ROOT, key, signed
-from tests.support.processes import EngineProcess, TlsEngine, prepare, sign_in
+from tests.support.processes import EngineProcess, prepare, sign_in
 from tests.support.prometheus import Prometheus, running_prometheus
 from tests.support.waits import until
 
@@ -58,7 +58,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     prepare(home := folder / "home")
     with_from = key_edits.register(b"", key("two").public, ("SHELL",), "alice", {"from": "10.0.0.0/8"})[0]
     AuthorizedKeys(home / "authorized_keys").edit(lambda data: (data + with_from, None))
-    engine = TlsEngine(home, HATCHWAY_TLS_CERT=str(certificate), HATCHWAY_TLS_KEY=str(private))
+    engine = EngineProcess(home, HATCHWAY_TLS_CERT=str(certificate), HATCHWAY_TLS_KEY=str(private))
     try:
         port = int(engine.start().url.rpartition(":")[2])
         settings = configuration(port, authority.path, ROOT / "api/dashboards/alerts.yml")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from tests.support.browser import CHROMIUM, FLAGS, PATIENCE
+from tests.support.browser import FLAGS, PAGES_ONLY, PATIENCE
 from tests.support.fakes import ROOT, key
 from tests.support.hostile_requests import Raw, parse, request
 from tests.support.networks import own_network
@@ -83,7 +83,7 @@ def test_the_page_and_both_sign_ins(tmp_path: Path, kind: str) -> None:
     code, whose number is shown while the operator is asked."""
     flags = [*FLAGS, f"--host-resolver-rules=MAP {NAME} {LAN}"]
     with behind(kind, tmp_path) as at, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        browser = playwright.chromium.launch(executable_path=PAGES_ONLY, args=flags)
         failed: list[str] = []
         for sign_in in ("key", "code"):
             context = browser.new_context(ignore_https_errors=True)

@@ -192,21 +192,10 @@ def running_engine(home: Path, port: int = 0, /, **environ: str) -> Iterator[Eng
         engine.close()
 
 
-class TlsEngine(EngineProcess):
-    """An engine with a self-made certificate, ready once its operator socket tells the address."""
-
-    def _ready(self) -> bool:
-        try:
-            self.url = self.operator({"op": "status"})[-1]["url"].rstrip("/")
-        except (OSError, KeyError, IndexError):
-            return False
-        return True
-
-
 @contextmanager
 def tls_engine(home: Path) -> Iterator[EngineProcess]:
     """One with a self-made certificate, gone at the end."""
-    engine = TlsEngine(home, HATCHWAY_TLS="auto")
+    engine = EngineProcess(home, HATCHWAY_TLS="auto")
     try:
         yield engine.start()
     finally:
@@ -214,8 +203,9 @@ def tls_engine(home: Path) -> Iterator[EngineProcess]:
 
 
 def answers(url: str) -> bool:
-    """Whether the engine at this address, without TLS, is ready. Raises TransportError where nothing listens."""
-    # A client that could speak TLS reads all authorities first, which takes a tenth of what an engine takes to start.
+    """Whether the engine at this address is ready, whatever its certificate. Raises TransportError where nothing
+    listens."""
+    # A client that is to know certificates reads all authorities first, a tenth of what an engine takes to start.
     return httpx.get(f"{url}/readyz", verify=False).status_code == 200
 
 

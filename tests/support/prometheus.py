@@ -37,6 +37,11 @@ class Prometheus:
         return {rule["name"]: rule for group in groups for rule in group["rules"]}
 
 
+def _is_ready(port: int) -> bool:
+    """It listens, and answers 503, before it has read what it stored."""
+    return listens(port) and httpx.get(f"http://127.0.0.1:{port}/-/ready").status_code == 200
+
+
 @contextmanager
 def running_prometheus(folder: Path, configuration: str) -> Iterator[Prometheus]:
     """One whose configuration Prometheus's own tool has found good; gone at the end."""
@@ -53,7 +58,7 @@ def running_prometheus(folder: Path, configuration: str) -> Iterator[Prometheus]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(["prometheus", *arguments], stdout=log, stderr=log)
     try:
-        until(lambda: listens(port), what="Prometheus")
+        until(lambda: _is_ready(port), what="Prometheus")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1/", timeout=30) as client:
             yield Prometheus(client)
     finally:

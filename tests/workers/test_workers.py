@@ -27,7 +27,7 @@ from hatchway.engine.sessions import versions
 from tests.pairings import test_pairing_processes as pairing
 from tests.support.fakes import ROOT, effort, key, signed
 from tests.support.people_at_work import GONE, Load
-from tests.support.processes import EngineProcess, TlsEngine, bearer, sign_in
+from tests.support.processes import EngineProcess, bearer, sign_in
 from tests.support.scraped_metrics import parsed
 from tests.support.timing import Share
 from tests.support.waits import until
@@ -329,7 +329,7 @@ def test_settings_are_taken_up_by_every_worker(home: Path) -> None:
 
 def test_a_certificate_is_taken_up_by_every_worker(home: Path) -> None:
     """After SIGHUP every new connection sees the new certificate, HTTP/2 ones too; one that was open answers on."""
-    engine = TlsEngine(home, HATCHWAY_TLS="auto", HATCHWAY_WORKERS="2")
+    engine = EngineProcess(home, HATCHWAY_TLS="auto", HATCHWAY_WORKERS="2")
     try:
         engine.start()
         unchecked = ssl._create_unverified_context()
