@@ -1,7 +1,7 @@
 // What the engine is doing, for MASTER: the stream of transitions beside the three charts, the occupied states lit.
 
 import { Board } from "./board.js";
-import { pause } from "./clock.js";
+import { now, pause } from "./clock.js";
 import { byId, el, note } from "./dom.js";
 import { Problem } from "./http.js";
 import { current, use } from "./session.js";
@@ -53,6 +53,15 @@ export function settle(chart, pairs) {
   boards.get(chart)?.settle(pairs);
 }
 
+/** Which pairings are out: of them the engine has no list, but none lasts longer than its chart's delays. */
+async function settlePairings() {
+  const delays = boards.get("pairing")?.chart.delays ?? [];
+  const since = now() - delays.reduce((sum, { seconds }) => sum + seconds, 0);
+  const told = await use("GET", `/api/events/history/?chart=pairing&kind=transition&since=${since}&limit=1000`);
+  const { records } = await told.json();
+  settle("pairing", [...new Map(records.map(({ actor, target }) => [actor, target]))]);
+}
+
 async function drawChart(name) {
   try {
     const board = new Board(await (await use("GET", `/api/charts/${name}/`)).json());
@@ -86,6 +95,7 @@ async function listen() {
         const response = await use("GET", "/api/events/", { headers, signal: mine.signal });
         say(LIVE);
         failures = -1;
+        await settlePairings(); // what happens meanwhile the stream tells
         for await (const event of events(response)) take(event);
       });
     } catch (error) {

@@ -156,6 +156,15 @@ def test_the_charts_on_a_phone(visitor: Visitor, host: Host) -> None:
     expect(page.locator("#charts svg").first).to_be_hidden()
 
 
+def test_a_code_that_was_out_before(visitor: Visitor, host: Host) -> None:
+    """The page is opened while an operator waits at a terminal: the chart shows it."""
+    with host.pairing() as terminal:
+        terminal.code()
+        page = visitor.sign_in(host.home / "private-key.pem")
+        expect(page.locator("[data-chart=pairing] .now")).to_have_text("1 issued")
+    expect(page.locator("[data-chart=pairing] .now")).to_have_text("none now")
+
+
 def test_the_stream_is_resumed_where_it_stopped(visitor: Visitor, chromium: Browser, host: Host) -> None:
     """A hidden tab hangs up, for a browser has few connections; seen again it gets what it missed, once."""
     page = visitor.sign_in(host.home / "private-key.pem")
@@ -172,7 +181,7 @@ def test_the_stream_is_resumed_where_it_stopped(visitor: Visitor, chromium: Brow
         hide(visitor, hidden=False)
         expect(page.locator("#events li").filter(has_text="session logout")).to_have_count(1)
     expect(told).to_have_count(1)
-    resumed = visitor.asked("/api/events/")[-1]
+    resumed = [request for request in visitor.requests if request.url.endswith("/api/events/")][-1]
     assert int(resumed.all_headers()["last-event-id"]) > 0
 
 
