@@ -380,7 +380,7 @@ def test_other_charts_are_left_to_their_version(made: Generated) -> None:
     assert (found.skipped, found.unknown) == ({"0123456789ab": 1}, {"session": 1})
 
 
-COUNT = int(300_000 * effort())
+COUNT = int(100_000 * effort())
 
 MEASURED = """
 import json, resource, sys, time
