@@ -184,18 +184,25 @@ def stop(name: str, as_json: bool) -> None:
 
 
 def _print(facts: dict[str, Any], as_json: bool) -> None:
-    from hatchway.api.cli.printing import moment, print_facts, print_json
+    from hatchway.api.cli.printing import print_facts, print_json
 
     if as_json:
         print_json(facts)
         return
-    shown: dict[str, object] = {}
     if not facts.get("host_answers", True):
         facts = facts | {"host": f"{facts['host']} (does not answer: the rest is what it told last)"}
-    for key, value in facts.items():
-        if value not in (None, "", [], False) and key != "host_answers":
-            shown[key] = moment(value) if key.endswith("_at") else value
-    print_facts({key: " ".join(value) if isinstance(value, list) else value for key, value in shown.items()})
+    shown = {key: value for key, value in facts.items() if value not in (None, "", [], False) and key != "host_answers"}
+    print_facts({key: _for_people(key, value) for key, value in shown.items()})
+
+
+def _for_people(key: str, value: Any) -> str:
+    from hatchway.api.cli.printing import moment, size, span
+
+    if isinstance(value, list):
+        return " ".join(value)
+    if key.endswith("_at"):
+        return moment(value)
+    return {"memory": size, "time_limit": span}.get(key, str)(value)
 
 
 @instance.command(

@@ -147,5 +147,5 @@ def _of_slurm(name: str, fields: InstanceFields, policy: Policy) -> Any:
     if not asked:
         return getattr(policy.slurm, name)
     if name not in policy.slurm.allow_request:
-        raise ValueError("may not be asked for: the setting `slurm.allow_request` allows it")
+        raise ValueError("may not be asked for here: the setting `slurm.allow_request` does not name it")
     return TABLE[f"slurm.{name}"].kind.read(asked)

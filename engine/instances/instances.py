@@ -196,7 +196,8 @@ class Instances:
     def log(self, actor: Actor, stream: Stream) -> tuple[Path, int]:
         """The file of a stream, and where in it the instance's own output begins. Raises InstanceNotFound."""
         if actor.facts.started is None:
-            raise InstanceNotFound("the instance never ran: it has no log")
+            why = "has not started yet" if is_live(actor) else "never ran"
+            raise InstanceNotFound(f"the instance {why}: it has no log")
         return self._platform.log(actor.facts.started, stream)
 
     # Ended instances: kept for their exit code and log, until their name is wanted or their time is over

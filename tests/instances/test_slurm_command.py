@@ -54,6 +54,11 @@ async def test_the_handbooks_lines(
         assert asked == ("main", 30, 2, 4096, "gres:gpu:1")
         why = (await command(place.home, "instance", "list")).stdout.decode().splitlines()[1].split()[2]
         assert told.endswith(f"({why})")
+        shown = (await command(place.home, "instance", "show", "job")).stdout.decode()
+        facts = dict(line.split(maxsplit=1) for line in shown.splitlines())
+        assert (facts["memory"], facts["time_limit"]) == ("4.0 GiB", "30m")
+        unread = await command(place.home, "instance", "log", "job", code=1)
+        assert unread.stderr.decode().startswith("the instance has not started yet: it has no log")
         monkeypatch.setattr(supervisor, "QUEUE_HELD", 0.1)
         key_file(tmp_path / "one.pem")
         async with AsyncClient(live.url, key=tmp_path / "one.pem") as engine:
@@ -66,4 +71,6 @@ async def test_the_handbooks_lines(
             await engine.stop_instance(name)
         await command(place.home, "instance", "stop", "job")
         refused = await command(place.home, "instance", "start", "box.sif", "--account", "other", code=1)
-        assert refused.stderr.decode().startswith("account: may not be asked for: the setting `slurm.allow_request`")
+        assert refused.stderr.decode().startswith(
+            "account: may not be asked for here: the setting `slurm.allow_request`"
+        )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from structlog.testing import capture_logs
 
 from hatchway.engine.base.errors import Refusal, ResourcesUnavailable, RuntimeUnavailable
 from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance
@@ -92,6 +93,17 @@ async def test_an_empty_list_with_an_error_is_none(jobs: Programs, more: dict[st
     """squeue prints no jobs, and ends well, where it could not ask: no instance is given up for that."""
     jobs.answers({}, **more)
     await no_answer_then_one(jobs)
+
+
+async def test_the_log_of_a_start_tells_that_slurm_is_away(jobs: Programs) -> None:
+    """Before anybody starts a job: the operator is still there."""
+    jobs.answers(b"")
+    with trio.fail_after(60), capture_logs() as told:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(jobs.run)
+            while not any(line["event"] == "slurm_does_not_answer" for line in told):
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
 
 
 async def no_answer_then_one(jobs: Programs) -> None:

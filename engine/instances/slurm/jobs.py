@@ -85,7 +85,8 @@ class Jobs:
     # Looking
 
     async def run(self) -> None:
-        """Ask squeue for all jobs, again and again while any task waits for one, for ever."""
+        """Ask squeue for all jobs, at once, so that the log of an engine's start says where Slurm does not answer; then
+        again and again while any task waits for one, for ever."""
         try:
             await self._ask_on()
         finally:
@@ -113,7 +114,7 @@ class Jobs:
         await trio.sleep(SHORTEST_PAUSE)
         with trio.move_on_after(self._pause):
             await self._hurry.wait()
-        if not self._waiting:
+        if not self._waiting and self._begun:
             await self._hurry.wait()
         self._hurry = trio.Event()
 
