@@ -201,7 +201,7 @@ class Engine:
             await self.fleet.check_token_key(self.tokens.key_ids())
         if self.fleet is None or not run:
             await self.runtime.restore("session")
-            self.orphans_ended = await self.orphans.end_all()
+            await self.orphans.end_all()
 
     async def run(self, *, watch: bool = True, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fire the delays and mind the instances, for ever; with `watch` also look for hand edits of authorized_keys,

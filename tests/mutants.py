@@ -55,7 +55,7 @@ TESTS = {
     "engine/base/files.py": ("files",),
     "engine/base/file_locks.py": ("file_locks", "files"),
     "engine/runtime/runtime.py": ("runtime", "shared_store", "instances", "session_ends", "sessions", "pairings"),
-    "engine/runtime/actors.py": ("runtime", "shared_store", "session_ends", "sessions"),
+    "engine/runtime/actors.py": ("runtime", "shared_store", "session_ends", "pairings", "sessions"),
     "engine/runtime/timers.py": ("timers", "runtime"),
     "engine/runtime/records.py": ("records", "logs"),
     "engine/runtime/actor_index.py": ("sessions", "instances"),

@@ -65,8 +65,7 @@ def end_sessions_of(home: Path, identities: set[str]) -> int:
 
     async def end() -> int:
         async with open_engine(home, lambda: load_settings(home, os.environ, {}), run=False) as engine:
-            # The sessions of keys that are no longer in authorized_keys have ended as the engine was opened.
             await engine.key_uses.forget(identities)
-            return engine.orphans_ended + await engine.sessions.end_all_of(identities)
+            return await engine.orphans.end_of(identities)
 
     return trio.run(end)

@@ -141,7 +141,7 @@ class OperatorSocket:
         """A command has changed authorized_keys: end the sessions of the keys that it took out, and record both."""
         removed, added = _identities(request, "removed"), _identities(request, "added")
         await self._engine.key_watch.follow()
-        ended = await self._engine.sessions.end_all_of(removed, OPERATOR)
+        ended = await self._engine.orphans.end_of(removed, OPERATOR)
         await self._engine.key_uses.forget(removed)
         await self._engine.key_uses.register(added)
         self._engine.key_watch.tell_changes(OPERATOR, removed | added)

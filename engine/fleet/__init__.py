@@ -25,11 +25,11 @@ behind the last entry that it read, where the store still has that very entry: t
 not read, but for changes of its own that a failover may have lost, and those it reads anew. Where that entry is gone,
 or a number is missing, the versions of all sessions are compared.
 
-Redis could tell each engine by itself what moved of the sessions that it has read (CLIENT TRACKING), and an engine could
-then hold a part of them. Measured beside the stream: a change at 1,000 a second costs an engine that holds the session
-twice as much, as each comes as a message of its own, and one that does not hold it nothing; a session takes 1.9 times the
-memory in Redis, since lists, limits and expiry need indexes there once no engine has all. That pays where the sessions
-of a fleet don't fit in an engine's memory any more: ten million take 7 GB of it.
+Redis could tell each engine by itself what moved of the sessions that it has read (CLIENT TRACKING), and an engine
+could then hold a part of them. Measured beside the stream: a change at 1,000 a second costs an engine that holds the
+session twice as much, as each comes as a message of its own, and one that does not hold it nothing; a session takes
+1.9 times the memory in Redis, since lists, limits and expiry need indexes there once no engine has all. That pays
+where the sessions of a fleet don't fit in an engine's memory any more: ten million take 7 GB of it.
 
 A message has a `kind` and the fields of that kind. Messages from one engine to another are taken one by one, in the
 order in which they were sent; only a reply may overtake what does not belong to its call. The kinds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -13,7 +14,7 @@ from hatchway.engine.base.errors import Refusal, StoreUnavailable, TooManyReques
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.key_command import ASKED_AGAIN_AFTER, REMEMBERED
 from hatchway.engine.runtime import Actor, Runtime
-from hatchway.engine.runtime.records import NOBODY
+from hatchway.engine.runtime.records import NOBODY, Origin
 from hatchway.engine.sessions.sessions import Sessions
 from hatchway.statecharts.interpreter import EventRefused
 
@@ -29,19 +30,26 @@ class Orphans:
 
     def __init__(self, sessions: Sessions, runtime: Runtime, keys: AuthorizedKeys) -> None:
         self._sessions, self._runtime, self._keys = sessions, runtime, keys
+        self._ended: Counter[str] = Counter()
+        """How many sessions the latest `end_all` ended, by identity."""
 
-    async def end_all(self) -> int:
+    async def end_all(self) -> None:
         """End the sessions whose key was taken out of authorized_keys, by hand or while the engine was down, or is
-        over; shorten those that its line now ends sooner. Returns how many ended. Raises StoreUnavailable."""
-        ended = 0
+        over; shorten those that its line now ends sooner. Raises StoreUnavailable."""
+        ended = self._ended = Counter()
         for actor in self._of_keys():
             if (cause := self._sessions.lost(actor.facts)) is not None:
-                ended += await self._sessions.end_named(actor.id, NOBODY, cause)
+                ended[actor.facts.identity] += await self._sessions.end_named(actor.id, NOBODY, cause)
                 continue
             latest = self._sessions.key_ends(actor.facts.identity, actor.facts.started_at)
             if latest < (actor.deadline or 0):
                 await self._shorten(actor, latest)
-        return ended
+
+    async def end_of(self, identities: set[str], origin: Origin = NOBODY) -> int:
+        """End the sessions of these identities, whose keys a command has just taken out. Returns how many ended by
+        that: `end_all` may have seen it first. Raises StoreUnavailable."""
+        ended = await self._sessions.end_all_of(identities, origin)
+        return ended + sum(self._ended.pop(identity, 0) for identity in identities)
 
     async def end_once(self, whole: Callable[[], Awaitable[None]]) -> None:
         """End them once `whole()` has returned: in a fleet its sessions come behind the engine's first answers. Tried

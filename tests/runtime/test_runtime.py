@@ -254,13 +254,17 @@ async def test_an_unknown_actor_is_refused_and_recorded(small: SmallRuntime) -> 
 
 
 @pytest.mark.parametrize(
-    ("effects", "rules"),
-    [({"squeak"}, {"patience"}), ({"squeak", "draught", "extra"}, {"patience"}), ({"squeak", "draught"}, set())],
+    ("effects", "rules", "named"),
+    [
+        ({"squeak"}, {"patience"}, "effect .*: draught"),
+        ({"squeak", "draught", "extra"}, {"patience"}, "effect .*: extra"),
+        ({"squeak", "draught"}, set(), "delay .*: patience"),
+    ],
 )
-def test_every_name_is_resolved_at_start(effects: set[str], rules: set[str]) -> None:
-    """An effect or delay without a handler, or a handler without a name, stops the start."""
+def test_every_name_is_resolved_at_start(effects: set[str], rules: set[str], named: str) -> None:
+    """An effect or delay without a handler, or a handler without a name, stops the start, which names it."""
     runtime = Runtime(TrioClock(), Records(TrioClock()))
-    with pytest.raises(ChartFault, match="without a name"):
+    with pytest.raises(ChartFault, match=f"^gate: {named}$"):
         runtime.register(
             GATE,
             facts=Facts,

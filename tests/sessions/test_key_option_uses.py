@@ -104,7 +104,7 @@ async def test_what_a_stopped_engine_missed(home: Path) -> None:
         limit(engine, expiry_time="20200101Z")
         limit(engine, key("two"), expiry_time=AT_TEN)
     async with virtual_engine(home, clock) as engine:
-        assert engine.orphans_ended == 1
+        assert await engine.orphans.end_of({key().identity}) == 1
         assert [actor.deadline for actor in engine.runtime.actors("session")] == [EPOCH + 7201]
         browser = Browser(make_app(engine))
         assert [await inspect(browser, one["token"]) for one in (first, second)] == [401, 200]
