@@ -65,10 +65,13 @@ Examples:
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="End every session that `session list` shows.")
-@click.option("--key", "identity", metavar="ID", help="End the sessions of this key's identity.")
-def revoke(ids: tuple[str, ...], everything: bool, identity: str | None) -> None:
-    """End sessions at once: every token of them is dead."""
-    if bool(ids) + everything + bool(identity) != 1:
+@click.option("--key", metavar="ID", help="End the sessions of a key: by identity, the start of it, or comment.")
+def revoke(ids: tuple[str, ...], everything: bool, key: str | None) -> None:
+    """End sessions at once: every token of them is dead.
+
+    A key that is registered may sign in again: hatchway key unregister takes that too, and ends its sessions.
+    """
+    if bool(ids) + everything + bool(key) != 1:
         raise click.UsageError("give session IDs, or --all, or --key ID")
     from hatchway.api.cli.host import Here
     from hatchway.api.cli.printing import say
@@ -76,15 +79,27 @@ def revoke(ids: tuple[str, ...], everything: bool, identity: str | None) -> None
 
     here = Here()
     with here.client() as client:
-        chosen = list(ids) or _matching(client.sessions(), identity)
+        chosen = list(ids) or _matching(client.sessions(), key)
         own = client.flows.stored.session if client.flows.stored else None
         if not chosen:
-            raise NotFound("no live session matches")
+            raise NotFound(f"no live session is of the key '{key}'" if key else "there is no live session")
         # The command's own session is revoked last: without it no other can be.
         for name in sorted(chosen, key=lambda name: name == own):
             client.revoke(name)
             say(f"revoked {name}")
 
 
-def _matching(rows: list[dict[str, Any]], identity: str | None) -> list[str]:
-    return [str(row["session"]) for row in rows if identity is None or row.get("identity") == identity]
+def _matching(rows: list[dict[str, Any]], key: str | None) -> list[str]:
+    """The names of the sessions of a key, by what `key unregister` takes too; without one of all. Raises UsageError
+    where several keys are meant."""
+    mine = [row for row in rows if key is None or _is_of(row, key)]
+    meant = sorted({row["identity"] for row in mine})
+    if key is not None and len(meant) > 1:
+        raise click.UsageError(f"'{key}' means several keys: {', '.join(meant)}")
+    return [str(row["session"]) for row in mine]
+
+
+def _is_of(row: dict[str, Any], key: str) -> bool:
+    from hatchway.engine.keys.key_edits import goes_by
+
+    return goes_by(row["identity"], row.get("comment") or "", key)

@@ -327,7 +327,8 @@ class Flows:
         if isinstance(value, dict) and "accepted" in value:
             return wire.as_type(value, wire.Accepted)
         if isinstance(value, dict) and "detail" in value:
-            raise wire.refused(value, reply.status, reply.headers, self.wall())
+            # The `Date` of the stream is that of its beginning: no clock is told from it by now.
+            raise wire.refused(value, reply.status, {}, self.wall())
         return self._keep(wire.as_type(value, wire.SignedIn))
 
     def start_instance(self, fields: Mapping[str, Any]) -> Flow[wire.Started]:

@@ -6,6 +6,7 @@ Python opens nothing that a program it starts inherits (PEP 446).
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shlex
 import stat
@@ -75,9 +76,17 @@ def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], k
     if not is_kind(status.st_mode):
         raise FileRefused(f"{path} is not a {kind}; mend it with: mv {name} {name}.old", cause="kind")
     if status.st_uid != os.geteuid():
-        raise FileRefused(f"{path} belongs to another user; mend it with: chown {os.geteuid()} {name}", cause="owner")
+        raise FileRefused(f"{path} belongs to another user; {_way_in(status.st_uid, name)}", cause="owner")
     if status.st_mode & _OTHERS:
         raise FileRefused(f"{path} is open to other users; mend it with: chmod {mode:o} {name}", cause="mode")
+
+
+def _way_in(owner: int, name: str) -> str:
+    """What to do about a file of another user's. Root that took it would take it from the engine that runs there."""
+    if os.geteuid() == 0:
+        with suppress(KeyError):
+            return f"run the command as that user: runuser -u {pwd.getpwuid(owner).pw_name} -- hatchway ..."
+    return f"mend it with: chown {os.geteuid()} {name}"
 
 
 def check_unshared(path: Path) -> None:

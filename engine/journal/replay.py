@@ -43,13 +43,18 @@ class Standing(NamedTuple):
 
 @cache
 def charts_digest() -> str:
-    """Names the tables that this engine runs: steps by other tables are another version's to judge."""
-    told = [
+    """Names the tables and delays that this engine runs: steps by others are another version's to judge."""
+    rows = [
         (chart.name, row.state, row.event, row.guard.__name__, row.target, row.effects)
         for chart in CHARTS.values()
         for row in chart.rows
     ]
-    return sha256(repr(told).encode()).hexdigest()[:12]
+    delays = [
+        (chart.name, state, delay.event, delay.seconds, delay.clock)
+        for chart in CHARTS.values()
+        for state, delay in sorted(chart.delays.items())
+    ]
+    return sha256(repr((rows, delays, sorted(RULES.items()))).encode()).hexdigest()[:12]
 
 
 class ChartReplay:

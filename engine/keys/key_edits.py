@@ -128,6 +128,12 @@ def _with(lines: Iterable[KeyLine], old: KeyLine | None, new: bytes) -> bytes:
     return b"".join(new + end if line is old else line.raw for line in lines)
 
 
+def goes_by(identity: str, comment: str, selector: str) -> bool:
+    """Whether `selector` may mean the key: by its identity, the start of it, or its comment."""
+    by_identity = identity.startswith(selector) if len(selector) > len("SHA256:") else identity == selector
+    return by_identity or same_name(comment, selector)
+
+
 def _selected(lines: Iterable[KeyLine], selector: str) -> str:
     """The one identity that `selector` means. Raises KeyRefused."""
     known: dict[str, str] = {}
@@ -136,12 +142,7 @@ def _selected(lines: Iterable[KeyLine], selector: str) -> str:
             known.setdefault(line.key.identity, line.key.comment)
     if selector in known:
         return selector
-    prefix = len(selector) > len("SHA256:")
-    found = [
-        identity
-        for identity, comment in known.items()
-        if (prefix and identity.startswith(selector)) or same_name(comment, selector)
-    ]
+    found = [identity for identity, comment in known.items() if goes_by(identity, comment, selector)]
     if not selector or not found:
         raise KeyRefused(f"no authorized key has the identity or comment '{one_line(selector)}'", cause="unknown_key")
     if len(found) > 1:

@@ -72,3 +72,5 @@ def _copy_database(source: Path, target: Path) -> None:
         closing(sqlite3.connect(target)) as made,
     ):
         live.backup(made)
+        # Without a WAL of its own a start can tell that one beside it is another database's.
+        made.execute("PRAGMA journal_mode = DELETE")

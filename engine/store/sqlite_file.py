@@ -47,6 +47,7 @@ def files_of(path: Path) -> tuple[Path, Path]:
 
 def open_database(path: Path) -> sqlite3.Connection:
     """The file, migrated to this version. Raises EngineUnavailable in words where it can't be used."""
+    _refuse_foreign_wal(path)
     with in_words(path):
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
         try:
@@ -57,6 +58,26 @@ def open_database(path: Path) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+_WAL_MODE = slice(18, 20)
+"""The bytes of the file's header that say whether it has a WAL (SQLite's file format, 1.3.3)."""
+
+
+def _refuse_foreign_wal(path: Path) -> None:
+    """Raises EngineUnavailable where a WAL lies beside a file that has none, as a backup: it belongs to the file that
+    was here before, and SQLite would write what that one had into this one."""
+    _, wal = files_of(path)
+    try:
+        with path.open("rb") as file:
+            foreign = file.read(20)[_WAL_MODE] == b"\1\1" and wal.stat().st_size > 0
+    except OSError:
+        return
+    if foreign:
+        raise EngineUnavailable(
+            f"{path} was put back beside {wal.name} of the database before it: nothing was read or changed; move that"
+            f" away with: rm {wal} (its sessions are of no use to the backup), or put the whole folder back anew"
+        )
 
 
 @contextmanager

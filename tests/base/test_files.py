@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import resource
 import stat
 import subprocess
@@ -133,6 +134,14 @@ def test_only_our_own_file_is_ours(folder: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "geteuid", lambda: (folder / "file").stat().st_uid + than_theirs)
     with pytest.raises(FileRefused, match="belongs to another user"):
         files.read_private(folder / "file")
+
+
+def test_root_leaves_a_users_file_to_him(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told to be that user for the command: the engine whose file it is could not use one of root's."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    theirs = os.stat_result((0o100600, 0, 0, 1, pwd.getpwnam("nobody").pw_uid, 0, 0, 0, 0, 0))
+    with pytest.raises(FileRefused, match="runuser -u nobody -- hatchway"):
+        files.check_status(folder / "file", theirs)
 
 
 def lock_once(path: Path) -> None:

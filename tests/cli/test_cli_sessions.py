@@ -176,7 +176,13 @@ async def test_revoking(home: Path) -> None:
         assert [row["identity"] for row in rows].count(key().identity) == 2
         other = next(row["session"] for row in rows if row["identity"] == key().identity)
         assert (await command(home, "session", "revoke", other)).stdout.decode() == f"revoked {other}\n"
-        await command(home, "session", "revoke", "--key", key().identity)
+        at.engine.keys.register(key().public, comment="one")
+        at.engine.keys.register(key("two").public, comment="one")
+        await at.engine.sessions.start("key", key("two").identity, FIVE, 600, proof="signature", origin=NOBODY)
+        twice = await command(home, "session", "revoke", "--key", "one", code=2)
+        assert key("two").identity in twice.stderr.decode()
+        await command(home, "session", "revoke", "--key", key("two").identity[:20])
+        await command(home, "session", "revoke", "--key", "one")
         assert {row["identity"] for row in await told(home, "session", "list")} == {key("engine").identity}
         await command(home, "session", "revoke", "--key", key().identity, code=1)
         await command(home, "session", "revoke", "nothing", code=1)

@@ -251,6 +251,15 @@ def test_a_wrong_clock_is_named_past_30_seconds(date: str, hint: str | None) -> 
         assert fault.skew_hint == (hint if status == 401 else None)
 
 
+def test_a_stream_that_took_long_is_no_wrong_clock() -> None:
+    """Its `Date` is of its beginning, half a minute before the refusal that ends it."""
+    lines = b'{"accepted": true, "match": "42", "expires_in": 30}\n{"detail": "no", "code": "expired", "status": 401}\n'
+    reply = answer(200, lines, "Content-Type: application/x-ndjson", "Date: Thu, 01 Jan 1970 00:16:09 GMT")
+    with false_engine(lambda _: reply) as (url, _), Client(url) as client, pytest.raises(Refused) as refused:
+        client.pair("7K3MQ9XD", lambda accepted: None)
+    assert (refused.value.status, refused.value.skew_hint) == (401, None)
+
+
 def test_the_items_of_a_start() -> None:
     """Section 2.7: a status item, an entity string, an entity object, in this order."""
     entity = {"img": "a", "instance": "b", "ip": "", "log_err_path": "e", "log_out_path": "o", "pid": 7}

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,11 @@ from hatchway.engine.journal.files import CURRENT, segments
 from hatchway.engine.journal.findings import BadLine, Findings
 from hatchway.engine.journal.heads import HEADS, HeadRefused, heads_in, read_keys, remember_keys
 from hatchway.engine.journal.journal import FileJournal
+from hatchway.engine.journal.replay import RULES, charts_digest
 from hatchway.engine.runtime.records import NOBODY, UNPROVEN, Origin, Records, Saw
+from hatchway.statecharts.catalogue import CHARTS
+from hatchway.statecharts.chart import Delay
+from hatchway.statecharts.pairing import CHART as PAIRING
 from tests.support.fakes import ROOT, effort
 from tests.support.generated_journal import ISSUER, SIGNED_IN, Generated
 
@@ -365,6 +370,19 @@ def test_an_older_form_is_readable(made: Generated) -> None:
     path.write_bytes(old[:-1] + b',"schema":4,"prev":"","hash":"AAAAAAAAAAAAAAAAAAAA"}\n')
     with pytest.raises(BadLine, match="later version"):
         Check().run([(path, path.open("rb"))])
+
+
+def test_another_window_makes_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another row does: steps within a window of their version are not judged by that of this one."""
+    digests = {charts_digest.__wrapped__()}
+    delays = {**PAIRING.delays, "issued": Delay(45.0, "claim_elapsed")}
+    monkeypatch.setitem(CHARTS, "pairing", replace(PAIRING, delays=delays))
+    digests.add(charts_digest.__wrapped__())
+    monkeypatch.setitem(CHARTS, "pairing", replace(PAIRING, rows=PAIRING.rows[:-2] + PAIRING.rows[-1:]))
+    digests.add(charts_digest.__wrapped__())
+    monkeypatch.setitem(RULES, "session_lifetime", (0.0, 1.0))
+    digests.add(charts_digest.__wrapped__())
+    assert len(digests) == 4
 
 
 def test_other_charts_are_left_to_their_version(made: Generated) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -47,6 +50,24 @@ def test_a_backup_of_a_running_engine(home: Path, tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
     with running_engine(copy) as engine, httpx.Client(base_url=engine.url) as client:
         assert client.get(INSPECT, headers=bearer).json() == before
+
+
+@pytest.mark.process
+def test_a_backup_put_over_what_a_killed_engine_left(home: Path, tmp_path: Path) -> None:
+    """SQLite would write the sessions of later into it, from the WAL that is there: the start is refused, in words that
+    lead to a sound engine."""
+    copy = tmp_path / "copy"
+    with running_engine(home) as engine, httpx.Client(base_url=engine.url) as client:
+        assert backup(home, copy).returncode == 0
+        later = {"Authorization": f"Bearer {sign_in(client)['token']}"}
+        engine.kill()
+    shutil.copy(copy / "engine.db", home / "engine.db")
+    refused = process("engine", "start", "--port", "0", HATCHWAY_HOME=str(home))
+    assert refused.returncode == 1
+    (mend,) = re.findall(r"with: (rm \S+)", refused.stderr)
+    subprocess.run(shlex.split(mend), check=True)
+    with running_engine(home) as engine, httpx.Client(base_url=engine.url) as client:
+        assert client.get(INSPECT, headers=later).status_code == 401
 
 
 @pytest.mark.process
