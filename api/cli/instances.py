@@ -219,16 +219,22 @@ def log(name: str, follow: bool, stream: str) -> None:
     import codecs
 
     from hatchway.api.cli.host import Here
+    from hatchway.api.cli.printing import note
 
+    silent = True
     shown = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     with Here().client() as client:
         for piece in client.instance_log(name, stream, follow=follow):
+            silent = False
             if sys.stdout.isatty():
                 # What a container writes must not act upon the terminal that shows it.
                 click.echo(_harmless(shown.decode(piece)), nl=False)
             else:
                 sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
+    if silent:
+        other = "err" if stream == "out" else "out"
+        note(f"it wrote nothing there; the other stream: hatchway instance log {name} --stream {other}")
 
 
 def _harmless(text: str) -> str:

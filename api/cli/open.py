@@ -136,7 +136,7 @@ def _open(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choices
             _stop(tunnel, steps)
     finally:
         if not signed_in:
-            _undo(tunnel)
+            _undo(tunnel, steps)
 
 
 def _reach(tunnel: Tunnel, steps: Steps, terminal: OpenTerminal, choices: Choices) -> None:
@@ -219,15 +219,19 @@ def _run_the_new(tunnel: Tunnel, connection: SshConnection, steps: Steps) -> Non
 
 
 def _stop(tunnel: Tunnel, steps: Steps) -> None:
-    in_use = tunnel.stop_engine(own_sessions=1)
-    host = tunnel.wanted.host.target
-    if in_use is None:
-        steps.say(f"the engine on {host} was stopped", event="stopped")
-    else:
-        steps.say(f"the engine on {host} goes on: {in_use}", event="not_stopped", why=in_use)
+    if _stopped(tunnel, steps, own_sessions=1):
+        steps.say(f"the engine on {tunnel.wanted.host.target} was stopped", event="stopped")
 
 
-def _undo(tunnel: Tunnel) -> None:
+def _stopped(tunnel: Tunnel, steps: Steps, own_sessions: int) -> bool:
+    """Whether the engine was stopped; if it was not, it is said why."""
+    in_use = tunnel.stop_engine(own_sessions=own_sessions)
+    if in_use is not None:
+        steps.say(f"the engine on {tunnel.wanted.host.target} goes on: {in_use}", event="not_stopped", why=in_use)
+    return in_use is None
+
+
+def _undo(tunnel: Tunnel, steps: Steps) -> None:
     """Stop the engine again that this command has started, unless somebody else uses it by now."""
     from hatchway.api.client.wire import ClientFault
     from hatchway.engine.base.errors import Refusal
@@ -235,4 +239,4 @@ def _undo(tunnel: Tunnel) -> None:
     if tunnel.is_attached and tunnel.attached.hello.started:
         # Where the connection is lost, the engine stays, and the next `open` finds it.
         with undisturbed(), suppress(ClientFault, Refusal, OSError):
-            tunnel.stop_engine(own_sessions=0)
+            _stopped(tunnel, steps, own_sessions=0)

@@ -166,6 +166,15 @@ LONGEST_LINK = 4096
 
 def read_code(given: str) -> tuple[str, str | None]:
     """The code, and the engine's address where the link was given that is printed with it."""
+    from hatchway.engine.pairings.codes import LENGTH, is_code  # here, as no other command needs it
+
+    code, url = _taken_apart(given)
+    if not is_code(code):
+        raise click.UsageError(f"a pairing code has {LENGTH} letters and digits, such as 7K3MQ9XD: nothing was sent")
+    return code, url
+
+
+def _taken_apart(given: str) -> tuple[str, str | None]:
     if "://" not in given:
         return given, None
     try:

@@ -41,6 +41,14 @@ TlsContext = Callable[[], ssl.SSLContext]
 """Called at each connection, so that a new certificate is used from the next one on."""
 
 
+ADVICE = {
+    errno.EADDRINUSE: "; another program has it, which `ss -ltnp 'sport = {port}'` names: end that, or give another"
+    " port, `--port N` or `hatchway config set port N`",
+    errno.EACCES: "; ports up to 1023 are root's: give a larger one, `--port N` or `hatchway config set port N`",
+}
+"""What to do, by the number of the error."""
+
+
 async def open_sockets(host: str, port: int, *, both_loopbacks: bool = False) -> list[socket.socket]:
     """A listening socket for each address of `host`, all on one port (0: any free one).
 
@@ -57,7 +65,8 @@ async def open_sockets(host: str, port: int, *, both_loopbacks: bool = False) ->
             wanted += await other_loopback(wanted)
         return listen(wanted, port, BACKLOG)
     except OSError as error:
-        raise EngineUnavailable(f"can't listen on {host} port {port}: {error.strerror or error}") from error
+        advice = ADVICE.get(error.errno or 0, "").format(port=port)
+        raise EngineUnavailable(f"can't listen on {host} port {port}: {error.strerror or error}{advice}") from error
 
 
 def bound(sock: socket.socket) -> tuple[str, int]:

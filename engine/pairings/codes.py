@@ -33,3 +33,9 @@ def normalise(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).upper()
     kept = "".join(sign for sign in folded if not (sign.isspace() or unicodedata.category(sign) == "Pd"))
     return kept.translate(_FOLDED)
+
+
+def is_code(text: str) -> bool:
+    """Whether a text, as typed, has the form of a code."""
+    code = normalise(text)
+    return len(code) == LENGTH and set(code) <= set(ALPHABET)

@@ -217,7 +217,7 @@ class Sessions:
 
     def _effective(self, facts: SessionFacts) -> tuple[str, ...] | None:
         """The session's permissions, cut to those that its key grants now; None where the key grants nothing."""
-        if facts.method == "pairing":
+        if facts.method != "key":
             return facts.permissions
         grant = self._grant_of(facts)
         return None if grant is None else permissions.cut(facts.permissions, grant.permissions)
@@ -230,7 +230,7 @@ class Sessions:
 
     def lost(self, facts: SessionFacts) -> str | None:
         """Why the session is to end, by its key as it is now; None where it may go on."""
-        if facts.method == "pairing":
+        if facts.method != "key":
             return None
         grant = self._grant_of(facts)
         if grant is None:

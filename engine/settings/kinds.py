@@ -334,9 +334,13 @@ def url() -> SettingKind:
             raise ValueError("an address such as http://127.0.0.1:7420 is wanted")
         if parts.path or parts.query or parts.fragment:
             raise ValueError("an address without a path is wanted, such as http://127.0.0.1:7420")
-        address(parts.netloc if parts.port else f"{parts.netloc}:80")
+        try:
+            port = parts.port
+        except ValueError:
+            raise ValueError("its port is a number up to 65535, such as http://127.0.0.1:7420") from None
+        address(parts.netloc if port else f"{parts.netloc}:80")
         if not value.isascii():
-            return f"{parts.scheme}://{wire_name(parts.hostname)}" + (f":{parts.port}" if parts.port else "")
+            return f"{parts.scheme}://{wire_name(parts.hostname)}" + (f":{port}" if port else "")
         return value
 
     return SettingKind(read)

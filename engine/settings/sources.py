@@ -109,7 +109,7 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
     `flags` are by dotted name, as text or values; those that are None were not given. Raises SettingRefused, and
     FileRefused where others may read or write config.toml.
     """
-    given = {name: read_value(name, raw, "flags") for name, raw in flags.items() if raw is not None}
+    given = {name: read_value(name, raw, "on the command line") for name, raw in flags.items() if raw is not None}
     return _build(read_config(home) | read_environment(environ) | given)
 
 

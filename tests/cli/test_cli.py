@@ -338,6 +338,12 @@ def test_a_missing_key_file_is_told() -> None:
     assert "nothing.pem: no such key file" in result.stderr
 
 
+@pytest.mark.parametrize("code", ["12", "R762YBCT.", "7K3MQ9XU", "http://127.0.0.1:1/#pair=7K3M"])
+def test_what_is_no_code_is_sent_nowhere(code: str) -> None:
+    """A slip of the finger is no guess, of which an address has few."""
+    assert "8 letters and digits" in run("pair", code, code=2).stderr
+
+
 def test_session_revoke_wants_one_choice() -> None:
     """IDs, --all or --key: exactly one of them."""
     for arguments in ((), ("--all", "x"), ("--all", "--key", "x")):

@@ -61,6 +61,8 @@ async def test_a_stop(place: Place) -> None:
         started = await command(place.home, "instance", "start", "box.sif", "--name", name, "--", "sleep", LONG)
         assert started.stdout.decode().splitlines()[0] == f"started {name}"
         assert (await command(place.home, "instance", "stop", name)).stdout.decode() == f"stopped {name}\n"
+        silent = await command(place.home, "instance", "log", name)
+        assert (silent.stdout, f"instance log {name} --stream err" in silent.stderr.decode()) == (b"", True)
         assert not living()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -182,6 +183,7 @@ async def test_an_unclaimed_code_expires(home: Path) -> None:
     """30 s without a claim: the terminal says so, exit code 1, and the code is consumed."""
     async with host(home) as at, terminal("engine", "pair", home=home) as screen:
         await screen.wait_for("Waiting for a console: 30 s")
+        assert re.findall(r"console: (\d+) s", screen.text)[0] == "30"
         at.clock.elapsed_ahead += 30
         assert await screen.wait_end() == 1
         assert "expired" in screen.text.splitlines()[-1]

@@ -110,10 +110,12 @@ async def test_both_windows_pass(engine: EngineProcess, nursery: trio.Nursery) -
         terminal("engine", "pair", home=engine.home) as left,
         terminal("engine", "pair", home=engine.home) as late,
     ):
+        began = trio.current_time()
         unclaimed, claimed = await printed(left), await printed(late)
         curl = Curl(nursery, engine, claimed)
         await curl.accepted()
         last = await curl.last()
+        assert 30 <= trio.current_time() - began < 45
         assert (last["status"], last["detail"]) == (401, "pairing expired on approval")
         assert await late.wait_end() == 1
         assert "pairing expired on approval" in late.text

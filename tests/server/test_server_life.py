@@ -72,11 +72,11 @@ async def test_open_sockets(autojump_clock: MockClock, tmp_path: Path) -> None:
 
 
 async def test_port_taken() -> None:
-    """A port in use is one sentence."""
+    """A port in use is one sentence, which says how to find who has it."""
     first = await open_sockets("127.0.0.1", 0)
     with (
         first[0],
-        pytest.raises(EngineUnavailable, match=r"can't listen on 127.0.0.1 port \d+: Address already in use"),
+        pytest.raises(EngineUnavailable, match=r"can't listen on 127.0.0.1 port \d+: Address already in use .*`ss "),
     ):
         await open_sockets("127.0.0.1", first[0].getsockname()[1])
 

@@ -177,6 +177,7 @@ def test_a_setting_of_ours_with_a_wrong_value_is_refused(home: Path) -> None:
         ("url", "ftp://engine", "http://127.0.0.1:7420"),
         ("url", "http://me:secret@engine", "http://127.0.0.1:7420"),
         ("url", "http://engine/console", "without a path"),
+        ("url", "http://127.0.0.1:7420.", "its port is a number"),
         ("url", "http://engine:99999", "port"),
         ("key_types", "ed25519", "own key is of RSA"),
         ("key_types", "", "rsa is wanted"),
