@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -88,11 +89,10 @@ class OpenTerminal(OperatorTerminal):
                 from hatchway.api.cli.failures import Failed
 
                 self.say("")
-                host = self._tunnel.wanted.host.target
-                raise Failed(
-                    "no browser can be opened here",
-                    (f"open the link in one yourself: hatchway open --no-browser {host}",),
-                )
+                typed = sys.argv[1:]
+                place = typed.index("open") + 1
+                again = shlex.join(["hatchway", *typed[:place], "--no-browser", *typed[place:]])
+                raise Failed("no browser can be opened here", (f"open the link in one yourself: {again}",))
             self._browser = None
 
     def _show(self, event: dict[str, Any], line: OperatorLine) -> None:
