@@ -10,10 +10,6 @@ import { allows } from "./permissions.js";
 import { current } from "./session.js";
 import * as sessions from "./sessions.js";
 
-const METHODS = new Map([
-  ["key", "Private key"],
-  ["pairing", "Pairing code"],
-]);
 const WARN_AT = 60; // seconds before the end, said aloud once
 let timer = null;
 let warned = false;
@@ -55,7 +51,7 @@ function tell(session) {
   warned = false;
   byId("facts").replaceChildren(
     ...fact("Identity", el("span", { class: "mono wrap" }, session.identity)),
-    ...fact("Method", METHODS.get(session.method) ?? session.method),
+    ...fact("Method", sessions.METHODS.get(session.method) ?? session.method),
     ...(session.key_expires_at ? fact("Key", `Expires at ${when(session.key_expires_at)}`) : []),
     ...fact("Permissions", el("ul", { class: "chips" }, session.permissions.map(chip))),
   );

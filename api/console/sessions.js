@@ -5,7 +5,7 @@ import { byId, confirm, el, note, reconcile, unbroken } from "./dom.js";
 import { Problem } from "./http.js";
 import { current, logout, use, useList } from "./session.js";
 
-const METHODS = new Map([
+export const METHODS = new Map([
   ["key", "private key"],
   ["pairing", "pairing code"],
 ]);

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from hatchway.engine.access.principal import Method
 from hatchway.engine.runtime.records import Record
 from hatchway.statecharts.pairing import DECISION_WINDOW
 
@@ -47,7 +48,7 @@ class InspectionShape(Shape, omit_defaults=True):
     valid: Literal[True]
     session: str
     identity: str
-    method: Literal["key", "pairing"]
+    method: Method
     permissions: Permissions
     expires_at: Epoch
     key_expires_at: KeyExpiry | msgspec.UnsetType = msgspec.UNSET
@@ -67,7 +68,7 @@ class LiveSessionShape(Shape):
     session: str
     identity: str
     comment: Annotated[str, Meta(description="That of its key.")] | None
-    method: Literal["key", "pairing"]
+    method: Method
     permissions: Permissions
     started_at: Epoch
     expires_at: Epoch
