@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,7 @@ def ship(
 
     made = target_of(target, Options(SystemClock(), ca, _secret(secret) if secret else b"", cert))
     if unit:
-        _print_unit(target)
+        _print_unit(target, {path for path in (ca, cert, secret) if path is not None})
         return
     _run(target, Choice(kinds, charts, events, new_address), made, from_now=from_now, once=once)
 
@@ -134,11 +135,16 @@ def _secret(path: Path) -> bytes:
     return read_secret(path)
 
 
-def _print_unit(target: str) -> None:
+def _print_unit(target: str, paths: Set[Path]) -> None:
+    """Print a unit that runs this command. Systemd starts it in another folder, so `paths` are made absolute in it."""
     from hatchway.api.cli.unit import own_command, quoted
     from hatchway.engine.journal.shipments import shown
     from hatchway.engine.settings.settings import home_folder
 
-    asked = [argument for argument in sys.argv[1:] if argument != "--unit"]
+    def absolute(argument: str) -> str:
+        option, sign, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+        return f"{option}{sign}{Path(value).absolute()}" if Path(value) in paths else argument
+
+    asked = [absolute(argument) for argument in sys.argv[1:] if argument != "--unit"]
     command = " ".join(map(quoted, (*own_command(), *asked)))
     click.echo(UNIT.format(target=shown(target).replace("%", "%%"), command=command, home=home_folder()), nl=False)

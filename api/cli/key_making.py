@@ -84,3 +84,5 @@ def rotate_token(force: bool) -> None:
     key_administration().rotate_token(SystemClock(), force=force)
     tell_engine(removed=(), reload=True)
     click.echo("new token key; the old one verifies its tokens until the last of them has ended")
+    if force:
+        click.echo("the one before that verifies none any more")

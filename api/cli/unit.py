@@ -21,7 +21,7 @@ Type=notify
 ExecStart={command} engine start
 ExecReload=/bin/kill -HUP $MAINPID
 {environment}Restart=on-failure
-RestartSec=1
+RestartSec=5
 WatchdogSec=30
 TimeoutStopSec=30
 # Only the engine is stopped: its instances, and the commands in them, outlive a restart.

@@ -201,14 +201,21 @@ class Fleet:
 
     async def _renew(self) -> None:
         pause = RENEW_INTERVAL_REPLICATED if self.link.replicated else RENEW_INTERVAL
+        lapsed = False
         while True:
             try:
                 await self.lease.refresh()
             except StoreUnavailable as lost:
                 self._not_renewed = lost.detail
-                log.warning("lease_not_renewed", why=lost.detail)
+                if not lapsed:  # a store may be away for hours
+                    log.warning("lease_not_renewed", why=lost.detail)
+                lapsed = True
             except Exception:
                 log.exception("lease_not_renewed")
+            else:
+                if lapsed:
+                    log.info("lease_renewed_again")
+                lapsed = False
             await trio.sleep(pause)
 
     async def leave(self) -> None:

@@ -502,3 +502,10 @@ def test_its_unit(home: Path, tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--user", str(path)], capture_output=True, text=True, check=False
     )
     assert str(path) not in done.stderr
+
+
+def test_its_unit_names_files_wherever_it_is_started(home: Path, tmp_path: Path) -> None:
+    """systemd starts it in another folder than the one in which it was printed."""
+    authority = Authority(tmp_path).path
+    text = run(home, "syslog+tls://127.0.0.1:6514", f"--ca={os.path.relpath(authority)}", "--unit")
+    assert f" --ca={Path.cwd() / os.path.relpath(authority)}\n" in text
