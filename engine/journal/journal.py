@@ -20,6 +20,7 @@ import trio
 from hatchway.engine.base import files
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.journal import last_number
 from hatchway.engine.journal.files import (
     CURRENT,
     SCHEMA,
@@ -79,7 +80,7 @@ class FileJournal:
         self._recent: list[RecordLine] = []
         self.subscribers = Subscribers(self)
         last = last_line(folder)
-        self.last_seq = last.seq
+        self.last_seq = max(last.seq, last_number.take_up(folder))
         """The number of the last record; the next engine goes on from it."""
         self._end = last.seq, hash_of(last.data)
         """Number and hash of the last record that is in the files."""
@@ -119,6 +120,8 @@ class FileJournal:
         line = RecordLine(record.seq, b'%b,"hash":"%b"}' % (text, made.encode()))
         if self._write(line, record.time):
             self._end, self._anew = (record.seq, made), False
+        else:
+            last_number.note(self.folder, line.seq)
         self._recent.append(line)
         if len(self._recent) > 2 * RECENT:
             del self._recent[:RECENT]

@@ -383,6 +383,20 @@ async def test_a_real_full_disk(folder: Path) -> None:
     assert seqs(folder) == [4]
 
 
+async def test_a_number_is_never_given_out_twice(folder: Path) -> None:
+    """Nor where an engine ends while the disk is full: the next one tells how many records were lost."""
+    host = Host(folder)
+    host.tell()
+    with open("/dev/full", "wb") as full, structlog.testing.capture_logs():
+        os.dup2(full.fileno(), host.journal._fd)
+        host.tell(3)
+    later = Host(folder)
+    assert later.journal.last_seq == 4
+    later.tell(2)
+    told = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    assert [(line["seq"], line.get("lost")) for line in told] == [(1, None), (5, 3), (6, None)]
+
+
 async def test_a_rotation_that_fails_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the full file can't be set aside, it just grows on."""
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
