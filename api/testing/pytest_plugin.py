@@ -86,7 +86,11 @@ def _is_trios(item: Any) -> bool:
 
 def _is_watched(item: Any) -> bool:
     marker = item.get_closest_marker(FIXTURE)
-    return marker is None or bool(marker.kwargs.get("watch", True))
+    if marker is None:
+        return True
+    if marker.args or marker.kwargs.keys() - {"watch"}:
+        raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.{FIXTURE} takes watch=True or watch=False alone")
+    return bool(marker.kwargs.get("watch", True))
 
 
 @pytest.fixture
@@ -94,7 +98,12 @@ def hatchway_engine(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A test engine whose clock stands until it is told: in the test's own run where that is trio's, else a process.
 
     At the test's end each promise that the engine broke fails it, unless `@pytest.mark.hatchway_engine(watch=False)`.
+
+    HATCHWAY_HOME leads nowhere for the test: a client would ask an engine of the developer's own for the address.
     """
+    watched = _is_watched(request.node)
+    nowhere = request.getfixturevalue("tmp_path_factory").mktemp("hatchway") / "no-engine"
+    request.getfixturevalue("monkeypatch").setenv("HATCHWAY_HOME", str(nowhere))
     if _is_trios(request.node):
         yield request.getfixturevalue("_hatchway_engine_in_trio")
         return
@@ -106,7 +115,7 @@ def hatchway_engine(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield AsyncEngineProcess(process)
     else:
         yield process
-    if _is_watched(request.node):
+    if watched:
         process.check()
 
 

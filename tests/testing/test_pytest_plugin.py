@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.readme import CHAPTERS
+from tests.support.processes import running_engine
 
 
 def run(folder: Path, text: str, *options: str, trio: bool = True) -> str:
@@ -77,6 +80,10 @@ async def test_not_watched(hatchway_engine):
 
 def test_a_process(hatchway_engine):
     assert not hatchway_engine.records[1:]
+
+@pytest.mark.hatchway_engine(wacht=False)
+def test_mistyped(hatchway_engine):
+    pass
 """
 
 
@@ -85,7 +92,26 @@ def test_a_broken_promise_fails_the_test(tmp_path: Path) -> None:
     told = run(tmp_path, BROKEN)
     assert "BrokenPromise: it did what it must not" in told
     assert "FAILED test_theirs.py::test_watched" in told
-    assert re.search(r"^1 failed, 2 passed", told, re.MULTILINE), told
+    assert "takes watch=True or watch=False alone" in told
+    assert re.search(r"^1 failed, 2 passed, 1 error", told, re.MULTILINE), told
+
+
+AT_HOME = """
+from hatchway.api.client import Client
+
+def test_a_client(hatchway_engine):
+    hatchway_engine.sign_in()
+    with Client(hatchway_engine.url, key=hatchway_engine.key_file) as client:
+        client.sign_in()
+"""
+
+
+def test_a_developers_own_engine_is_not_asked(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one has run on this account, a client believes no other on loopback: under the fixture it knows of none."""
+    with running_engine(home):
+        monkeypatch.setenv("HATCHWAY_HOME", str(home))
+        told = run(tmp_path, AT_HOME)
+    assert re.search(r"^1 passed", told, re.MULTILINE), told
 
 
 def test_other_peoples_tests_load_nothing() -> None:
