@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,8 +76,8 @@ def _refuse_foreign_wal(path: Path) -> None:
         return
     if foreign:
         raise EngineUnavailable(
-            f"{path} was put back beside {wal.name} of the database before it: nothing was read or changed; move that"
-            f" away with: rm {wal} (its sessions are of no use to the backup), or put the whole folder back anew"
+            f"{path} was put back beside the {wal.name} of the database before it: nothing was read or changed; remove"
+            f" that, which the backup can't use, with: rm {shlex.quote(str(wal))}"
         )
 
 

@@ -19,7 +19,7 @@ def test_an_approved_code_signs_in_and_the_browser_keeps_nothing(visitor: Visito
     with host.pairing("--permissions", "SHELL,RUNTIME:READ", "--lifetime", "30m") as terminal:
         page = visitor.pair(terminal)
         terminal.wait_for("approved")
-    expect(page.locator("#facts")).to_contain_text("Pairing code")
+    expect(page.locator("#facts")).to_contain_text("pairing code")
     expect(page.locator("#facts .chips li")).to_have_text(["SHELL", "RUNTIMEread only"])
     expect(page.locator("#left-hint")).to_contain_text("It lasts 30 min")
     expect(page.locator("#instances")).to_be_visible()
