@@ -110,8 +110,8 @@ async def test_both_windows_pass(engine: EngineProcess, nursery: trio.Nursery) -
         terminal("engine", "pair", home=engine.home) as left,
         terminal("engine", "pair", home=engine.home) as late,
     ):
-        began = trio.current_time()
         unclaimed, claimed = await printed(left), await printed(late)
+        began = trio.current_time()
         curl = Curl(nursery, engine, claimed)
         await curl.accepted()
         last = await curl.last()
