@@ -44,9 +44,17 @@ def _is_static(program: str) -> bool:
     return all(struct.unpack_from("<I", data, first + number * size) != (PT_INTERP,) for number in range(count))
 
 
+def _anybody_may_use_fuse() -> bool:
+    """As udev has it. Where there is no FUSE, Apptainer unpacks an image instead."""
+    device = Path("/dev/fuse")
+    return not device.exists() or device.stat().st_mode & 0o006 == 0o006
+
+
 NEEDS: dict[str, Callable[[], bool]] = {
     "apache": lambda: shutil.which("apache2", path=SYSTEM_PATH) is not None,
-    "apptainer": lambda: shutil.which("apptainer") is not None and Path("/tmp/busybox.sif").exists(),
+    "apptainer": lambda: (
+        shutil.which("apptainer") is not None and Path("/tmp/busybox.sif").exists() and _anybody_may_use_fuse()
+    ),
     "browser": lambda: shutil.which("chromium") is not None,
     "caddy": lambda: shutil.which("caddy") is not None,
     "firefox": lambda: Path("/usr/bin/firefox-esr").exists(),

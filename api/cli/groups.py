@@ -95,6 +95,17 @@ def _warn_of_foreign_variables() -> None:
             note(f"warning: {sentence}")
 
 
+def url_option(command: Any) -> Any:
+    """`--url`, on every command that speaks with an engine by its address; before the command's name it is the same."""
+    words = "The engine's address. Default: the setting url, else this host's engine."
+    return click.option("--url", expose_value=False, callback=_keep_url, help=words)(command)
+
+
+def _keep_url(context: click.Context, parameter: click.Parameter, url: str | None) -> None:
+    if url is not None:
+        context.find_root().params["url"] = url
+
+
 def json_option(command: Any) -> Any:
     """`--json`, on every command that prints data."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)

@@ -78,11 +78,12 @@ class Here:
     """This host's folder and settings, and who the command is to the engine."""
 
     def __init__(self, url: str | None = None, key: str | None = None, agent: str | None = None) -> None:
-        """`url`, `key` and `agent` are the flags of those names, where given; `agent` is empty for any key of it."""
+        """`url` is the address that was read where the flag of that name is not given; `key` and `agent` are flags,
+        where given; `agent` is empty for any key of it."""
         self.home = home_folder()
         self._agent = agent
         self.settings: Settings = load_settings(
-            self.home, os.environ, {"url": url or _url_of_all(), "key": _given_key(key)}
+            self.home, os.environ, {"url": _flag_url() or url, "key": _given_key(key)}
         )
         self.stored = load_stored(self.home)
         self._own = OwnEngine(self.home)
@@ -266,8 +267,8 @@ class TokenKeeper:
             note(f"the session ends with this command, its token is not kept: {refused.detail}")
 
 
-def _url_of_all() -> str | None:
-    """The flag `--url` before the command's name."""
+def _flag_url() -> str | None:
+    """The flag `--url`, after the command's name or before it."""
     context = click.get_current_context(silent=True)
     url: str | None = context.find_root().params.get("url") if context else None
     return url

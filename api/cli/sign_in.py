@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from hatchway.api.cli.groups import json_option
+from hatchway.api.cli.groups import json_option, url_option
 
 if TYPE_CHECKING:
     from hatchway.api.client.flows import Flows
@@ -54,7 +54,7 @@ Examples:
   hatchway login --url https://engine.example --key rsa.pem --lifetime 8h
   hatchway login --url https://engine.example --agent   by a key that the SSH agent holds"""
 )
-@click.option("--url", help="The engine's address. Default: the setting url, else this host's engine.")
+@url_option
 @click.option(
     "--key", type=click.Path(dir_okay=False), help="Private key, PKCS#1 or PKCS#8 PEM; agent: is the SSH agent's."
 )
@@ -70,7 +70,6 @@ Examples:
 @accept_option
 @json_option
 def login(
-    url: str | None,
     key: str | None,
     agent: str | None,
     label: str | None,
@@ -88,7 +87,7 @@ def login(
 
     if key is not None and agent is not None:
         raise click.UsageError("give --key or --agent, not both")
-    here = Here(url, key, agent)
+    here = Here(key=key, agent=agent)
     with here.client(lifetime=lifetime, label=label, fresh=True, accept_certificate=accept_certificate) as client:
         signed_in = client.sign_in()
     _tell(here.url, signed_in, as_json, client.flows)
@@ -120,13 +119,14 @@ Examples:
 CODE on the command line shows it to everybody on this host, in the list of processes."""
 )
 @click.argument("code", required=False)
-@click.option("--url", help="The engine's address. Default: the link's, the setting url, else this host's engine.")
+@url_option
 @accept_option
 @json_option
-def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: bool) -> None:
+def pair(code: str | None, accept_certificate: bool, as_json: bool) -> None:
     """Sign in by a pairing CODE, and store the token.
 
-    The code is asked for, or read from standard input. The link that was printed with it does as well.
+    The code is asked for, or read from standard input. The link that was printed with it does as well, and says
+    where the engine is.
     """
     from hatchway.api.cli.host import Here
     from hatchway.api.cli.printing import note
@@ -137,7 +137,7 @@ def pair(code: str | None, url: str | None, accept_certificate: bool, as_json: b
         note(f"Waiting for the operator. The number there must be {accepted.match}.")
 
     code, linked = read_code(_given_code(code))
-    here = Here(url or linked)
+    here = Here(linked)
     with (
         here.client(fresh=True, by_key=False, accept_certificate=accept_certificate) as client,
         silence_told(here.url) as heard,
@@ -252,6 +252,7 @@ Examples:
   hatchway engine ping
   hatchway config unset connection-token && hatchway engine ping     with a fresh token"""
 )
+@url_option
 @json_option
 def ping(as_json: bool) -> None:
     """Contact the engine: sign in if need be, and say who we are there."""

@@ -75,6 +75,11 @@ async def test_login_elsewhere_and_logout(home: Path, away: Path) -> None:
         assert stored is not None
         assert (stored.lifetime, stored.key, stored.url) == (7200, pem, at.url)
         assert (await told(away, "session", "list"))[0]["identity"] == key().identity
+        for here in (("--url", at.url, "engine", "ping"), ("engine", "ping", "--url", at.url)):
+            assert (await told(away, *here))["url"] == at.url
+        elsewhere = "http://127.0.0.1:1"
+        for there in (("--url", elsewhere, "session", "list"), ("session", "list", "--url", elsewhere)):
+            assert b"no key to sign in with" in (await command(away, *there, code=1)).stderr
         await at.engine.sessions.end_all_of({key().identity})
         assert (await told(away, "engine", "ping"))["identity"] == key().identity
         stored = load_stored(away)
