@@ -14,10 +14,10 @@ from __future__ import annotations
 import time
 
 from hatchway.api.testing.explored import Explored
-from hatchway.api.testing.ordered_runs import Deadlock, Endless, RepeatedRun, SearchingRun, TaskRun
+from hatchway.api.testing.ordered_runs import Deadlock, Endless, OrderMisfit, RepeatedRun, SearchingRun, TaskRun
 from hatchway.api.testing.world import Make, World, made_by
 
-__all__ = ["Deadlock", "Endless", "Explored", "World", "explore", "replay"]
+__all__ = ["Deadlock", "Endless", "Explored", "OrderMisfit", "World", "explore", "replay"]
 
 SHRINKING, SHRINKING_SECONDS = 300, 5.0
 """Runs, and seconds, that may be spent on a shorter order that fails in the same way."""
@@ -50,13 +50,17 @@ def explore(make: Make, *, runs: int | None = None, seconds: float | None = None
 
 
 def replay(make: Make, order: str) -> None:
-    """Run a world in one order, as `explore` told it. Raises what fails in it."""
+    """Run a world in one order, as `explore` told it. Raises what fails in it, else OrderMisfit where the world can't
+    take that order, as when it was changed since."""
     run = RepeatedRun(made_by(make), order.split())
     try:
         run.run()
     except BaseException as error:
         error.add_note(f"in this order:{run}")
         raise
+    misfit = run.misfit()
+    if misfit is not None:
+        raise misfit
 
 
 def _explain(make: Make, error: BaseException, order: list[str]) -> None:
@@ -75,7 +79,7 @@ def _shrunk(make: Make, error: BaseException, order: list[str]) -> tuple[list[st
         tries += 1
         run = _fails(make, shorter, kind) if at < len(order) else None
         if run is not None:
-            order, best = shorter, run
+            order, best = run.order[: len(shorter)], run  # without what it could not do
         else:
             at += size
         if at >= len(order):

@@ -32,6 +32,10 @@ class Endless(Exception):
     """A run came to no end."""
 
 
+class OrderMisfit(Exception):
+    """An order that is not one of this world: it names who can't go on there, or more choices than there are."""
+
+
 class TaskRun(Watching, ABC):
     """Stands in for trio's dice in one run, and tells which task goes on."""
 
@@ -107,9 +111,10 @@ class TaskRun(Watching, ABC):
     def _name(self, option: Any) -> str:
         return CLOCK if option is None else self.label(option)
 
-    def _take(self, option: Any) -> Any:
+    def _take(self, option: Any, options: list[Any]) -> Any:
         self._last = self._name(option)
-        self.order.append(self._last)
+        if len(options) > 1:
+            self.order.append(self._last)
         if option is None:
             jump(trio.lowlevel.current_clock())
         return option
@@ -141,7 +146,7 @@ class SearchingRun(TaskRun):
         if self._reduced:
             forced = next((task for task in tasks if self.world.commutes(task)), None)
             if forced is not None or len(options) == 1:
-                return forced or options[0]
+                return self._take(forced or options[0], options)
         try:
             state = self._stand(options, tasks)
         except (AssertionError, StateTooLarge) as fault:
@@ -152,12 +157,12 @@ class SearchingRun(TaskRun):
             self.known = True
             return self._fair(options)
         self.path.append((state, way))
-        return self._take(options[way])
+        return self._take(options[way], options)
 
     def _fair(self, options: list[Any]) -> Any:
         """Each in its turn, so that the run ends."""
         later = [option for option in options if self._name(option) > self._last]
-        return self._take((later or options)[0])
+        return self._take((later or options)[0], options)
 
     def _stand(self, options: list[Any], tasks: list[Any]) -> int:
         """The state we are in. It is looked at only where nobody came this way before."""
@@ -199,24 +204,34 @@ class RepeatedRun(TaskRun):
 
     def __init__(self, world: World, order: list[str]) -> None:
         super().__init__(world)
-        self._wanted = iter(order)
+        self._wanted = order
         self._places: list[str] = []
+        self._misfits: list[str] = []
 
     def __str__(self) -> str:
         """What went on, and where it stood before."""
         return "".join(f"\n  {name:<12} {at}" for name, at in zip(self.order, self._places, strict=True))
 
-    def _take(self, option: Any) -> Any:
-        self._places.append("" if option is None else place(option.coro))
-        return super()._take(option)
+    def _take(self, option: Any, options: list[Any]) -> Any:
+        if len(options) > 1:
+            self._places.append("" if option is None else place(option.coro))
+        return super()._take(option, options)
 
     def _choose(self, tasks: list[Any]) -> Any:
-        options = self._options(tasks)
-        if len(options) == 1:
-            return options[0]
-        wanted = next(self._wanted, None)
-        named = [option for option in options if self._name(option) == wanted]
-        return self._take(named[0] if named else self._plain(options))
+        options, at = self._options(tasks), len(self.order)
+        if len(options) == 1 or at >= len(self._wanted):
+            return self._take(self._plain(options), options)
+        named = [option for option in options if self._name(option) == self._wanted[at]]
+        if not named:
+            can = ", ".join(map(self._name, options))
+            self._misfits.append(f"choice {at + 1} is '{self._wanted[at]}', and {can} can go on there")
+        return self._take(named[0] if named else self._plain(options), options)
+
+    def misfit(self) -> OrderMisfit | None:
+        """What of the order this world could not do, once it has run."""
+        spare = self._wanted[len(self.order) :]
+        found = self._misfits or ([f"the run was over before '{spare[0]}'"] if spare else [])
+        return OrderMisfit(f"this is no order of this world: {found[0]}") if found else None
 
 
 def jump(clock: Any) -> bool:

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from hatchway.api.testing import trio_inside
-from hatchway.api.testing.explorer import Deadlock, Endless, World, explore, replay
+from hatchway.api.testing.explorer import Deadlock, Endless, OrderMisfit, World, explore, replay
 from hatchway.api.testing.run_states import StateTooLarge
 from tests.readme import CHAPTERS
 from tests.support.planted_races import RACES, WHOLE, Main, checkpoint, websocket_writer
@@ -229,6 +229,38 @@ def test_a_wrong_word_of_commuting_is_found() -> None:
     with pytest.raises(AssertionError, match=r"a loses .*'a'.* where a, b"):
         whole.check_commuting()
     assert explore(_Writers, reduced=False).check_commuting() == 0
+
+
+class _Late(_Writers):
+    """`a` goes first, and fails where `b` is last."""
+
+    async def main(self) -> None:
+        await super().main()
+        assert self.value == "a"
+
+    def commutes(self, task: Any) -> bool:
+        return bool(task.name == "a")
+
+
+@pytest.mark.parametrize("reduced", [True, False])
+def test_an_order_is_told_by_its_choices(reduced: bool) -> None:
+    """One that was found may be repeated, whether or not tasks were sent first, or had nobody beside them."""
+    with pytest.raises(AssertionError) as found:
+        explore(_Late, reduced=reduced)
+    again = re.search(r"replay\(world, '([^']*)'\)", "\n".join(found.value.__notes__))
+    assert again is not None
+    with pytest.raises(AssertionError):
+        replay(_Late, again[1])
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [("c a", "choice 1 is 'c', and a, b can go on there"), ("a b a b a b a", "the run was over before")],
+)
+def test_an_order_of_another_world(order: str, words: str) -> None:
+    """It proves nothing that such a run passes: it went otherwise."""
+    with pytest.raises(OrderMisfit, match=f"no order of this world: {words}"):
+        replay(_Writers, order)
 
 
 def test_a_state_that_is_too_large_is_told() -> None:
