@@ -155,7 +155,7 @@ class Fleet:
         """Why the memory is not fresh, in words that may be sent to anybody."""
         lost = self._reader.lost if self._reader else None
         if lost is None:
-            return f"the fleet's store can't be reached ({self.link.why}); try again"
+            return self.link.detail
         # The detail of a file's refusal names paths of the host, which are for the log alone.
         return "this engine can't keep the fleet's keys; its log has why" if lost.cause == "mirror" else lost.detail
 

@@ -61,12 +61,18 @@ def ask_store(url: str, ask: Callable[[RedisStore], Awaitable[T]]) -> T:
     address = read_address(url)
 
     async def run() -> T:
-        link, done, refusal = RedisLink(address), [], None
+        link, done = RedisLink(address), []
+        refusal: Refusal | None = None
         async with trio.open_nursery() as nursery:
             with trio.move_on_after(CONNECT_WITHIN):
                 await nursery.start(link.run)
             try:
                 done.append(await ask(RedisStore(link)))
+            except StoreUnavailable as lost:
+                words = (
+                    f"the fleet's store can't be reached ({link.why})" if lost.detail == link.detail else lost.detail
+                )
+                refusal = EngineUnavailable(f"{words}; the keys are in {address.shown}")
             except Refusal as refused:
                 refusal = refused
             nursery.cancel_scope.cancel()
@@ -74,7 +80,4 @@ def ask_store(url: str, ask: Callable[[RedisStore], Awaitable[T]]) -> T:
             raise refusal
         return done[0]
 
-    try:
-        return trio.run(run)
-    except StoreUnavailable as lost:
-        raise EngineUnavailable(f"{lost.detail}; the keys are in {address.shown}") from None
+    return trio.run(run)

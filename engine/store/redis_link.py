@@ -31,6 +31,8 @@ RECONNECT_AFTER = 3.0
 REPLICA_MS = 800
 """Milliseconds in which a replica must have taken a change, where there is a Sentinel."""
 
+AWAY = "the fleet's store can't be reached; try again"
+
 UNCONFIRMED = "no replica of its primary confirms a change in time: with Sentinel one must follow it"
 
 T = TypeVar("T")
@@ -57,7 +59,9 @@ class RedisLink:
         """Elapsed seconds since when every call has failed; infinity while calls succeed."""
         self._given_up = False
         self.why = "not connected yet"
-        """The last failure, as a sentence for people."""
+        """The last failure, as a sentence for the log and for commands on this host: it may say where the store is."""
+        self.detail = AWAY
+        """The last failure, as a sentence for anybody."""
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Any]:
@@ -119,15 +123,16 @@ class RedisLink:
         """Have every call fail from now on. Returns the refusal to raise."""
         if not self._given_up:
             log.error("store_given_up", why=why)
-        self._given_up, self.why = True, why
-        return self._unavailable(why)
+        self._given_up = True
+        self._note(why, public=True)
+        return self._unavailable()
 
     async def call(self, ask: Callable[[Any], Awaitable[T]], seconds: float = PATIENCE) -> T:
         """The server's answer to `ask`, within `seconds`. Raises StoreUnavailable: then nobody knows whether it was
         done."""
         client = None if self._given_up else self._client
         if client is None:
-            raise self._unavailable(self.why)
+            raise self._unavailable()
         try:
             with trio.fail_after(seconds):
                 answer = await ask(client)
@@ -154,11 +159,17 @@ class RedisLink:
     def _lost(self, error: BaseException) -> StoreUnavailable:
         if not self._given_up:
             unconfirmed = isinstance(error, self._coredis.exceptions.ReplicationError)
-            self.why = UNCONFIRMED if unconfirmed else _words(error)
-        return self._unavailable(self.why)
+            late = isinstance(_first(error), trio.TooSlowError | TimeoutError)
+            why = UNCONFIRMED if unconfirmed else "no answer in time" if late else _words(error)
+            answered = isinstance(error, self._coredis.exceptions.ResponseError)
+            self._note(why, public=unconfirmed or late or answered)
+        return self._unavailable()
 
-    def _unavailable(self, why: str) -> StoreUnavailable:
-        return StoreUnavailable(f"the fleet's store can't be reached ({why}); try again", retry_after=RETRY_AFTER)
+    def _note(self, why: str, *, public: bool) -> None:
+        self.why, self.detail = why, f"the fleet's store can't be reached ({why}); try again" if public else AWAY
+
+    def _unavailable(self) -> StoreUnavailable:
+        return StoreUnavailable(self.detail, retry_after=RETRY_AFTER)
 
     async def script(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, durable: bool = False) -> Any:
         """Run a script. A `durable` one is confirmed by a replica too, where there is a Sentinel."""
@@ -186,7 +197,7 @@ class RedisLink:
         """
         client = None if self._given_up else self._client
         if client is None:
-            raise self._unavailable(self.why)
+            raise self._unavailable()
         connection: Any = None
         try:
             with trio.fail_after(2 * PATIENCE):
@@ -213,12 +224,14 @@ def _holds_cancelled(error: BaseException) -> bool:
     return isinstance(error, BaseExceptionGroup) and error.subgroup((trio.Cancelled, KeyboardInterrupt)) is not None
 
 
-def _words(error: BaseException) -> str:
+def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, trio.TooSlowError | TimeoutError):
-        return "no answer in time"
-    root = error
+    return error
+
+
+def _words(error: BaseException) -> str:
+    root = error = _first(error)
     while (before := root.__cause__ or root.__context__) is not None:
         root = before
     said = str(error) or type(error).__name__
