@@ -265,19 +265,26 @@ class Engine:
             self.fleet.check_fresh()
             self.fleet.check_leased()
 
-    def measure_readiness(self) -> None:
-        """Have the measurements say whether the engine is ready at the moment."""
+    def why_not_ready(self) -> str | None:
+        """Why the engine is not ready at the moment, in words; None where it is."""
         try:
             self.check_ready()
-        except StoreUnavailable:
-            self.metrics.tell_ready(False)
-        else:
-            self.metrics.tell_ready(True)
+        except StoreUnavailable as why:
+            return why.detail
+        return None
+
+    def measure_readiness(self) -> None:
+        """Have the measurements say whether the engine is ready at the moment."""
+        self.metrics.tell_ready(self.why_not_ready() is None)
 
     def status(self) -> dict[str, Any]:
         """What `engine status` shows of the engine itself. Times in epoch seconds, sizes in bytes."""
         deadlines = [actor.deadline for actor in self.runtime.actors("session") if actor.deadline]
-        return {
+        not_ready = self.why_not_ready()
+        more = {"fleet": self.fleet.link.address.shown} if self.fleet else {}
+        return more | {
+            "ready": not_ready is None,
+            "not_ready": not_ready,
             "identity": self.identity,
             "issuer": self.identity,
             "key": self.own_key.identity,

@@ -127,6 +127,8 @@ def status(as_json: bool) -> None:
     if as_json:
         print_json(told)
     else:
+        if told["ready"]:
+            told.pop("not_ready")
         print_facts({name.replace("_", " "): _shown(name, value) for name, value in told.items()})
 
 
@@ -135,6 +137,8 @@ def _shown(name: str, value: Any) -> object:
 
     if value is None:
         return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if name.endswith(("_at", "_expiry")) and isinstance(value, (int, float)):
         return moment(value)
     if name == "uptime":

@@ -207,7 +207,15 @@ def test_status_tells_how_the_engine_is(home: Path) -> None:
         assert status["store_bytes"] > 0
         assert status["version"]
         people = engine.command("engine", "status")
-        for words in (engine.url, r"uptime +\d+s", r"store bytes +[\d.]+ (B|KiB|MiB)", r"sessions +1", r"instances +0"):
+        assert "not ready" not in people
+        for words in (
+            r"ready +yes",
+            engine.url,
+            r"uptime +\d+s",
+            r"store bytes +[\d.]+ (B|KiB|MiB)",
+            r"sessions +1",
+            r"instances +0",
+        ):
             assert re.search(words, people), people
 
 

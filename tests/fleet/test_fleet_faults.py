@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -84,6 +85,8 @@ def test_the_store_takes_no_changes(
             return True
 
         until(told_throughout, what="readiness to tell")
+        status = engine.command("engine", "status")
+        assert re.search(rf"(?s)fleet +redis://\S+:{store.port}.*ready +no\nnot ready .*{words}", status), status
         assert settled(engine, stays) == 200
         assert post(engine, "/api/auth/renew/", stays).status_code == 503
         assert speak(store.port, *cure).startswith(b"+OK")
