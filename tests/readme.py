@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from importlib.metadata import Distribution, distribution
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from hatchway.api import client
+from hatchway.api.client import Client
 from hatchway.api.http.problems import STATUS
 from hatchway.api.http.schema.openapi import record_schema
 from hatchway.api.http.table import ENDPOINTS
@@ -74,6 +77,34 @@ def alerts() -> str:
     return f"```yaml\n{(ROOT / 'api/dashboards/alerts.yml').read_text()}```"
 
 
+def told(thing: object) -> str:
+    """The first paragraph of a docstring, without the sections of the specification that it names."""
+    words = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+    return re.sub(r" \([^()]*section[^()]*\)", "", words)
+
+
+def calls() -> str:
+    """Every call of the Python client, what it gives, and what it is for."""
+    rows = ["| call | gives | what |", "|---|---|---|"]
+    for name, call in vars(Client).items():
+        if name.startswith("_") or call is Client.run:  # it takes what only our own code has
+            continue
+        signature = inspect.signature(call)
+        taken = [one.replace(annotation=one.empty) for one in list(signature.parameters.values())[1:]]
+        asked = signature.replace(parameters=taken, return_annotation=signature.empty)
+        given = str(signature.return_annotation).replace("wire.", "")
+        rows.append(f"| `{name}{asked}` | `{given}` | {told(call)} |")
+    return "\n".join(rows)
+
+
+def client_errors() -> str:
+    """What the Python client raises."""
+    rows = ["| error | when |", "|---|---|"]
+    kinds = [getattr(client, name) for name in client.__all__]
+    faults = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, client.ClientFault)]
+    return "\n".join(rows + [f"| `{fault.__name__}` | {told(fault)} |" for fault in faults])
+
+
 def profile() -> str:
     """Where a sign-in's time goes, as it was measured last."""
     return kept()
@@ -111,7 +142,7 @@ def licenses() -> str:
 
 def drawn(text: str) -> str:
     """A page's text with each drawn part as it is now."""
-    for part in (charts, endpoints, problems, profile, record, notices, settings, alerts):
+    for part in (calls, charts, client_errors, endpoints, problems, profile, record, notices, settings, alerts):
         name = part.__name__
         between = f"<!-- {name} -->\n\n{part()}\n\n<!-- /{name} -->"
         text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _: between, text, flags=re.DOTALL)  # noqa: B023

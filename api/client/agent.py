@@ -30,7 +30,7 @@ token. A challenge is not valid for longer than that."""
 
 
 class AgentFault(ClientFault):
-    """The agent can't help; the sentence says why, and what to do."""
+    """The SSH agent can't help; the sentence says why, and what to do."""
 
 
 class AgentRefusal(AgentFault):

@@ -70,7 +70,8 @@ class AsyncClient(ClientBase):
         await self.delete(session_path(session))
 
     async def start_instance(self, **fields: Any) -> wire.Started:
-        """Start a container instance; fields as in section 2.6."""
+        """Start a container instance. Fields: `image`; `identity`, its name; `command`, `env` and `volume`, lists of
+        strings; `cpu`, `memory`, `gpu`, `fakeroot`; for Slurm `partition`, `account`, `time_limit` (section 2.6)."""
         return await self.run(self.flows.start_instance(fields))
 
     async def instances(self) -> list[dict[str, Any]]:
@@ -78,11 +79,11 @@ class AsyncClient(ClientBase):
         return await self.run(self.flows.instances())
 
     async def instance(self, identity: str) -> dict[str, Any]:
-        """One instance."""
+        """One instance: what was asked for, its state, and how it ended."""
         return wire.as_type(await self.get(instance_path(identity)), dict[str, Any])
 
     async def stop_instance(self, identity: str) -> Any:
-        """Stop an instance."""
+        """Stop an instance, and wait until it has ended."""
         return await self.delete(instance_path(identity))
 
     def instance_log(self, identity: str, stream: str = "out", *, follow: bool = False) -> Pieces:

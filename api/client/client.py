@@ -76,7 +76,8 @@ class Client(ClientBase):
         self.delete(session_path(session))
 
     def start_instance(self, **fields: Any) -> wire.Started:
-        """Start a container instance; fields as in section 2.6."""
+        """Start a container instance. Fields: `image`; `identity`, its name; `command`, `env` and `volume`, lists of
+        strings; `cpu`, `memory`, `gpu`, `fakeroot`; for Slurm `partition`, `account`, `time_limit` (section 2.6)."""
         return self.run(self.flows.start_instance(fields))
 
     def instances(self) -> list[dict[str, Any]]:
@@ -84,11 +85,11 @@ class Client(ClientBase):
         return self.run(self.flows.instances())
 
     def instance(self, identity: str) -> dict[str, Any]:
-        """One instance."""
+        """One instance: what was asked for, its state, and how it ended."""
         return wire.as_type(self.get(instance_path(identity)), dict[str, Any])
 
     def stop_instance(self, identity: str) -> Any:
-        """Stop an instance."""
+        """Stop an instance, and wait until it has ended."""
         return self.delete(instance_path(identity))
 
     def instance_log(self, identity: str, stream: str = "out", *, follow: bool = False) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class ClientFault(Exception):
-    """The call failed; `detail` is a sentence for people, printable on a terminal."""
+    """The call failed, in one of these ways; `detail` is a sentence for people, printable on a terminal."""
 
     def __init__(self, detail: str) -> None:
         self.detail = printable(detail)
@@ -63,7 +63,8 @@ class KeyMissing(ClientFault):
 
 
 class Refused(ClientFault):
-    """The engine's problem (RFC 9457). `skew` is how many seconds our clock is ahead of the engine's, if known."""
+    """The engine refused: `status` and `code` of its problem (RFC 9457), `retry_after` in seconds where it says so, and
+    `skew`, how many seconds our clock is ahead of the engine's, if known."""
 
     def __init__(
         self, status: int, code: str, detail: str, *, retry_after: int | None = None, skew: float | None = None
