@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from hatchway.api.cli.groups import LazyGroup
-from hatchway.api.cli.moments import while_of
+from hatchway.api.cli.moments import moment_of
 
 COMMANDS = {
     "check": "hatchway.api.cli.events_check:check",
@@ -31,6 +32,7 @@ LOOK_INTERVAL = 0.2
     epilog="""\b
 Examples:
   hatchway events --since 1h
+  hatchway events --since 21:30 --until 22:00
   hatchway events check
   hatchway events --follow --chart pairing
   hatchway events --json | jq 'select(.kind == "refusal")'""",
@@ -41,33 +43,41 @@ Examples:
     type=click.Choice(["pairing", "session", "instance", "engine", "key"]),
     help="Only the records of this chart, of the engine itself, or of its keys.",
 )
-@click.option("--since", help="Only the last while: 90s, 30m, 2h, 7d.")
+@click.option("--since", metavar="TIME", help="Only from then on: 30m ago, 21:30, 2026-11-28T21:30.")
+@click.option("--until", metavar="TIME", help="Only up to then.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as they are, one JSON object a line.")
 @click.pass_context
-def events(context: click.Context, follow: bool, chart: str | None, since: str | None, as_json: bool) -> None:
+def events(
+    context: click.Context, follow: bool, chart: str | None, since: str | None, until: str | None, as_json: bool
+) -> None:
     """Show what happened: transitions and refusals. With a command, check it."""
     if context.invoked_subcommand is not None:
-        if follow or chart or since or as_json:
+        if follow or chart or since or until or as_json:
             raise click.UsageError(f"options go after the command: hatchway events {context.invoked_subcommand} ...")
         return
+    if follow and until is not None:
+        raise click.UsageError("give --follow or --until, not both")
     import msgspec
 
     from hatchway.api.cli.printing import note, print_json_text
 
     folder = journal_folder()
-    earliest = 0.0 if since is None else time.time() - while_of(since, "--since")
+    earliest = -math.inf if since is None else moment_of(since, "--since")
+    latest = math.inf if until is None else moment_of(until, "--until")
+    if latest < earliest:
+        raise click.UsageError("--until is before --since: a time of day is its last one, so give the date with it")
     decode = msgspec.json.Decoder().decode
     tell, told = people_printer(), False
     for data in _lines(folder, follow):
         record = decode(data)
-        if record["time"] >= earliest and chart in (None, record["chart"]):
+        if earliest <= record["time"] <= latest and chart in (None, record["chart"]):
             if as_json:
                 print_json_text(data.decode())
             else:
                 tell(data)
             told = True
     if not told:
-        note("no such records" if chart or since else "no records yet: an engine makes them as it runs")
+        note("no such records" if chart or since or until else "no records yet: an engine makes them as it runs")
 
 
 def journal_folder() -> Path:

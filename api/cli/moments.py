@@ -1,4 +1,4 @@
-"""Points in time and whiles as people type them: `30m`, `2h`, `7d` before now, a time of day, or a date and time."""
+"""Points in time as people type them: `30m`, `2h`, `7d` before now, a time of day, or a date and time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,6 @@ from datetime import time as clock
 import click
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-def while_of(text: str, option: str) -> int:
-    """Seconds of a while; days too, unlike the contract's durations. Raises click.BadParameter."""
-    seconds = _while(text)
-    if seconds is None:
-        raise click.BadParameter(f"'{text}' is no while: write 90s, 30m, 2h or 7d", param_hint=option)
-    return seconds
 
 
 def moment_of(text: str, name: str) -> float:

@@ -81,6 +81,8 @@ def test_programs_get_the_records_themselves(home: Path) -> None:
         (("--since", "2h"), ["pairing", "session"]),
         (("--since", "7d"), ["pairing", "session"]),
         (("--since", "0s"), []),
+        (("--until", "30m"), ["pairing"]),
+        (("--since", "2000-01-01", "--until", "2000-01-02T12:00"), []),
         (("--chart", "pairing"), ["pairing"]),
         (("--chart", "session", "--since", "30m"), ["session"]),
         (("--chart", "instance"), []),
@@ -93,9 +95,16 @@ def test_events_are_chosen(arguments: tuple[str, ...], charts: list[str]) -> Non
 
 
 @pytest.mark.parametrize("since", ["1", "h", "-1h", "1w", "1.5h", "", "\u0661h", "9999999999s"])
-def test_a_while_that_is_none_is_a_usage_error(since: str) -> None:
+def test_a_time_that_is_none_is_a_usage_error(since: str) -> None:
     """The message says what may be written."""
-    assert "write 90s, 30m, 2h or 7d" in run("events", "--since", since, code=2).stderr
+    for option in ("--since", "--until"):
+        assert "write 30m, 2h or 7d for a while ago" in run("events", option, since, code=2).stderr
+
+
+def test_times_that_contradict_each_other() -> None:
+    """No quiet night is told: neither is passed over."""
+    assert "--until is before --since" in run("events", "--since", "1h", "--until", "2h", code=2).stderr
+    assert "--follow or --until" in run("events", "--follow", "--until", "1h", code=2).stderr
 
 
 def test_a_chart_that_there_is_not_is_an_error() -> None:
