@@ -31,6 +31,7 @@ FOLDERS = ("statecharts", "engine", "api")
 PARAMETERS = 5
 
 MANY_PARAMETERS = {
+    "api/cli/events.py events": "click hands each option over by itself",
     "api/cli/events_ship.py ship": "click hands each option over by itself",
     "api/cli/open.py open_command": "click hands each option over by itself",
     "api/cli/host.py client": "what commands may set of their client, by keyword",
