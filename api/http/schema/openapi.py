@@ -21,8 +21,11 @@ from hatchway.engine.runtime.records import Record
 
 REF = "#/components/schemas/{name}"
 
-ALWAYS = ("bad_request", "request_timeout", "body_too_large", "misdirected_request", "foreign_origin", "internal_error")
-"""Codes that any endpoint may refuse with."""
+ALWAYS = (
+    *("bad_request", "request_timeout", "body_too_large", "misdirected_request", "foreign_origin", "internal_error"),
+    "store_unavailable",
+)
+"""Codes that any endpoint may refuse with: the last one of a worker process without its engine, too."""
 
 ABOUT = """\
 Sign-in and sessions for an engine on a remote host.
