@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import structlog
 import trio
 
 from hatchway.engine.base.clock import Clock, SystemClock
@@ -22,6 +23,8 @@ from hatchway.engine.store.facts import share_texts
 from hatchway.engine.store.pending_changes import Batch, PendingChange
 from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved
 from hatchway.engine.store.sqlite_file import damaged, files_of, in_words, open_database, which
+
+log = structlog.get_logger(__name__)
 
 GROUP = 256
 """Changes of one transaction at most, or a few more. A change that can't be made leaves no trace in its transaction."""
@@ -199,12 +202,16 @@ class SQLiteStore:
                 self._connection.execute("COMMIT")
             except sqlite3.Error as error:
                 return self._fail(error, len(errors))
+            if self._failed is not None:
+                log.info("store_written_again")
             self._failed, self._next_probe = None, self._clock.elapsed() + QUIET
         return errors
 
     def _fail(self, error: Exception, count: int) -> list[BaseException | None]:
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("ROLLBACK")
+        if self._failed is None:  # a disk may be full for hours
+            log.error("store_not_written", why=str(error))
         self._failed = str(error)
         return [_unavailable(self._failed)] * count
 

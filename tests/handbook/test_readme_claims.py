@@ -57,6 +57,13 @@ def test_messages_are_the_programs() -> None:
             assert any(piece.strip() in text for text in said), message
 
 
+def test_log_lines_are_the_programs() -> None:
+    """Each line of the log that the operators' chapter explains is one that the code prints."""
+    lines = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[a-z_]+`[^|]*)\|", CHAPTER["operators"], re.MULTILINE)))
+    assert len(lines) >= 20
+    assert set(lines) <= set(texts())
+
+
 def test_limits_are_the_programs() -> None:
     """The table's figures are the constants and defaults that the engine runs with."""
     limits, ages, settings = Limits(), SessionMaxAge(), Settings()

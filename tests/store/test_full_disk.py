@@ -156,6 +156,10 @@ def test_readiness(disk: Path) -> None:
             with filled(disk):
                 wait_until(lambda: client.get("/readyz").status_code == 503, what="readiness to tell without a sign-in")
         engine.terminate()
+        told = [json.loads(line) for line in engine.log().splitlines() if line.startswith("{")]
+        lines = [line for line in told if line["event"] in ("store_not_written", "store_written_again")]
+        assert [line["event"] for line in lines] == ["store_not_written", "store_written_again", "store_not_written"]
+        assert NO_ROOM_HERE in lines[0]["why"]
     finally:
         engine.close()
 
