@@ -276,6 +276,31 @@ async def test_a_number_that_is_missing(server: RedisServer, other: Reading, rea
     assert all_read(server)
 
 
+async def test_nothing_is_believed_before_it_was_read(other: Reading, relay: Relay, nursery: trio.Nursery) -> None:
+    """An engine whose store is away from the start knows of no session, and does not take that for all."""
+    await other.start("a")
+    async with member(relay.url, "ash") as made:
+        relay.cut()
+        nursery.start_soon(made.fleet.run, made.runtime, {})
+        for _ in range(20):
+            await trio.sleep(0.01)
+            assert not made.fleet.fresh
+        relay.mend()
+        await made.holds("a")
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_emptied_store_is_noticed(server: RedisServer, reader: Reading) -> None:
+    """No message tells of the sessions that ended by it, so the memory is believed no more."""
+    await reader.fleet.store.identity()  # as an engine asks it at its start
+    speak(server.port, "FLUSHALL")
+    with trio.fail_after(SOON):
+        while reader.fleet.fresh:
+            await trio.sleep(0.01)
+    with pytest.raises(StoreUnavailable, match="was emptied"):
+        await reader.start("c")
+
+
 async def test_changes_stay_for_ten_minutes(server: RedisServer, other: Reading) -> None:
     """However many there are; older ones go, some hundred aside."""
     for number in range(1, 1001):

@@ -32,7 +32,7 @@ from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.journal.logs import set_up_logs
 from hatchway.engine.keys.key_edits import edit
 from hatchway.engine.runtime.actors import RegisteredChart
-from hatchway.engine.runtime.records import Origin, Records, Saw
+from hatchway.engine.runtime.records import SURPLUS_INTERVAL, Origin, Record, Records, Saw
 from hatchway.engine.settings.settings import LogSettings
 from hatchway.statecharts.catalogue import CHARTS
 from hatchway.statecharts.chart import NONE, Chart
@@ -206,6 +206,21 @@ async def test_no_secret_is_ever_logged(engine: Engine, nursery: trio.Nursery, l
     assert "session.start" in text
     assert [secret for secret in run.secrets if secret in text] == []
     assert not re.search(r"BEGIN [A-Z ]*PRIVATE KEY", text)
+
+
+async def test_the_surplus_is_told_each_second(nursery: trio.Nursery) -> None:
+    """For as long as there is any: one record stands for a second's refusals, and numbers have no gap."""
+    told: list[Record] = []
+    records, stranger = Records(TrioClock(), told.append, last_seq=7), Origin(None, "192.0.2.1", None)
+    nursery.start_soon(records.run)
+    for _ in range(2):
+        await trio.sleep(5)
+        for _ in range(3):
+            records.surplus("session", "start", stranger)
+            await trio.sleep(SURPLUS_INTERVAL / 4)
+        await trio.sleep(5)
+    nursery.cancel_scope.cancel()
+    assert [(record.seq, record.address, record.count) for record in told] == [(8, "192.0.2.1", 3), (9, "192.0.2.1", 3)]
 
 
 def test_no_field_of_a_record_is_free_text() -> None:
