@@ -270,9 +270,9 @@ async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
         sys.setswitchinterval(HAND_OVER)
         if sys.stdout.isatty():
             _print_start_page(server)
-        elif server.tls is not None:
-            # Without a start page people look into the log for the fingerprint to compare.
-            log.info("certificate", url=server.where, sha256=server.tls.fingerprint)
+        else:
+            # Without a start page people look into the log for the address, and the fingerprint to compare.
+            log.info("listening", at=server.where, **({"sha256": server.tls.fingerprint} if server.tls else {}))
     if sys.stdout.isatty():
         writer.close()  # what the log still has to say comes before the last sentence
         print("Hatchway has stopped.", flush=True)

@@ -18,6 +18,7 @@ from tests.support.fakes import ROOT, key_file
 from tests.support.ports import free_port
 from tests.support.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
 from tests.support.terminal import terminal
+from tests.support.waits import until
 
 pytestmark = pytest.mark.process
 
@@ -71,6 +72,7 @@ def test_the_local_engine_is_found_whatever_its_port(home: Path) -> None:
         with socket.create_server(("127.0.0.1", engine.port)):
             engine.start()
             assert json.loads(engine.command("engine", "ping", "--json"))["url"] == engine.url != first
+            until(lambda: f'"{engine.url}/"' in engine.log(), what="the log to tell the address")
 
 
 def test_a_second_engine_is_refused_in_words(home: Path) -> None:
