@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from hatchway.engine.base.version import installed_version
 from hatchway.engine.journal import shipments
 from hatchway.engine.journal.journal import FileJournal
 from hatchway.engine.runtime import Runtime
@@ -32,6 +33,10 @@ class Gauges:
         for (chart, state), count in self._counts.items():
             actors.add_metric((chart, state), count)
         yield actors
+        about = "Always 1, of the token's issuer, which a whole fleet shares, and the engine's version."
+        info = GaugeMetricFamily("hatchway_engine_info", about, labels=("issuer", "version"))
+        info.add_metric((self._journal.issuer, installed_version()), 1)
+        yield info
         for name, about, value in (
             ("timers_armed", "Delays that run.", len(self._runtime.timers)),
             ("store_bytes", "Size of the store.", self._store.size()),

@@ -75,7 +75,7 @@ class FileJournal:
 
         Raises FileRefused where the folder or file isn't private."""
         files.make_private_dir(folder)
-        self.folder, self._clock = folder, clock
+        self.folder, self._clock, self.issuer = folder, clock, issuer
         self._encode = msgspec.json.Encoder().encode
         self._recent: list[RecordLine] = []
         self.subscribers = Subscribers(self)

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import Histogram as TheirHistogram
 
 from hatchway.api.http.app import make_app
+from hatchway.engine.base.version import installed_version
 from hatchway.engine.engine import Engine
 from hatchway.engine.journal.metrics import Histogram
 from hatchway.engine.runtime.records import NOBODY, Record
@@ -89,6 +90,8 @@ async def test_everything_measured_is_true(engine: Engine, browser: Browser) -> 
     assert found.value("hatchway_sign_in_duration_seconds_count", method="key") == 2
     assert found.value("hatchway_sign_in_duration_seconds_count", method="pairing") == 1
     assert found.value("hatchway_store_commit_duration_seconds_count", chart="session") == 4
+    info = {"issuer": engine.identity, "version": installed_version()}
+    assert found.value("hatchway_engine_info", **info) == 1
     assert found.value("hatchway_store_bytes") == engine.store.size() > 0
     assert found.value("hatchway_records_total") == engine.journal.last_seq
     assert found.value("process_resident_memory_bytes") > 1e6
@@ -174,11 +177,10 @@ async def test_the_dashboard_asks_for_what_there_is(engine: Engine, browser: Bro
     for query in queries():
         names = re.findall(r"\b(?:hatchway|process)_\w+", query)
         assert names, query
-        for name in names:
-            assert name in found, query
-            labels = {label for sample in found[name] for label, _ in sample} | {"instance"}
-            used = re.findall(r"(\w+)=~?\"", query) + re.findall(r"\w+", "".join(re.findall(r"by \(([^)]*)\)", query)))
-            assert set(used) <= labels, query
+        assert set(names) <= set(found), query
+        labels = {label for name in names for sample in found[name] for label, _ in sample} | {"instance"}
+        used = re.findall(r"(\w+)=~?\"", query) + re.findall(r"\w+", "".join(re.findall(r"by \(([^)]*)\)", query)))
+        assert set(used) <= labels, query
         shown.update(names)
         assert query.count("(") == query.count(")")
         assert query.count("{") == query.count("}")
