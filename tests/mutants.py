@@ -69,7 +69,7 @@ TESTS = {
     "engine/fleet/lease.py": ("fleet_lease",),
     "engine/fleet/limits.py": ("fleet_lease",),
     "engine/fleet/remote_calls.py": ("remote_calls", "roster"),
-    "engine/fleet/change_reader.py": ("change_reader",),
+    "engine/fleet/change_reader.py": ("change_reader", "remote_calls", "roster", "key_mirror"),
     "engine/sessions/session_limit.py": ("session_limit",),
     "engine/instances/binds.py": ("binds",),
     "engine/instances/tails.py": ("followed_logs",),
