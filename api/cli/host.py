@@ -19,7 +19,7 @@ with without("typing_extensions"):  # msgspec loads it for an older Python
 
     from hatchway.api.cli.signing_keys import Signers
     from hatchway.api.client.flows import StoredToken
-    from hatchway.api.client.own_engine import OwnEngine, check_word, is_loopback, listens_at
+    from hatchway.api.client.own_engine import OwnEngine, check_word, leads_to_loopback, listens_at
     from hatchway.api.client.wire import ClientFault, is_of_a_test
     from hatchway.engine.base.errors import EngineUnavailable, FileRefused, SettingRefused
     from hatchway.engine.base.files import make_private_dir, read_private, write_private
@@ -223,7 +223,7 @@ class Here:
         return not self.settings.url and (self.stored is None or self.stored.key == str(self.own_key))
 
     def _is_ours(self, where: str) -> bool:
-        return where == self.local_url or is_loopback(urlsplit(where).hostname or "")
+        return where == self.local_url or leads_to_loopback(urlsplit(where).hostname or "")
 
     def _stored_at(self, where: str) -> bool:
         return self.stored is not None and self.stored.url == where

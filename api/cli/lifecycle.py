@@ -127,8 +127,8 @@ def status(as_json: bool) -> None:
     if as_json:
         print_json(told)
     else:
-        if told["ready"]:
-            told.pop("not_ready")
+        if told.get("not_ready") is None:
+            told.pop("not_ready", None)  # an engine of before does not tell it
         print_facts({name.replace("_", " "): _shown(name, value) for name, value in told.items()})
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from hatchway.api.client.wire import ClientFault, Unreachable, dialled
 from hatchway.engine.base.errors import EngineUnavailable, Refusal
+from hatchway.engine.base.loopback import is_loopback_address, is_loopback_name
 from hatchway.engine.settings.settings import home_folder
 
 AWAY = "HATCHWAY_HOME=~/.hatchway-away"
@@ -49,15 +50,14 @@ class OwnEngine:
             return {}
 
     def is_in_question(self, url: str) -> bool:
-        """Whether this engine must be asked before a request to `url`: for plain HTTP to loopback, from an engine's
-        folder. With TLS the certificate shows whose the port is.
+        """Whether `check` may have something to look up: for plain HTTP, from an engine's folder. With TLS the
+        certificate shows whose the port is.
         """
-        parts = urlsplit(url)
-        return parts.scheme == "http" and is_loopback(parts.hostname or "") and self.has_been
+        return urlsplit(url).scheme == "http" and self.has_been
 
     def check(self, url: str) -> None:
-        """Raises ClientFault where a request to `url` could reach another program than this engine."""
-        if self.is_in_question(url):
+        """Raises ClientFault where a request to `url` could reach another program of this host than this engine."""
+        if self.is_in_question(url) and leads_to_loopback(urlsplit(url).hostname or ""):
             check_word(url, self.told(), self.home)
 
 
@@ -87,29 +87,32 @@ def listens_at(told: Mapping[str, Any], url: str) -> bool:
         return True
     host, port = urlsplit(url).hostname or "", dialled(url).rpartition(":")[2]
     listening = told.get("listening") or [dialled(own)]
-    led = _addresses(host) if is_loopback(host) else ()
+    led = _addresses(host) if leads_to_loopback(host) else ()
     return bool(led) and all(_spelled(ip, port) in listening or _everywhere(ip, port) in listening for ip in led)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether `host` is a name or an address of loopback."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-    return address.is_loopback or address.is_unspecified
+def leads_to_loopback(host: str) -> bool:
+    """Whether what is sent to `host` may stay on this host, in whatever way that is written: as `127.1`, `0`, or a name
+    that /etc/hosts has for an address of loopback, often the host's own."""
+    return is_loopback_name(host) or any(
+        is_loopback_address(address) or ipaddress.ip_address(address).is_unspecified for address in _looked_up(host)
+    )
 
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def _addresses(host: str) -> list[Ip]:
-    """The addresses that a name leads to, of those that this host has: it has no [::1] without IPv6."""
+def _looked_up(host: str) -> set[str]:
     try:
         found = {str(row[4][0]) for row in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    except OSError:
-        return []
-    return [ipaddress.ip_address(address) for address in sorted(found) if _is_here(address)]
+    except (OSError, UnicodeError):  # no such name, or none that a name server could be asked for
+        return set()
+    return {address.partition("%")[0] for address in found}
+
+
+def _addresses(host: str) -> list[Ip]:
+    """The addresses that a name leads to, of those that this host has: it has no [::1] without IPv6."""
+    return [ipaddress.ip_address(address) for address in sorted(_looked_up(host)) if _is_here(address)]
 
 
 def _is_here(address: str) -> bool:

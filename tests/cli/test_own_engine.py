@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from hatchway.api.client import AsyncClient, Client, ClientFault, Unreachable
-from hatchway.api.client.own_engine import listens_at
+from hatchway.api.client.own_engine import leads_to_loopback, listens_at
 from tests.support.command import completed
 from tests.support.fakes import key
 from tests.support.false_engine import answer, false_engine, stored
@@ -32,7 +32,8 @@ def test_while_the_engine_is_down_its_port_gets_nothing(home: Path) -> None:
     with running_engine(home, free_port()) as engine:
         engine.command("engine", "ping")
         engine.terminate()
-        urls = [f"http://{name}:{engine.port}" for name in ("127.0.0.1", "localhost", "x.localhost", "0.0.0.0")]
+        names = ("127.0.0.1", "localhost", "x.localhost", "0.0.0.0", "127.1", "0", "[::ffff:127.0.0.1]", "0x7f000001")
+        urls = [f"http://{name}:{engine.port}" for name in names]
         with false_engine(lambda _: answer(200, b"{}"), port=engine.port) as (_, requests):
             for arguments in (["session", "list"], ["engine", "ping"], ["instance", "list"], ["login"], ["logout"]):
                 assert "engine start" in words_of(engine, *arguments, HATCHWAY_PORT=str(engine.port))
@@ -117,13 +118,15 @@ V4, BOTH = ["127.0.0.1:7420"], ["127.0.0.1:7420", "[::1]:7420"]
         (["0.0.0.0:7420"], "http://127.0.0.2:7420", True),
         (["0.0.0.0:7420", "[::]:7420"], "http://localhost:7420", True),
         (BOTH, "http://engine.example:7420", False),
+        (V4, "http://the-host:7420", False),
+        (["0.0.0.0:7420"], "http://the-host:7420", True),
     ],
 )
 def test_a_name_is_the_engines_where_all_its_addresses_are(
     listening: list[str], url: str, vouched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E7: `localhost` is also [::1], which may be another's; an address counts that the engine itself listens at."""
-    both = {"localhost": ["127.0.0.1", "::1"]}
+    both = {"localhost": ["127.0.0.1", "::1"], "the-host": ["127.0.1.1"], "engine.example": ["192.0.2.7"]}
 
     def resolved(host: str, *_: Any, **__: Any) -> list[tuple[Any, ...]]:
         return [(0, 0, 0, "", (address, 0)) for address in both.get(host, [host])]
@@ -131,3 +134,29 @@ def test_a_name_is_the_engines_where_all_its_addresses_are(
     monkeypatch.setattr("socket.getaddrinfo", resolved)
     monkeypatch.setattr("hatchway.api.client.own_engine._is_here", lambda address: True)
     assert listens_at({"url": "http://127.0.0.1:7420/", "listening": listening}, url) is vouched
+
+
+@pytest.mark.parametrize(
+    ("host", "leads"),
+    [
+        ("the-host", True),
+        ("127.1", True),
+        ("::ffff:127.0.0.1", True),
+        ("fe80::1", False),
+        ("engine.example", False),
+        ("no.such.name", False),
+        ("a" * 64 + ".example", False),
+    ],
+)
+def test_what_leads_to_loopback(host: str, leads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E7: this host's own name is often an address of loopback, and an address may be written in many ways."""
+    known = {"the-host": "127.0.1.1", "127.1": "127.0.0.1", "fe80::1": "fe80::1%eth0", "engine.example": "192.0.2.7"}
+
+    def resolved(name: str, *_: Any, **__: Any) -> list[tuple[Any, ...]]:
+        name.encode("idna")
+        if name not in known:
+            raise OSError("no such name")
+        return [(0, 0, 0, "", (known[name], 0))]
+
+    monkeypatch.setattr("socket.getaddrinfo", resolved)
+    assert leads_to_loopback(host) is leads
