@@ -16,6 +16,9 @@ import click
 
 from hatchway.engine.base.text import printable
 
+FEW_COLUMNS = 4
+"""A row of so many is still read easily where the terminal breaks it."""
+
 
 def say(*lines: str, err: bool = False, fg: str | None = None, color: bool | None = None) -> None:
     """Print these lines. What a terminal could act upon is escaped, a line end within a line too."""
@@ -54,18 +57,36 @@ def _plain(value: object) -> object:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
     """A table: aligned columns, no line ever cut, `-` where a column with a name has nothing. `empty` goes to standard
-    error where there is no row."""
+    error where there is no row. Many columns that a terminal is too narrow for become a paragraph for each row."""
     if not rows:
         note(empty)
         return
     cells = [[_shown(cell) or ("-" if name else "") for name, cell in zip(columns, row, strict=True)] for row in rows]
     widths = [max(len(row[index]) for row in [columns, *cells]) for index in range(len(columns))]
     if sys.stdout.isatty():
+        if len(columns) > FEW_COLUMNS and max(len(_line(row, widths)) for row in [columns, *cells]) > _screen_width():
+            _print_paragraphs(columns, cells)
+            return
         click.secho(_line(columns, widths), bold=True)
     else:
         click.echo(_line(columns, widths))
     for row in cells:
         click.echo(_line(row, widths))
+
+
+def _screen_width() -> int:
+    from shutil import get_terminal_size  # here: it loads every way to pack a file
+
+    return get_terminal_size().columns
+
+
+def _print_paragraphs(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    width = max(map(len, columns))
+    for first, *others in rows:
+        click.secho(first, bold=True)
+        for name, cell in zip(columns[1:], others, strict=True):
+            if cell not in ("", "-"):
+                click.echo(f"  {click.style(name.lower().ljust(width), dim=True)}  {cell}")
 
 
 def _shown(cell: object) -> str:

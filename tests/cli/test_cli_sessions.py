@@ -54,6 +54,23 @@ async def test_ping_says_what_its_time_holds(home: Path) -> None:
         assert done.stderr == b"on this host the next command signs in with the engine's own key\n"
 
 
+@pytest.mark.parametrize("columns", ["80", "300"])
+async def test_a_terminal_that_is_too_narrow_gets_paragraphs(home: Path, columns: str) -> None:
+    """The table of sessions is wide: where its lines would be broken, each session is told fact by fact."""
+    async with live_engine(home):
+        session = (await told(home, "engine", "ping"))["session"]
+        async with terminal("session", "list", home=home, COLUMNS=columns, NO_COLOR="1") as screen:
+            assert await screen.wait_end() == 0
+        lines = screen.text.splitlines()
+        assert all(len(line) <= int(columns) for line in lines)
+        if columns == "300":
+            assert [lines[0][:7], lines[1].split()[:2]] == ["SESSION", [session, "key"]]
+        else:
+            assert lines[0] == session
+            assert ["method", "key"] in [line.split() for line in lines]
+            assert any(line.split()[-2:] == ["this", "one"] for line in lines)
+
+
 async def test_a_dead_token_heals_itself(home: Path) -> None:
     """A stored token that has ended is replaced with the configured key, once, without a word."""
     async with live_engine(home) as at:
