@@ -266,11 +266,11 @@ class Engine:
             self.fleet.check_leased()
 
     def why_not_ready(self) -> str | None:
-        """Why the engine is not ready at the moment, in words; None where it is."""
+        """Why the engine is not ready at the moment, in words for this host; None where it is."""
         try:
             self.check_ready()
-        except StoreUnavailable as why:
-            return why.detail
+        except StoreUnavailable as lost:
+            return lost.why
         return None
 
     def measure_readiness(self) -> None:
@@ -281,7 +281,7 @@ class Engine:
         """What `engine status` shows of the engine itself. Times in epoch seconds, sizes in bytes."""
         deadlines = [actor.deadline for actor in self.runtime.actors("session") if actor.deadline]
         not_ready = self.why_not_ready()
-        more = {"fleet": self.fleet.link.address.shown} if self.fleet else {}
+        more = {"store": self.fleet.link.address.shown} if self.fleet else {}
         return more | {
             "ready": not_ready is None,
             "not_ready": not_ready,

@@ -87,7 +87,7 @@ def calls() -> str:
     """Every call of the Python client, what it gives, and what it is for."""
     rows = ["| call | gives | what |", "|---|---|---|"]
     for name, call in vars(Client).items():
-        if name.startswith("_") or call is Client.run:  # it takes what only our own code has
+        if name.startswith("_") or call in (Client.run, Client.stream):  # they take what only our own code has
             continue
         signature = inspect.signature(call)
         taken = [one.replace(annotation=one.empty) for one in list(signature.parameters.values())[1:]]

@@ -16,7 +16,7 @@ hold_signals()
 
 import click  # noqa: E402 - loaded once no signal can be lost any more
 
-from hatchway.api.cli.groups import RootGroup  # noqa: E402
+from hatchway.api.cli.groups import RootGroup, keep_url  # noqa: E402
 from hatchway.engine.base.memory import short_lived  # noqa: E402
 
 COMMANDS = {
@@ -69,7 +69,11 @@ The engine's folder is ~/.hatchway, or what HATCHWAY_HOME names.""",
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_tell_version, help="Show the version."
 )
-@click.option("--url", help="The engine's address, for this command: http://, https://, or ssh://[USER@]HOST[:PORT].")
+@click.option(
+    "--url",
+    callback=keep_url,
+    help="The engine's address, for this command: http://, https://, or ssh://[USER@]HOST[:PORT].",
+)
 def cli(url: str | None) -> None:
     """Sign-in and sessions for an engine on a remote host."""
 

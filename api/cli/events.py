@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from hatchway.api.cli.groups import LazyGroup
-from hatchway.api.cli.moments import moment_of
+from hatchway.api.cli.moments import end_of, moment_of
 
 COMMANDS = {
     "check": "hatchway.api.cli.events_check:check",
@@ -43,8 +43,8 @@ Examples:
     type=click.Choice(["pairing", "session", "instance", "engine", "key"]),
     help="Only the records of this chart, of the engine itself, or of its keys.",
 )
-@click.option("--since", metavar="TIME", help="Only from then on: 30m ago, 21:30, 2026-11-28T21:30.")
-@click.option("--until", metavar="TIME", help="Only up to then.")
+@click.option("--since", metavar="TIME", help="Only from then on: 30m (ago), 21:30, 2026-11-28T21:30.")
+@click.option("--until", metavar="TIME", help="Only up to then, a day's end where only the day is given.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as they are, one JSON object a line.")
 @click.pass_context
 def events(
@@ -63,9 +63,9 @@ def events(
 
     folder = journal_folder()
     earliest = -math.inf if since is None else moment_of(since, "--since")
-    latest = math.inf if until is None else moment_of(until, "--until")
+    latest = math.inf if until is None else end_of(until, "--until", earliest)
     if latest < earliest:
-        raise click.UsageError("--until is before --since: a time of day is its last one, so give the date with it")
+        raise click.UsageError("--until is before --since")
     decode = msgspec.json.Decoder().decode
     tell, told = people_printer(), False
     for data in _lines(folder, follow):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 import click
+
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""What click.option gives, for a function that is no command yet."""
 
 
 class LazyGroup(click.Group):
@@ -40,10 +43,6 @@ class LazyGroup(click.Group):
         return super().resolve_command(context, args)
 
 
-REACH_AN_ENGINE = ("login", "logout", "pair", "session", "instance", "engine ping")
-"""The commands that speak with an engine by its address. All others act on this machine, whatever `--url` says."""
-
-
 class RootGroup(LazyGroup):
     """The command itself: colour as decided, and refusals in words."""
 
@@ -51,8 +50,8 @@ class RootGroup(LazyGroup):
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(context, args)
-        named = f"{name} {rest[0]}" if name == "engine" and rest else name
-        if context.params.get("url") and named not in REACH_AN_ENGINE and not {"-h", "--help"} & set(rest):
+        named, meant = _meant(context, name, command, rest)
+        if context.params.get("url") and meant and not _takes_url(meant) and not {"-h", "--help"} & set(rest):
             raise click.UsageError(
                 f"`hatchway {named}` acts on this machine, where --url means nothing: run it on the engine's host",
                 context,
@@ -95,15 +94,43 @@ def _warn_of_foreign_variables() -> None:
             note(f"warning: {sentence}")
 
 
-def url_option(command: Any) -> Any:
+def _meant(
+    context: click.Context, name: str | None, command: click.Command | None, rest: list[str]
+) -> tuple[str, click.Command | None]:
+    """The command that these words name, in groups or not, with its whole name. None for a group that is to tell of its
+    commands."""
+    words = [name or ""]
+    for word in rest:
+        if not isinstance(command, click.Group) or word.startswith("-"):
+            break
+        command = command.get_command(context, word)
+        words.append(word)
+    tells = isinstance(command, click.Group) and not command.invoke_without_command
+    return " ".join(words), None if tells else command
+
+
+def _takes_url(command: click.Command) -> bool:
+    """Whether it speaks with an engine by its address. All others act on this machine."""
+    return any(parameter.name == "url" for parameter in command.params)
+
+
+def url_option(default: str = "the setting url, else where you are signed in, else this host's engine") -> Option:
     """`--url`, on every command that speaks with an engine by its address; before the command's name it is the same."""
-    words = "The engine's address. Default: the setting url, else this host's engine."
-    return click.option("--url", expose_value=False, callback=_keep_url, help=words)(command)
+    words = f"The engine's address. Default: {default}."
+    return click.option("--url", expose_value=False, callback=keep_url, help=words)
 
 
-def _keep_url(context: click.Context, parameter: click.Parameter, url: str | None) -> None:
+def keep_url(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+    """Note the address that `--url` gives, wherever it stands. Raises BadParameter for none, and for two."""
+    root = context.find_root()
+    before = root.params.get("url")
+    if url == "":
+        raise click.BadParameter("it is empty: give the engine's address, or leave it out")
+    if None not in (url, before) and url != before:
+        raise click.BadParameter(f"two engines are named: {before} and {url}")
     if url is not None:
-        context.find_root().params["url"] = url
+        root.params["url"] = url
+    return url
 
 
 def json_option(command: Any) -> Any:

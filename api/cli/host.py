@@ -81,9 +81,10 @@ class Here:
         """`url` is the address that was read where the flag of that name is not given; `key` and `agent` are flags,
         where given; `agent` is empty for any key of it."""
         self.home = home_folder()
+        self.flag_url = _flag_url()
         self._agent = agent
         self.settings: Settings = load_settings(
-            self.home, os.environ, {"url": _flag_url() or url, "key": _given_key(key)}
+            self.home, os.environ, {"url": self.flag_url or url, "key": _given_key(key)}
         )
         self.stored = load_stored(self.home)
         self._own = OwnEngine(self.home)

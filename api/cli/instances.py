@@ -51,7 +51,7 @@ The command runs in the instance, its output goes to the instance's log, and its
 @click.option("--partition", metavar="NAME", help="Slurm's partition, where the engine lets it be asked for.")
 @click.option("--account", metavar="NAME", help="Slurm's account, likewise.")
 @click.option("--time-limit", metavar="TIME", help="The job's time, likewise: 30m or 2h.")
-@url_option
+@url_option()
 @json_option
 def start(image: str, command: tuple[str, ...], identity: str | None, as_json: bool, **asked: Any) -> None:
     """Start an instance of IMAGE, and COMMAND in it.
@@ -119,7 +119,7 @@ def _look(client: Client, name: str, say: Callable[[str], None], over: Event) ->
 
 
 @instance.command("list", epilog="\b\nExample:\n  hatchway instance list --json")
-@url_option
+@url_option()
 @json_option
 def list_(as_json: bool) -> None:
     """List the instances of engine or fleet, live or just ended."""
@@ -160,7 +160,7 @@ def _why(row: dict[str, Any]) -> str:
 
 @instance.command(epilog="\b\nExample:\n  hatchway instance show web")
 @click.argument("name")
-@url_option
+@url_option()
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Show an instance: what was asked for, and how it ended."""
@@ -172,7 +172,7 @@ def show(name: str, as_json: bool) -> None:
 
 @instance.command(epilog="\b\nExample:\n  hatchway instance stop web")
 @click.argument("name")
-@url_option
+@url_option()
 @json_option
 def stop(name: str, as_json: bool) -> None:
     """Stop an instance, and wait until it has ended."""
@@ -218,7 +218,7 @@ Examples:
 @click.argument("name")
 @click.option("--follow", "-f", is_flag=True, help="Go on as it is written, until the instance ends or Ctrl-C.")
 @click.option("--stream", type=click.Choice(["out", "err"]), default="out", show_default=True, help="Which of the two.")
-@url_option
+@url_option()
 def log(name: str, follow: bool, stream: str) -> None:
     """Print what an instance wrote."""
     import codecs

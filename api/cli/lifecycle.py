@@ -13,6 +13,9 @@ from hatchway.api.cli.groups import json_option
 STOP_WAIT = 20.0
 """Seconds that `engine stop` waits for the end of the engine."""
 
+PROBE_WAIT = 0.1
+"""Seconds in which an engine has found out whether its store takes changes, on a disk that is not busy."""
+
 
 @click.command(
     epilog="""\b
@@ -123,6 +126,10 @@ def status(as_json: bool) -> None:
     from hatchway.engine.settings.settings import home_folder
 
     told = ask(home_folder(), "status")
+    if told.get("ready"):
+        # The question has an idle engine try whether its store takes changes: a second one hears how that went.
+        time.sleep(PROBE_WAIT)
+        told = ask(home_folder(), "status")
     told.pop("ok", None)
     if as_json:
         print_json(told)

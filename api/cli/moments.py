@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime, timedelta
 from datetime import time as clock
 
 import click
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+DAY = 86_400
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
 
 
 def moment_of(text: str, name: str) -> float:
@@ -27,6 +29,15 @@ def moment_of(text: str, name: str) -> float:
             " 2026-11-28T20:30Z",
             param_hint=name,
         ) from None
+
+
+def end_of(text: str, name: str, begin: float) -> float:
+    """As `moment_of`, of the end of a while that begins at `begin`: a date alone means its last moment, and a time of
+    day the first one from then on."""
+    seconds = moment_of(text, name)
+    if ":" in text[:3]:
+        return seconds + DAY if seconds < begin else seconds
+    return seconds + DAY if re.fullmatch(r"\d{4}-?\d\d-?\d\d", text) else seconds
 
 
 def _last(at: clock) -> float:

@@ -21,7 +21,7 @@ def session() -> None:
 
 
 @session.command("list", epilog="\b\nExample:\n  hatchway session list --json")
-@url_option
+@url_option()
 @json_option
 def list_(as_json: bool) -> None:
     """List the live sessions."""
@@ -67,7 +67,7 @@ Examples:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="End every session that `session list` shows.")
 @click.option("--key", metavar="ID", help="End the sessions of a key: by identity, the start of it, or comment.")
-@url_option
+@url_option()
 def revoke(ids: tuple[str, ...], everything: bool, key: str | None) -> None:
     """End sessions at once: every token of them is dead.
 

@@ -54,7 +54,7 @@ Examples:
   hatchway login --url https://engine.example --key rsa.pem --lifetime 8h
   hatchway login --url https://engine.example --agent   by a key that the SSH agent holds"""
 )
-@url_option
+@url_option()
 @click.option(
     "--key", type=click.Path(dir_okay=False), help="Private key, PKCS#1 or PKCS#8 PEM; agent: is the SSH agent's."
 )
@@ -94,14 +94,16 @@ def login(
 
 
 @click.command(epilog="\b\nExample:\n  hatchway logout")
+@url_option("where you are signed in")
 def logout() -> None:
     """End the session of the stored token, and forget the token."""
     from hatchway.api.cli.host import Here
     from hatchway.api.cli.printing import note, say
 
     here = Here()
-    if here.stored is None:
-        click.echo("not signed in", err=True)
+    asked = here.flag_url and here.flag_url.rstrip("/")
+    if here.stored is None or asked not in (None, here.stored.url):
+        note(f"not signed in to {asked}" if asked else "not signed in")
         return
     with here.client(url=here.stored.url) as client:
         client.logout()
@@ -119,7 +121,7 @@ Examples:
 CODE on the command line shows it to everybody on this host, in the list of processes."""
 )
 @click.argument("code", required=False)
-@url_option
+@url_option("the link's, else the setting url, else where you are signed in, else this host's engine")
 @accept_option
 @json_option
 def pair(code: str | None, accept_certificate: bool, as_json: bool) -> None:
@@ -252,7 +254,7 @@ Examples:
   hatchway engine ping
   hatchway config unset connection-token && hatchway engine ping     with a fresh token"""
 )
-@url_option
+@url_option()
 @json_option
 def ping(as_json: bool) -> None:
     """Contact the engine: sign in if need be, and say who we are there."""

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from hatchway.api.client.client import Client
     from hatchway.api.client.flows import Ask, StoredToken
     from hatchway.api.client.signers import read_key
+    from hatchway.api.client.ssh.faults import SshFault
     from hatchway.api.client.wire import (
         Accepted,
+        CertificateRefused,
         ChallengeRefused,
         ClientFault,
         Inspection,
@@ -28,6 +30,7 @@ __all__ = [
     "AgentFault",
     "Ask",
     "AsyncClient",
+    "CertificateRefused",
     "ChallengeRefused",
     "Client",
     "ClientFault",
@@ -36,6 +39,7 @@ __all__ = [
     "NotAnEngine",
     "Refused",
     "SignedIn",
+    "SshFault",
     "Started",
     "StoredToken",
     "Unreachable",
@@ -48,6 +52,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'hatchway.api.client' has no attribute {name!r}")
     from hatchway.api.client import agent, async_client, client, flows, signers, wire
+    from hatchway.api.client.ssh import faults
 
-    modules = (client, async_client, flows, wire, signers, agent)
+    modules = (client, async_client, flows, wire, signers, agent, faults)
     return next(getattr(module, name) for module in modules if hasattr(module, name))

@@ -57,9 +57,10 @@ def replay(make: Make, order: str) -> None:
         run.run()
     except BaseException as error:
         error.add_note(f"in this order:{run}")
+        if (misfit := run.misfit()) is not None:
+            error.add_note(f"but {misfit}")
         raise
-    misfit = run.misfit()
-    if misfit is not None:
+    if (misfit := run.misfit()) is not None:
         raise misfit
 
 

@@ -22,7 +22,7 @@ class Refusal(Exception):
         errors: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
-        self.detail = detail
+        self.detail = self.why = detail
         self.cause = cause or self.code
         """What the log says; never sent, since it may tell apart what an answer must not."""
         self.retry_after = retry_after
@@ -159,6 +159,13 @@ class StoreUnavailable(Refusal):
     """The store can't be written: nothing was changed, and a later try may succeed."""
 
     code = "store_unavailable"
+
+    def __init__(
+        self, detail: str, *, why: str | None = None, cause: str | None = None, retry_after: int | None = None
+    ) -> None:
+        super().__init__(detail, cause=cause, retry_after=retry_after)
+        self.why = why or detail
+        """The sentence for the log and for commands on this host: it may say where the store is, as no answer does."""
 
 
 class NotFound(Refusal):

@@ -111,7 +111,7 @@ class ChangeReader:
                             log.info("store_followed_again")
             except StoreUnavailable as lost:
                 if self.lost is None:
-                    log.warning("store_not_followed", why=lost.detail)
+                    log.warning("store_not_followed", why=lost.why)
                 self.lost = lost
             except Exception:
                 log.exception("store_not_followed")

@@ -53,7 +53,7 @@ class Fleet:
         self._subscribers: list[Callable[[float], None]] = []
         self.not_durable: str | None = None
         """What is wrong with the store's durability, in words; None if nothing is."""
-        self._not_renewed = "the fleet's store has not taken this engine's lease; try again"
+        self._not_renewed = StoreUnavailable("the fleet's store has not taken this engine's lease; try again")
         self._reader: ChangeReader | None = None
         self._whole = trio.Event()
 
@@ -140,7 +140,8 @@ class Fleet:
     def check_fresh(self) -> None:
         """Raises StoreUnavailable unless the memory is fresh."""
         if not self.fresh:
-            raise StoreUnavailable(self._why_stale(), cause="stale", retry_after=2)
+            lost = self._why_stale()
+            raise StoreUnavailable(lost.detail, why=lost.why, cause="stale", retry_after=2)
 
     def check_leased(self) -> None:
         """Raises StoreUnavailable unless this engine's lease was renewed lately.
@@ -149,15 +150,13 @@ class Fleet:
         replica, can still be read.
         """
         if self._clock.elapsed() - self.lease.renewed_at >= SECONDS:
-            raise StoreUnavailable(self._not_renewed, cause="not_leased", retry_after=2)
+            lost = self._not_renewed
+            raise StoreUnavailable(lost.detail, why=lost.why, cause="not_leased", retry_after=2)
 
-    def _why_stale(self) -> str:
-        """Why the memory is not fresh, in words that may be sent to anybody."""
+    def _why_stale(self) -> StoreUnavailable:
+        """Why the memory is not fresh."""
         lost = self._reader.lost if self._reader else None
-        if lost is None:
-            return self.link.detail
-        # The detail of a file's refusal names paths of the host, which are for the log alone.
-        return "this engine can't keep the fleet's keys; its log has why" if lost.cause == "mirror" else lost.detail
+        return self.link.unavailable() if lost is None else lost
 
     def subscribe_freshness(self, subscriber: Callable[[float], None]) -> None:
         """Have `subscriber` called whenever the memory is confirmed, with the elapsed time until which it is fresh."""
@@ -206,9 +205,9 @@ class Fleet:
             try:
                 await self.lease.refresh()
             except StoreUnavailable as lost:
-                self._not_renewed = lost.detail
+                self._not_renewed = lost
                 if not lapsed:  # a store may be away for hours
-                    log.warning("lease_not_renewed", why=lost.detail)
+                    log.warning("lease_not_renewed", why=lost.why)
                 lapsed = True
             except Exception:
                 log.exception("lease_not_renewed")

@@ -84,7 +84,7 @@ class FleetInstanceStore:
             try:
                 await self._write(change.actor, generation, change.stored)
             except StoreUnavailable as lost:
-                log.warning("instance_not_told", instance=change.actor, why=lost.detail)
+                log.warning("instance_not_told", instance=change.actor, why=lost.why)
 
     async def _enter(self, change: Change, stored: Stored) -> None:
         """Store a new instance, once the roster has taken its name. Raises InstanceExists where another host has it.

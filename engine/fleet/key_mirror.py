@@ -78,7 +78,9 @@ class KeyMirror:
         try:
             self._write(held)
         except (FileRefused, OSError) as error:
-            raise StoreUnavailable(f"the fleet's keys can't be kept here: {error}", cause="mirror") from None
+            # What can't be written is named by its path, which is for the log alone.
+            why = f"the fleet's keys can't be kept here: {error}"
+            raise StoreUnavailable("this engine can't keep the fleet's keys; its log has why", why=why) from None
 
     def _write(self, held: StoredKeys) -> None:
         kept = held.keys

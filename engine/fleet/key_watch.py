@@ -71,9 +71,9 @@ class KeyWatch:
                     await end_orphans()
                 fault = ""
             except Refusal as refused:
-                if refused.detail != fault:  # said once, however many seconds it lasts
-                    log.warning("keys_not_followed", why=refused.detail)
-                fault = refused.detail
+                if refused.why != fault:  # said once, however many seconds it lasts
+                    log.warning("keys_not_followed", why=refused.why)
+                fault = refused.why
 
     def tell_changes(self, origin: Origin = NOBODY, named: Collection[str] = ()) -> None:
         """Record which keys came, changed or went since they were recorded last: those that `origin` has `named`, or

@@ -99,7 +99,7 @@ class Messages:
                 await write()
             except StoreUnavailable as lost:
                 if self._clock.elapsed() >= until:
-                    log.warning("store_not_told", why=lost.detail)
+                    log.warning("store_not_told", why=lost.why)
                     return
                 await trio.sleep(0.1)
             except Exception:

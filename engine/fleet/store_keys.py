@@ -61,18 +61,12 @@ def ask_store(url: str, ask: Callable[[RedisStore], Awaitable[T]]) -> T:
     address = read_address(url)
 
     async def run() -> T:
-        link, done = RedisLink(address), []
-        refusal: Refusal | None = None
+        link, done, refusal = RedisLink(address), [], None
         async with trio.open_nursery() as nursery:
             with trio.move_on_after(CONNECT_WITHIN):
                 await nursery.start(link.run)
             try:
                 done.append(await ask(RedisStore(link)))
-            except StoreUnavailable as lost:
-                words = (
-                    f"the fleet's store can't be reached ({link.why})" if lost.detail == link.detail else lost.detail
-                )
-                refusal = EngineUnavailable(f"{words}; the keys are in {address.shown}")
             except Refusal as refused:
                 refusal = refused
             nursery.cancel_scope.cancel()
@@ -80,4 +74,7 @@ def ask_store(url: str, ask: Callable[[RedisStore], Awaitable[T]]) -> T:
             raise refusal
         return done[0]
 
-    return trio.run(run)
+    try:
+        return trio.run(run)
+    except StoreUnavailable as lost:
+        raise EngineUnavailable(f"{lost.why}; the keys are in {address.shown}") from None

@@ -243,7 +243,7 @@ class InstanceSupervisor:
             try:
                 await self._runtime.send("instance", actor.id, event, changes=changes, **data)
             except StoreUnavailable as refused:
-                log.warning("instance_event_not_stored", instance=actor.id, what=event, why=refused.detail)
+                log.warning("instance_event_not_stored", instance=actor.id, what=event, why=refused.why)
                 await trio.sleep(STORE_RETRY)
             else:
                 return

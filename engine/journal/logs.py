@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import logging
 import os
@@ -29,6 +30,9 @@ LONGEST_QUEUE = 10_000
 
 GATHER_PAUSE = 0.02
 """Seconds in which lines gather for one write: to wake the thread for each would cost more than the line itself."""
+
+NO_ROOM, PAUSE = (errno.ENOSPC, errno.EDQUOT), 0.2
+"""What a log in a file meets where the disk has no room for it, and the seconds until it is tried again."""
 
 FLUSH_WITHIN = 1.0
 """Seconds in which the last lines are written when the engine ends."""
@@ -77,10 +81,28 @@ class LineWriter:
                 lines.append(f"({self._dropped} lines were dropped: nobody read them)")
                 self._dropped = 0
             try:
-                self._stream.write("".join(f"{line}\n" for line in lines if line is not None))
-                self._stream.flush()
+                self._write("".join(f"{line}\n" for line in lines if line is not None))
             except (OSError, ValueError):
                 return  # the reader of standard error is gone
+
+    def _write(self, text: str) -> None:
+        raw = getattr(getattr(self._stream, "buffer", None), "raw", None)
+        if raw is None:
+            self._stream.write(text)
+            self._stream.flush()
+            return
+        # By hand, since Python's own buffer does not say how much of it a full disk has taken.
+        data = text.encode(self._stream.encoding, self._stream.errors or "strict")
+        while data:
+            try:
+                taken = raw.write(data) or 0  # None where the stream is one that does not wait
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                taken = 0
+            if not taken:
+                time.sleep(PAUSE)
+            data = data[taken:]
 
 
 def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> LineWriter:

@@ -306,7 +306,7 @@ class Runtime:
         try:
             await self.catch_up(actor)
         except StoreUnavailable as error:
-            log.warning("delay_not_stored", chart=actor.chart, actor=actor.id, why=error.detail)
+            log.warning("delay_not_stored", chart=actor.chart, actor=actor.id, why=error.why)
             timing = table.chart.timings[actor.state]
             self.timers.arm(actor, timing.now() + STORE_RETRY, timing.clock)
         except Exception:

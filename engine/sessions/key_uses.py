@@ -80,7 +80,7 @@ class KeyUses:
                 await self._note_all(self._identities(), KeyUse())
             await self.follow()
         except Refusal as refused:
-            log.warning("key_uses_not_read", why=refused.detail)
+            log.warning("key_uses_not_read", why=refused.why)
         while not stopping.is_set():
             with trio.move_on_after(LOOK_INTERVAL):
                 await stopping.wait()
@@ -101,7 +101,7 @@ class KeyUses:
         try:
             await self._change_all({name: self._use(pending[name]) for name in due})
         except StoreUnavailable as lost:
-            log.warning("key_uses_not_written", why=lost.detail)
+            log.warning("key_uses_not_written", why=lost.why)
 
     def _use(self, at: float) -> Edit:
         def used(held: KeyUse | None) -> KeyUse:

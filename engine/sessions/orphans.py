@@ -59,7 +59,7 @@ class Orphans:
             try:
                 await self.end_all()
             except StoreUnavailable as lost:
-                log.warning("orphans_not_ended", why=lost.detail)
+                log.warning("orphans_not_ended", why=lost.why)
                 await trio.sleep(CONFIRM_INTERVAL)
             else:
                 return
@@ -83,7 +83,7 @@ class Orphans:
                 try:
                     await self.confirm()
                 except Refusal as refused:
-                    log.warning("keys_not_confirmed", why=refused.detail)
+                    log.warning("keys_not_confirmed", why=refused.why)
 
     def _of_keys(self) -> list[Actor]:
         return [actor for actor in self._runtime.actors("session") if actor.facts.method == "key"]

@@ -59,9 +59,10 @@ class RedisLink:
         """Elapsed seconds since when every call has failed; infinity while calls succeed."""
         self._given_up = False
         self.why = "not connected yet"
-        """The last failure, as a sentence for the log and for commands on this host: it may say where the store is."""
-        self.detail = AWAY
-        """The last failure, as a sentence for anybody."""
+        """The last failure, in words for the log and for commands on this host."""
+        self._for_anybody = True
+        """Whether these words don't say where the store is."""
+        self._told_lost = False
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Any]:
@@ -108,7 +109,9 @@ class RedisLink:
             if not told:
                 told = True
                 task_status.started()
-            log.warning("store_lost", why=self.why)
+            if not self._told_lost:  # a store may be away for hours
+                log.warning("store_lost", why=self.why)
+            self._told_lost = True
             await trio.sleep(pause)
             pause = min(pause * 2, 1.0)
 
@@ -123,20 +126,19 @@ class RedisLink:
         """Have every call fail from now on. Returns the refusal to raise."""
         if not self._given_up:
             log.error("store_given_up", why=why)
-        self._given_up = True
-        self._note(why, public=True)
-        return self._unavailable()
+        self._given_up, self.why, self._for_anybody = True, why, True
+        return self.unavailable()
 
     async def call(self, ask: Callable[[Any], Awaitable[T]], seconds: float = PATIENCE) -> T:
         """The server's answer to `ask`, within `seconds`. Raises StoreUnavailable: then nobody knows whether it was
         done."""
         client = None if self._given_up else self._client
         if client is None:
-            raise self._unavailable()
+            raise self.unavailable()
         try:
             with trio.fail_after(seconds):
                 answer = await ask(client)
-            self._failing_since = inf
+            self._failing_since, self._told_lost = inf, False
         except (Exception, BaseExceptionGroup) as error:
             if _holds_cancelled(error):
                 raise
@@ -158,18 +160,25 @@ class RedisLink:
 
     def _lost(self, error: BaseException) -> StoreUnavailable:
         if not self._given_up:
-            unconfirmed = isinstance(error, self._coredis.exceptions.ReplicationError)
-            late = isinstance(_first(error), trio.TooSlowError | TimeoutError)
-            why = UNCONFIRMED if unconfirmed else "no answer in time" if late else _words(error)
-            answered = isinstance(error, self._coredis.exceptions.ResponseError)
-            self._note(why, public=unconfirmed or late or answered)
-        return self._unavailable()
+            self.why, self._for_anybody = self._words(_first(error))
+        return self.unavailable()
 
-    def _note(self, why: str, *, public: bool) -> None:
-        self.why, self.detail = why, f"the fleet's store can't be reached ({why}); try again" if public else AWAY
+    def _words(self, error: BaseException) -> tuple[str, bool]:
+        """What went wrong, and whether anybody may read it: what can't be reached is named by its address, and the node
+        of a cluster names another by its own."""
+        known = self._coredis.exceptions
+        if isinstance(error, known.ReplicationError):
+            return UNCONFIRMED, True
+        if isinstance(error, trio.TooSlowError | TimeoutError):
+            return "no answer in time", True
+        if isinstance(error, known.ResponseError):
+            return _line(str(error)), not isinstance(error, known.AskError)
+        return _line(_with_its_root(error)), False
 
-    def _unavailable(self) -> StoreUnavailable:
-        return StoreUnavailable(self.detail, retry_after=RETRY_AFTER)
+    def unavailable(self) -> StoreUnavailable:
+        """The refusal of a call that fails now."""
+        why = f"the fleet's store can't be reached ({self.why}); try again"
+        return StoreUnavailable(why if self._for_anybody else AWAY, why=why, retry_after=RETRY_AFTER)
 
     async def script(self, script: Script, keys: Sequence[str], args: Sequence[Any], *, durable: bool = False) -> Any:
         """Run a script. A `durable` one is confirmed by a replica too, where there is a Sentinel."""
@@ -197,7 +206,7 @@ class RedisLink:
         """
         client = None if self._given_up else self._client
         if client is None:
-            raise self._unavailable()
+            raise self.unavailable()
         connection: Any = None
         try:
             with trio.fail_after(2 * PATIENCE):
@@ -230,11 +239,15 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def _words(error: BaseException) -> str:
-    root = error = _first(error)
+def _with_its_root(error: BaseException) -> str:
+    root = error
     while (before := root.__cause__ or root.__context__) is not None:
         root = before
     said = str(error) or type(error).__name__
     if root is not error and isinstance(root, OSError):  # a certificate, a refused connection
         said = f"{said}: {root}"
-    return said.splitlines()[0][:200]
+    return said
+
+
+def _line(words: str) -> str:
+    return words.splitlines()[0][:200] if words else ""

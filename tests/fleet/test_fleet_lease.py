@@ -55,7 +55,7 @@ async def taken(limit: FleetLimit, address: str = "192.0.2.1") -> int:
 @pytest.mark.parametrize(
     ("lost", "words"),
     [
-        (StoreUnavailable("/home/engine is full", cause="mirror"), "can't keep the fleet's keys; its log has why"),
+        (StoreUnavailable("its log has why", why="/home/engine is full"), "its log has why"),
         (StoreUnavailable("it has lost keys; restart the engine", cause="older"), "lost keys; restart the engine"),
     ],
 )

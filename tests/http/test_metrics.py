@@ -179,7 +179,7 @@ async def test_the_dashboard_asks_for_what_there_is(engine: Engine, browser: Bro
         assert names, query
         assert set(names) <= set(found), query
         labels = {label for name in names for sample in found[name] for label, _ in sample} | {"instance"}
-        used = re.findall(r"(\w+)=~?\"", query) + re.findall(r"\w+", "".join(re.findall(r"by \(([^)]*)\)", query)))
+        used = re.findall(r"(\w+)=~?\"", query) + re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", query)))
         assert set(used) <= labels, query
         shown.update(names)
         assert query.count("(") == query.count(")")

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from hatchway.engine.base.errors import FileRefused
+from hatchway.engine.journal.logs import LineWriter
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.store.backup import back_up
 from hatchway.engine.store.sqlite import PROBED
@@ -155,6 +156,7 @@ def test_readiness(disk: Path) -> None:
             wait_until(lambda: client.get("/readyz").status_code == 200, what="readiness with room")
             with filled(disk):
                 wait_until(lambda: client.get("/readyz").status_code == 503, what="readiness to tell without a sign-in")
+                assert NO_ROOM_HERE in run(engine, "engine", "status").stdout
         engine.terminate()
         told = [json.loads(line) for line in engine.log().splitlines() if line.startswith("{")]
         lines = [line for line in told if line["event"] in ("store_not_written", "store_written_again")]
@@ -162,6 +164,22 @@ def test_readiness(disk: Path) -> None:
         assert NO_ROOM_HERE in lines[0]["why"]
     finally:
         engine.close()
+
+
+def test_a_log_on_the_disk(disk: Path) -> None:
+    """As that of an engine which was started by `--detach` is: with room again every line comes, and none is cut."""
+    lines = [f"line {number} {'.' * 90}" for number in range(100)]
+    with (disk / "engine.log").open("a") as stream:
+        writer = LineWriter(stream)
+        writer.msg(lines[0])
+        wait_until(lambda: (disk / "engine.log").stat().st_size > 0, what="the first line")
+        with filled(disk):
+            for line in lines[1:]:
+                writer.msg(line)
+            wait_until(lambda: (disk / "engine.log").stat().st_size == 4096, what="the last page to be full")
+            time.sleep(0.3)
+        wait_until(lambda: (disk / "engine.log").read_text().splitlines() == lines, what="all lines")
+        writer.close()
 
 
 def test_a_first_start(disk: Path) -> None:

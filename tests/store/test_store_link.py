@@ -14,7 +14,7 @@ from hatchway.engine.base.errors import SignatureRefused, StoreUnavailable
 from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored
 from hatchway.engine.store.redis import RedisStore
 from tests.support.fakes import SetClock
-from tests.support.redis_server import RedisServer, redis_store, speak
+from tests.support.redis_server import RedisServer, redis_link, redis_store, speak
 
 redis_wanted = pytest.mark.redis
 
@@ -150,3 +150,28 @@ async def works(store: RedisStore) -> int:
         for _ in range(SLOTS):
             nursery.start_soon(ask)
     return answered.count(b"1")
+
+
+@redis_wanted
+@pytest.mark.parametrize(
+    ("kind", "words", "told"),
+    [
+        ("ConnectionError", "connecting to 10.0.0.5:6379. Connection refused", False),
+        ("MovedError", "3999 10.0.0.5:6381", False),
+        ("ResponseError", "OOM command not allowed", True),
+        ("ReadOnlyError", "a read only replica", True),
+    ],
+)
+async def test_where_the_store_is_is_for_the_log_alone(redis: RedisServer, kind: str, words: str, told: bool) -> None:
+    """What is sent to anybody names no address; the log has all of it."""
+    from coredis import exceptions
+
+    async def ask(client: Any) -> None:
+        raise getattr(exceptions, kind)(words)
+
+    async with redis_link(redis.url) as link:
+        with pytest.raises(StoreUnavailable) as lost:
+            await link.call(ask)
+    assert words in lost.value.why
+    assert (words in lost.value.detail) == told
+    assert "10.0.0.5" not in lost.value.detail

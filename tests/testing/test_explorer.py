@@ -263,6 +263,13 @@ def test_an_order_of_another_world(order: str, words: str) -> None:
         replay(_Writers, order)
 
 
+def test_an_order_of_another_world_that_fails_as_well() -> None:
+    """The failure is told, and that it is not that order's."""
+    with pytest.raises(AssertionError) as found:
+        replay(_Late, "c")
+    assert "but this is no order of this world: choice 1 is 'c'" in "\n".join(found.value.__notes__)
+
+
 def test_a_state_that_is_too_large_is_told() -> None:
     """In words that say what to do."""
 
