@@ -1,8 +1,9 @@
 """The command `hatchway`: parse, call, print. Adding a command takes one file and one line.
 
 Write `api/cli/NAME.py` with a `click` command or group, and name it in COMMANDS (or in the table of the group it
-belongs to, such as `api.cli.engine.COMMANDS`). Import whatever is heavy (httpcore, trio, cryptography, quart, rich)
-inside functions: a table's modules are all imported to print its help. Let refusals pass: this file tells them.
+belongs to, such as `api.cli.engine.COMMANDS`). One that speaks with an engine by its address has `@url_option()`: on
+all others `--url` is refused. Import whatever is heavy (httpcore, trio, cryptography, quart, rich) inside functions: a
+table's modules are all imported to print its help. Let refusals pass: this file tells them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 
 class Refusal(Exception):
-    """The engine refuses. `code` is stable; `detail` is a sentence for people and holds no secret.
+    """The engine refuses. `code` is stable; `detail` is a sentence for people and holds no secret. `why` is that
+    sentence for the log, where it may say more.
 
     `retry_after` is in seconds where a later try can succeed. `errors` names each wrong field of a request.
     """
