@@ -86,7 +86,8 @@ class LineWriter:
                 return  # the reader of standard error is gone
 
     def _write(self, text: str) -> None:
-        raw = getattr(getattr(self._stream, "buffer", None), "raw", None)
+        buffer = getattr(self._stream, "buffer", None)
+        raw = getattr(buffer, "raw", buffer)  # under PYTHONUNBUFFERED there is no buffer between
         if raw is None:
             self._stream.write(text)
             self._stream.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -166,10 +167,12 @@ def test_readiness(disk: Path) -> None:
         engine.close()
 
 
-def test_a_log_on_the_disk(disk: Path) -> None:
+@pytest.mark.parametrize("unbuffered", [False, True])
+def test_a_log_on_the_disk(disk: Path, unbuffered: bool) -> None:
     """As that of an engine which was started by `--detach` is: with room again every line comes, and none is cut."""
     lines = [f"line {number} {'.' * 90}" for number in range(100)]
-    with (disk / "engine.log").open("a") as stream:
+    file = (disk / "engine.log").open("ab", buffering=0 if unbuffered else -1)
+    with io.TextIOWrapper(file, write_through=unbuffered) as stream:
         writer = LineWriter(stream)
         writer.msg(lines[0])
         wait_until(lambda: (disk / "engine.log").stat().st_size > 0, what="the first line")
