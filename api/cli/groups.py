@@ -50,8 +50,9 @@ class RootGroup(LazyGroup):
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(context, args)
-        named, meant = _meant(context, name, command, rest)
-        if context.params.get("url") and meant and not _takes_url(meant) and not {"-h", "--help"} & set(rest):
+        named, meant = _meant(context, name, command, [word for word in rest if word != "--"])
+        asked = context.params.get("url") and not context.resilient_parsing
+        if asked and meant and not _takes_url(meant) and not {"-h", "--help"} & set(rest):
             raise click.UsageError(
                 f"`hatchway {named}` acts on this machine, where --url means nothing: run it on the engine's host",
                 context,
@@ -126,7 +127,7 @@ def keep_url(context: click.Context, parameter: click.Parameter, url: str | None
     before = root.params.get("url")
     if url == "":
         raise click.BadParameter("it is empty: give the engine's address, or leave it out")
-    if None not in (url, before) and url != before:
+    if url and before and url.rstrip("/") != before.rstrip("/"):
         raise click.BadParameter(f"two engines are named: {before} and {url}")
     if url is not None:
         root.params["url"] = url

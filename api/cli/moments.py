@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import datetime, timedelta
@@ -9,8 +10,7 @@ from datetime import time as clock
 
 import click
 
-DAY = 86_400
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def moment_of(text: str, name: str) -> float:
@@ -35,9 +35,13 @@ def end_of(text: str, name: str, begin: float) -> float:
     """As `moment_of`, of the end of a while that begins at `begin`: a date alone means its last moment, and a time of
     day the first one from then on."""
     seconds = moment_of(text, name)
-    if ":" in text[:3]:
-        return seconds + DAY if seconds < begin else seconds
-    return seconds + DAY if re.fullmatch(r"\d{4}-?\d\d-?\d\d", text) else seconds
+    if ":" in text[:3] and begin > -math.inf:
+        at = clock.fromisoformat(text)
+        first = datetime.combine(datetime.fromtimestamp(begin, at.tzinfo).date(), at)
+        return (first if first.timestamp() >= begin else first + timedelta(days=1)).timestamp()
+    if re.fullmatch(r"\d{4}-?\d\d-?\d\d", text):
+        return (datetime.fromisoformat(text) + timedelta(days=1)).timestamp()
+    return seconds
 
 
 def _last(at: clock) -> float:

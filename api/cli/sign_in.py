@@ -99,12 +99,15 @@ def logout() -> None:
     """End the session of the stored token, and forget the token."""
     from hatchway.api.cli.host import Here
     from hatchway.api.cli.printing import note, say
+    from hatchway.api.client.wire import ClientFault
 
     here = Here()
     asked = here.flag_url and here.flag_url.rstrip("/")
-    if here.stored is None or asked not in (None, here.stored.url):
-        note(f"not signed in to {asked}" if asked else "not signed in")
+    if here.stored is None:
+        note("not signed in")
         return
+    if asked not in (None, here.stored.url):
+        raise ClientFault(f"not signed in to {asked}: the token that is stored is of {here.stored.url}")
     with here.client(url=here.stored.url) as client:
         client.logout()
     say(f"signed out of {here.stored.url}")

@@ -164,15 +164,15 @@ class RedisLink:
         return self.unavailable()
 
     def _words(self, error: BaseException) -> tuple[str, bool]:
-        """What went wrong, and whether anybody may read it: what can't be reached is named by its address, and the node
-        of a cluster names another by its own."""
+        """What went wrong, and whether anybody may read it: what can't be reached is named by its address, a cluster's
+        node names another by its own, and who may not do something there is named."""
         known = self._coredis.exceptions
         if isinstance(error, known.ReplicationError):
             return UNCONFIRMED, True
         if isinstance(error, trio.TooSlowError | TimeoutError):
             return "no answer in time", True
         if isinstance(error, known.ResponseError):
-            return _line(str(error)), not isinstance(error, known.AskError)
+            return _line(str(error)), not isinstance(error, known.AskError | known.AuthorizationError)
         return _line(_with_its_root(error)), False
 
     def unavailable(self) -> StoreUnavailable:

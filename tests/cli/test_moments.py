@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import datetime
 
 import click
@@ -31,10 +32,30 @@ def test_other_moments() -> None:
             moment_of(text, "TIME")
 
 
-def test_the_end_of_a_while() -> None:
+@pytest.fixture
+def summer_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clocks that are set in March and October, as Europe's are."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("summer_time")
+@pytest.mark.parametrize(
+    ("begin", "end", "hours"),
+    [
+        ("2026-11-20T21:00", "22:00", 1),
+        ("2026-11-20T21:00", "20:00", 23),
+        ("2026-10-24T21:00", "20:00", 24),
+        ("2026-10-25", "2026-10-25", 25),
+        ("2026-03-29", "2026-03-29", 23),
+        ("2026-11-28", "20261129", 48),
+        ("2026-11-28T12:00", "2026-11-28T14:00+01:00", 2),
+    ],
+)
+def test_the_end_of_a_while(begin: str, end: str, hours: int) -> None:
     """A day is meant to its end, and a time of day is the first one after the beginning; all else is as it says."""
-    begin = moment_of("23:00", "--since")
-    assert end_of("23:30", "--until", begin) - begin == 1800
-    assert end_of("01:00", "--until", begin) - begin in (3600, 7200, 10800)  # a clock may be set in that night
-    assert end_of("2026-11-28", "--until", begin) == moment_of("2026-11-29", "--until")
-    assert end_of("2026-11-28T12:00Z", "--until", begin) == moment_of("2026-11-28T12:00Z", "--until")
+    since = moment_of(begin, "--since")
+    assert (end_of(end, "--until", since) - since) / 3600 == hours

@@ -158,6 +158,7 @@ async def works(store: RedisStore) -> int:
     [
         ("ConnectionError", "connecting to 10.0.0.5:6379. Connection refused", False),
         ("MovedError", "3999 10.0.0.5:6381", False),
+        ("AuthorizationError", "User engine has no permissions", False),
         ("ResponseError", "OOM command not allowed", True),
         ("ReadOnlyError", "a read only replica", True),
     ],
