@@ -219,7 +219,7 @@ async def open_server(home: Path, load: Callable[[], Settings]) -> AsyncIterator
             # the next to ask where this host's engine is, or to stop it.
             await nursery.start(_obey_signals, server)
             await nursery.start(
-                OperatorSocket(engine, server.status, server.stop, server.reload, server.addresses).serve
+                OperatorSocket(engine, server.status, partial(_end, server), server.reload, server.addresses).serve
             )
             await nursery.start(partial(_serve_to_the_end, partial(server.serve, sockets), nursery.cancel_scope))
             nursery.start_soon(server.systemd.watch)
@@ -241,6 +241,13 @@ async def _serve_to_the_end(serving: Any, scope: trio.CancelScope, task_status: 
     scope.cancel()
 
 
+def _end(server: EngineServer) -> None:
+    """Stop the engine, and the process with it, even where the kernel never finishes a write, or nobody lets the
+    terminal go on (Ctrl-S)."""
+    signal.setitimer(signal.ITIMER_REAL, HARD_END)
+    server.stop()
+
+
 async def _obey_signals(server: EngineServer, task_status: trio.TaskStatus[None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
@@ -248,9 +255,7 @@ async def _obey_signals(server: EngineServer, task_status: trio.TaskStatus[None]
             if number == signal.SIGHUP:
                 await _reload(server)
             else:
-                # A stopping engine must end, even where the kernel never finishes a write.
-                signal.setitimer(signal.ITIMER_REAL, HARD_END)
-                server.stop()
+                _end(server)
 
 
 async def _reload(server: EngineServer) -> None:
