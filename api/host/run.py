@@ -242,8 +242,7 @@ async def _serve_to_the_end(serving: Any, scope: trio.CancelScope, task_status: 
 
 
 def _end(server: EngineServer) -> None:
-    """Stop the engine, and the process with it, even where the kernel never finishes a write, or nobody lets the
-    terminal go on (Ctrl-S)."""
+    """Stop the engine; its process too, where a write never ends or the terminal stands still (Ctrl-S)."""
     signal.setitimer(signal.ITIMER_REAL, HARD_END)
     server.stop()
 
