@@ -6,7 +6,11 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hatchway.api.cli.pairing import OperatorTerminal, what_for
@@ -28,6 +32,8 @@ class Steps:
 
     def __init__(self, as_json: bool) -> None:
         self._as_json, self._began = as_json, time.monotonic()
+        self._unsaid: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        Thread(target=self._say_what_waits, daemon=True).start()
 
     def step(self, words: str, **facts: Any) -> None:
         """Show what has been done since the step before."""
@@ -47,11 +53,17 @@ class Steps:
             note(line)
 
     def told(self, what: str, seconds: float) -> None:
-        """For `Tunnel.hold`."""
+        """For `Tunnel.hold`; returns at once. A terminal that stands still (Ctrl-S) must not keep it from dialling."""
         if what == "back":
-            self.say(f"connected again, after {seconds:.0f} s", event="back", seconds=round(seconds, 3))
+            words, facts = f"connected again, after {seconds:.0f} s", {"event": "back", "seconds": round(seconds, 3)}
         else:
-            self.say(f"the connection was lost; dialling again in {seconds:.0f} s", event="lost", seconds=seconds)
+            words = f"the connection was lost; dialling again in {seconds:.0f} s"
+            facts = {"event": "lost", "seconds": seconds}
+        self._unsaid.put(partial(self.say, words, **facts))
+
+    def _say_what_waits(self) -> None:
+        while True:
+            self._unsaid.get()()
 
 
 class OpenTerminal(OperatorTerminal):

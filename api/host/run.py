@@ -29,7 +29,7 @@ from hatchway.engine.base.memory import collect_rarely
 from hatchway.engine.base.text import printable
 from hatchway.engine.base.version import installed_version
 from hatchway.engine.engine import Engine, open_engine
-from hatchway.engine.journal.logs import set_up_logs, use_log_settings
+from hatchway.engine.journal.logs import LineWriter, set_up_logs, use_log_settings
 from hatchway.engine.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ async def _serve_to_the_end(serving: Any, scope: trio.CancelScope, task_status: 
 
 
 def _end(server: EngineServer) -> None:
-    """Stop the engine; its process too, where a write never ends or the terminal stands still (Ctrl-S)."""
+    """Stop the engine; its process too, where the kernel never finishes a write."""
     signal.setitimer(signal.ITIMER_REAL, HARD_END)
     server.stop()
 
@@ -269,32 +269,31 @@ async def _reload(server: EngineServer) -> None:
 async def run_engine(home: Path, load: Callable[[], Settings]) -> None:
     """Run until stopped by a signal or the operator. Raises EngineUnavailable, FileRefused, SettingRefused."""
     writer = set_up_logs(load().log)
+    page = LineWriter(sys.stdout) if sys.stdout.isatty() else None
     async with open_server(home, load) as server:
         collect_rarely()
         sys.setswitchinterval(HAND_OVER)
-        if sys.stdout.isatty():
-            _print_start_page(server)
+        if page is not None:
+            page.msg(_start_page(server))
         else:
             # Without a start page people look into the log for the address, and the fingerprint to compare.
             log.info("listening", at=server.where, **({"sha256": server.tls.fingerprint} if server.tls else {}))
-    if sys.stdout.isatty():
+    if page is not None:
         writer.close()  # what the log still has to say comes before the last sentence
-        print("Hatchway has stopped.", flush=True)
+        page.msg("Hatchway has stopped.")
+        page.close()
 
 
-def _print_start_page(server: EngineServer) -> None:
+def _start_page(server: EngineServer) -> str:
     of_the_store = ", a copy of the store's" if server.engine.settings.keys == "store" else ""
+    fleet = server.engine.fleet
     lines = [
         f"Hatchway is running at {server.where}",
+        *([f"  certificate  SHA-256 {server.tls.fingerprint}"] if server.tls else []),
         f"  engine key   {server.engine.own_key.identity}",
         f"  keys         {server.engine.keys.path}{of_the_store}",
         "  pair         hatchway engine pair",
         "  stop         Ctrl-C, or hatchway engine stop",
+        *(f"  warning      {why}" for why in (server.warning, fleet and fleet.not_durable) if why),
     ]
-    if server.tls is not None:
-        lines.insert(1, f"  certificate  SHA-256 {server.tls.fingerprint}")
-    if server.warning is not None:
-        lines.append(f"  warning      {server.warning}")
-    if server.engine.fleet is not None and server.engine.fleet.not_durable:
-        lines.append(f"  warning      {server.engine.fleet.not_durable}")
-    print("\n".join(map(printable, lines)), flush=True)
+    return "\n".join(map(printable, lines))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import json
 import logging
 import os
@@ -15,6 +14,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
 from operator import attrgetter
+from stat import S_ISREG
 from typing import Any, TextIO
 
 import msgspec
@@ -31,8 +31,9 @@ LONGEST_QUEUE = 10_000
 GATHER_PAUSE = 0.02
 """Seconds in which lines gather for one write: to wake the thread for each would cost more than the line itself."""
 
-NO_ROOM, PAUSE = (errno.ENOSPC, errno.EDQUOT), 0.2
-"""What a log in a file meets where the disk has no room for it, and the seconds until it is tried again."""
+PAUSE = 0.2
+"""Seconds until it is tried again to write a line that a file does not take: the disk is full, or a network folder's
+server is away."""
 
 FLUSH_WITHIN = 1.0
 """Seconds in which the last lines are written when the engine ends."""
@@ -97,8 +98,8 @@ class LineWriter:
         while data:
             try:
                 taken = raw.write(data) or 0  # None where the stream is one that does not wait
-            except OSError as error:
-                if error.errno not in NO_ROOM:
+            except OSError:
+                if not S_ISREG(os.fstat(raw.fileno()).st_mode):
                     raise
                 taken = 0
             if not taken:

@@ -14,14 +14,14 @@ import pytest
 import trio
 
 from hatchway.api.cli.host import load_stored
-from hatchway.api.host.run import HARD_END
+from hatchway.api.client.operator import runs
 from tests.support.command import process
 from tests.support.fakes import ROOT, key_file
 from tests.support.live_engine import command
 from tests.support.ports import free_port
-from tests.support.processes import HATCHWAY, EngineProcess, running_engine, tls_engine
+from tests.support.processes import HATCHWAY, EngineProcess, prepare, running_engine, tls_engine
 from tests.support.terminal import terminal
-from tests.support.waits import until
+from tests.support.waits import PATIENCE, until
 
 pytestmark = pytest.mark.process
 
@@ -33,18 +33,22 @@ def commands_of(engine: EngineProcess, home: Path) -> EngineProcess:
     return other
 
 
-async def test_a_stop_behind_a_terminal_that_stands_still(home: Path) -> None:
-    """Ctrl-S holds what the engine has to say: a stop is done at once, and the process is gone soon after."""
+async def test_a_terminal_that_stands_still(home: Path) -> None:
+    """Ctrl-S holds what the engine has to say, from the start page to the last sentence, and nothing else."""
+    prepare(home)
     async with terminal("engine", "start", "--port", "0", home=home) as screen:
-        await screen.wait_for("hatchway engine stop")
         screen.type(b"\x13")
+        with trio.fail_after(PATIENCE):
+            while not runs(home):
+                await trio.sleep(0.05)
         for _ in range(3):
             await command(home, "engine", "reload")
         assert (await command(home, "engine", "stop")).stdout == b"stopped\n"
-        with trio.fail_after(HARD_END + 10):
+        with trio.fail_after(PATIENCE):
             while screen.process.poll() is None:
-                await trio.sleep(0.1)
-        assert screen.process.poll() in (0, -signal.SIGALRM)
+                await trio.sleep(0.05)
+        assert screen.process.poll() == 0
+        assert screen.shown == b""
 
 
 async def test_the_first_start_on_a_terminal(home: Path) -> None:

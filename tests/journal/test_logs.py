@@ -190,6 +190,20 @@ def test_the_last_lines_are_written_at_the_end() -> None:
     assert [json.loads(line)["number"] for line in done.stderr.splitlines()] == list(range(500))
 
 
+def test_a_file_that_takes_no_more_is_waited_for(tmp_path: Path) -> None:
+    """Whatever the reason, here the limit of a file's size: once it takes more, every line comes, and none is cut."""
+    code = (
+        "import resource, sys, time; from hatchway.engine.journal.logs import LineWriter;"
+        "_, most = resource.getrlimit(resource.RLIMIT_FSIZE);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most));"
+        "writer = LineWriter(sys.stderr); [writer.msg(f'line {number}') for number in range(200)];"
+        "time.sleep(0.5); resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)); writer.close()"
+    )
+    with (tmp_path / "log").open("wb") as file:
+        subprocess.run([sys.executable, "-c", code], stderr=file, check=True)
+    assert (tmp_path / "log").read_text().splitlines() == [f"line {number}" for number in range(200)]
+
+
 def test_a_closed_reader_ends_nothing() -> None:
     """Standard error may be gone: the engine goes on."""
     reading, writing = os.pipe()

@@ -156,6 +156,25 @@ async def test_a_lost_connection_is_dialled_again(tmp_path: Path, lab: Lab, loss
         await lab.has_nothing_left(one, lost)
 
 
+async def test_a_connection_that_is_lost_behind_a_terminal_that_stands_still(tmp_path: Path, lab: Lab) -> None:
+    """Ctrl-S holds what is said of it, in its order, and not the tunnel: the console goes on."""
+    async with opening(tmp_path / "laptop", "lab", lab.config) as one:
+        url = await one.sign_in()
+        one.screen.type(b"\x13")
+        lost = _ssh(lab.host, one)
+        for pid in lost:
+            os.kill(pid, signal.SIGKILL)
+        with trio.fail_after(NOTHING_WITHIN):
+            while not set(_ssh(lab.host, one)) - set(lost) or await one.inspect(url) != 200:
+                await trio.sleep(0.1)
+        assert "the connection was lost" not in one.screen.text
+        one.screen.type(b"\x11")
+        await one.screen.wait_for("connected again")
+        assert one.screen.text.index("the connection was lost") < one.screen.text.index("connected again")
+        assert await one.close() == 0
+        await lab.has_nothing_left(one, lost)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 async def test_a_connection_that_is_lost_before_the_answer(tmp_path: Path, lab: Lab, loss: str) -> None:
     """Ends it with a sentence, exit code 1, and nothing left."""
