@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,9 @@ import click
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 """What click.option gives, for a function that is no command yet."""
+
+WORDS = f"{__name__}.words"
+"""The key of what was typed behind `hatchway`, in `click.Context.meta`."""
 
 
 class LazyGroup(click.Group):
@@ -46,11 +50,18 @@ class LazyGroup(click.Group):
 class RootGroup(LazyGroup):
     """The command itself: colour as decided, and refusals in words."""
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        words = list(args)
+        with _options_in_their_place(context, words):
+            rest = super().parse_args(context, args)
+        context.meta[WORDS] = words
+        return rest
+
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(context, args)
-        named, meant = _meant(context, name, command, [word for word in rest if word != "--"])
+        named, meant = _meant(context, args)
         asked = context.params.get("url") and not context.resilient_parsing
         if asked and meant and not _takes_url(meant) and not {"-h", "--help"} & set(rest):
             raise click.UsageError(
@@ -64,7 +75,8 @@ class RootGroup(LazyGroup):
             context.color = False
         try:
             _warn_of_foreign_variables()
-            return super().invoke(context)
+            with _options_in_their_place(context, context.meta[WORDS]):
+                return super().invoke(context)
         except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
             raise  # the reader of the output, such as `head`, has ended: click ends silently
         except Exception as fault:
@@ -95,24 +107,40 @@ def _warn_of_foreign_variables() -> None:
             note(f"warning: {sentence}")
 
 
-def _meant(
-    context: click.Context, name: str | None, command: click.Command | None, rest: list[str]
-) -> tuple[str, click.Command | None]:
-    """The command that these words name, in groups or not, with its whole name. None for a group that is to tell of its
-    commands."""
-    words = [name or ""]
-    for word in rest:
-        if not isinstance(command, click.Group) or word.startswith("-"):
-            break
-        command = command.get_command(context, word)
-        words.append(word)
+@contextmanager
+def _options_in_their_place(root: click.Context, words: list[str]) -> Iterator[None]:
+    """An option that stands before the command which takes it is refused by saying where it belongs."""
+    try:
+        yield
+    except click.NoSuchOption as unknown:
+        name, command = _meant(root, words)
+        option = unknown.option_name
+        if unknown.ctx is None or command in (None, unknown.ctx.command) or not _takes(command, option):
+            raise
+        told = f"'{option}' comes after the command's name: {root.command_path} {name} {option}"
+        raise click.UsageError(told, unknown.ctx) from None
+
+
+def _meant(root: click.Context, words: Sequence[str]) -> tuple[str, click.Command | None]:
+    """The command that is named among these words, in groups or not, with its whole name. None for a group that is to
+    tell of its commands."""
+    command, names = root.command, []
+    for word in words:
+        below = command.get_command(root, word) if isinstance(command, click.Group) else None
+        if below is not None:
+            command = below
+            names.append(word)
     tells = isinstance(command, click.Group) and not command.invoke_without_command
-    return " ".join(words), None if tells else command
+    return " ".join(names), None if tells else command
 
 
 def _takes_url(command: click.Command) -> bool:
     """Whether it speaks with an engine by its address. All others act on this machine."""
-    return any(parameter.name == "url" for parameter in command.params)
+    return _takes(command, "--url")
+
+
+def _takes(command: click.Command, option: str) -> bool:
+    return any(option in parameter.opts for parameter in command.params)
 
 
 def url_option(default: str = "the setting url, else where you are signed in, else this host's engine") -> Option:

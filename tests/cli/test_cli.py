@@ -101,6 +101,23 @@ def test_a_mistyped_command_is_usage_and_names_the_nearest() -> None:
     assert "'register'" in run("key", "registr", code=2).stderr
 
 
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("session --json list", "'--json' comes after the command's name: hatchway session list --json"),
+        ("--json session list", "'--json' comes after the command's name: hatchway session list --json"),
+        ("engine --port 0 start", "'--port' comes after the command's name: hatchway engine start --port"),
+        ("--since 1h events", "'--since' comes after the command's name: hatchway events --since"),
+        ("session --jsn list", "No such option '--jsn'."),
+        ("session list --port", "No such option '--port'."),
+        ("--json", "No such option '--json'."),
+    ],
+)
+def test_an_option_before_its_command_is_told_its_place(typed: str, told: str) -> None:
+    """Also one of a group's command before the group's name; what no command has is unknown."""
+    assert f"Error: {told}" in run(*typed.split(), code=2).stderr
+
+
 def test_the_way_out_of_a_refusal_is_a_command() -> None:
     """Each hint ends in a line to type, of a command that exists, for a code that the engine has."""
     known = {" ".join(path) for path, _ in every_command()}
