@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 TRIES = 5
+
+LINE = (
+    '{"seq":12345,"time":"2026-11-28T21:30:00.123456Z","kind":"transition","chart":"session","event":"renew",'
+    f'"actor":"{"a" * 22}","source":"live","target":"live","effects":["issue_token"],"identity":"{"f" * 64}"}}'
+)
 
 
 def kept(most: float, measure: Callable[[], float], tries: int = TRIES) -> None:
@@ -18,6 +25,15 @@ def kept(most: float, measure: Callable[[], float], tries: int = TRIES) -> None:
         if told[-1] < most:
             return
     raise AssertionError(f"not under {most}: {', '.join(f'{one:.3f}' for one in told)}")
+
+
+def parsing_seconds(lines: int) -> float:
+    """What Python's own parser of JSON takes of a core for so many lines of a journal: the measure for work that has to
+    be cheap on any machine, and beside any load."""
+    before = time.process_time()
+    for _ in range(lines):
+        json.loads(LINE)
+    return time.process_time() - before
 
 
 class Share:

@@ -26,6 +26,7 @@ from hatchway.engine.base.issuer import TEST_ISSUER
 from hatchway.engine.pairings.pairings import Claimant
 from hatchway.engine.runtime.records import Origin
 from tests.support.processes import HATCHWAY
+from tests.support.timing import parsing_seconds
 
 INSPECT = "/api/auth/inspect/"
 PAIR = "/api/auth/pair/request/"
@@ -396,17 +397,19 @@ async def _pair_all_day(engine: EngineUnderTest) -> None:
 
 async def test_a_day(hatchway_engine: EngineUnderTest) -> None:
     """24 hours in one advance: a thousand sessions that renew, a hundred that end, 144 pairings of four fates, and the
-    records of a day."""
+    records of a day. It takes less of a core than to parse 900,000 records: on a machine of 2026, 3 s."""
     for number in range(11):
         name = f"key-{number}"
         await hatchway_engine.key(name=name)
         for _ in range(100):
             await hatchway_engine.sign_in("8h", name, renews=number > 0)
-    before = time.process_time()
+    parsing, before = parsing_seconds(50_000), time.process_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_pair_all_day, hatchway_engine)
         await hatchway_engine.advance(86_400)
-    assert time.process_time() - before < 3
+    took = time.process_time() - before
+    parsing += parsing_seconds(50_000)
+    assert took < 9 * parsing
     told = Counter(f"{record.chart} {record.kind} {record.event}" for record in hatchway_engine.records)
     assert told == A_DAY
     assert len(list(hatchway_engine.engine.runtime.actors("session"))) == 1001
