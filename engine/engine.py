@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from hatchway.engine.fleet.membership import Membership
 
 log = structlog.get_logger(__name__)
+
+BEGIN_ANEW = 5.0
+"""Seconds until a task of the engine's that failed begins anew."""
 
 
 class Engine:
@@ -209,21 +212,24 @@ class Engine:
         async with trio.open_nursery() as nursery:
             if self._membership is not None:
                 nursery.start_soon(self._membership.run, self.runtime, self.key_watch.follow)
-                nursery.start_soon(self.orphans.end_once, self._membership.fleet.wait_whole)
+                nursery.start_soon(_kept_up, self.orphans.end_once, self._membership.fleet.wait_whole)
             nursery.start_soon(self.runtime.run)
-            nursery.start_soon(self.records.run)
-            nursery.start_soon(self.journal.run)
+            nursery.start_soon(_kept_up, self.records.run)
+            nursery.start_soon(_kept_up, self.journal.run)
             nursery.start_soon(self._end_pairings)
             if watch:
-                nursery.start_soon(self.key_watch.run, self._follow_keys)
-                nursery.start_soon(self.key_uses.run, self.stopping)
-                nursery.start_soon(self.orphans.run, lambda: bool(self.settings.authorized_keys_command))
+                nursery.start_soon(_kept_up, self.key_watch.run, self._follow_keys)
+                nursery.start_soon(_kept_up, self.key_uses.run, self.stopping)
+                nursery.start_soon(_kept_up, self.orphans.run, self._asks_elsewhere)
                 nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
             if self._instance_store is not None:
                 await nursery.start(self._instance_store.run)
             self.metrics.count(self.runtime)
             task_status.started()
+
+    def _asks_elsewhere(self) -> bool:
+        return bool(self.settings.authorized_keys_command)
 
     async def _follow_keys(self) -> None:
         """The keys' file was changed."""
@@ -351,6 +357,18 @@ async def open_engine(
                 yield engine
             finally:
                 nursery.cancel_scope.cancel()
+
+
+async def _kept_up(task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    """Run a task of the engine's. A fault in it is logged, and it begins anew: it must not end everybody's sign-ins."""
+    while True:
+        try:
+            await task(*arguments)
+        except Exception:
+            log.exception("task_failed", task=task.__qualname__)
+            await trio.sleep(BEGIN_ANEW)
+        else:
+            return
 
 
 async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Clock, own: Store) -> Membership | None:

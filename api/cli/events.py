@@ -21,6 +21,9 @@ COMMANDS = {
     "ship": "hatchway.api.cli.events_ship:ship",
 }
 
+CHARTS = ("pairing", "session", "instance", "engine", "key")
+"""What records are of: the charts, the engine itself and its keys."""
+
 LOOK_INTERVAL = 0.2
 """Seconds between two looks at a file that is followed."""
 
@@ -40,7 +43,7 @@ Examples:
 @click.option("--follow", "-f", is_flag=True, help="Go on as things happen, until Ctrl-C.")
 @click.option(
     "--chart",
-    type=click.Choice(["pairing", "session", "instance", "engine", "key"]),
+    type=click.Choice(CHARTS),
     help="Only the records of this chart, of the engine itself, or of its keys.",
 )
 @click.option("--since", metavar="TIME", help="Only from then on: 30m (ago), 21:30, 2026-11-28T21:30.")
@@ -59,6 +62,7 @@ def events(
         raise click.UsageError("give --follow or --until, not both")
     import msgspec
 
+    from hatchway.api.cli.interruptions import until_ctrl_c
     from hatchway.api.cli.printing import note, print_json_text
 
     folder = journal_folder()
@@ -68,15 +72,16 @@ def events(
         raise click.UsageError("--until is before --since")
     decode = msgspec.json.Decoder().decode
     tell, told = people_printer(), False
-    for data in _lines(folder, follow):
-        record = decode(data)
-        if earliest <= record["time"] <= latest and chart in (None, record["chart"]):
-            if as_json:
-                print_json_text(data.decode())
-            else:
-                tell(data)
-            told = True
-    if not told:
+    with until_ctrl_c(follow):
+        for data in _lines(folder, follow):
+            record = decode(data)
+            if earliest <= record["time"] <= latest and chart in (None, record["chart"]):
+                if as_json:
+                    print_json_text(data.decode())
+                else:
+                    tell(data)
+                told = True
+    if not told and not follow:
         note("no such records" if chart or since or until else "no records yet: an engine makes them as it runs")
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hatchway.api.cli.events import CHARTS
+
 if TYPE_CHECKING:
     from hatchway.api.ship.records import Choice
     from hatchway.api.ship.targets import Target
@@ -52,7 +54,7 @@ Examples:
 @click.option(
     "--kind", "kinds", multiple=True, type=click.Choice(["transition", "refusal", "notice"]), help="Only these."
 )
-@click.option("--chart", "charts", multiple=True, help="Only records of these charts.")
+@click.option("--chart", "charts", multiple=True, type=click.Choice(CHARTS), help="Only records of these charts.")
 @click.option("--event", "events", multiple=True, help="Only these events: start, or session.start.")
 @click.option("--new-address", is_flag=True, help="Only sign-ins from an address that is new for their identity.")
 @click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Whom to trust, PEM.")

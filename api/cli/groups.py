@@ -64,10 +64,7 @@ class RootGroup(LazyGroup):
         named, meant = _meant(context, args)
         asked = context.params.get("url") and not context.resilient_parsing
         if asked and meant and not _takes_url(meant) and not {"-h", "--help"} & set(rest):
-            raise click.UsageError(
-                f"`hatchway {named}` acts on this machine, where --url means nothing: run it on the engine's host",
-                context,
-            )
+            raise _acts_here(named, context)
         return name, command, rest
 
     def invoke(self, context: click.Context) -> Any:
@@ -115,10 +112,19 @@ def _options_in_their_place(root: click.Context, words: list[str]) -> Iterator[N
     except click.NoSuchOption as unknown:
         name, command = _meant(root, words)
         option = unknown.option_name
-        if unknown.ctx is None or command in (None, unknown.ctx.command) or not _takes(command, option):
+        if unknown.ctx is None or command is None:
+            raise
+        if option == "--url" and not _takes_url(command):
+            raise _acts_here(name, unknown.ctx) from None
+        if command is unknown.ctx.command or not _takes(command, option):
             raise
         told = f"'{option}' comes after the command's name: {root.command_path} {name} {option}"
         raise click.UsageError(told, unknown.ctx) from None
+
+
+def _acts_here(name: str, context: click.Context) -> click.UsageError:
+    told = f"`hatchway {name}` acts on this machine, where --url means nothing: run it on the engine's host"
+    return click.UsageError(told, context)
 
 
 def _meant(root: click.Context, words: Sequence[str]) -> tuple[str, click.Command | None]:

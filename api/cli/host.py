@@ -253,6 +253,8 @@ class TokenKeeper:
         except FileRefused as refused:
             if refused.cause not in ("unwritable", OF_A_TEST):
                 raise
+            if stored is None:
+                self._note(f"the token lets nobody in any more, and stays: {refused.detail}")
             # A renewed token is of a session that was stored before, and its stored token is still good.
             if stored is not None and stored.session != self._session:
                 self._tell(refused)
@@ -262,10 +264,14 @@ class TokenKeeper:
             self._session = stored.session if stored else None
 
     def _tell(self, refused: FileRefused) -> None:
+        if self._told and self.unkept is None:
+            self._note(f"the session ends with this command, its token is not kept: {refused.detail}")
+
+    @staticmethod
+    def _note(words: str) -> None:
         from hatchway.api.cli.printing import note
 
-        if self._told and self.unkept is None:
-            note(f"the session ends with this command, its token is not kept: {refused.detail}")
+        note(words)
 
 
 def _flag_url() -> str | None:

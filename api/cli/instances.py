@@ -224,11 +224,12 @@ def log(name: str, follow: bool, stream: str) -> None:
     import codecs
 
     from hatchway.api.cli.host import Here
+    from hatchway.api.cli.interruptions import until_ctrl_c
     from hatchway.api.cli.printing import note
 
     silent = True
     shown = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    with Here().client() as client:
+    with Here().client() as client, until_ctrl_c(follow):
         for piece in client.instance_log(name, stream, follow=follow):
             silent = False
             if sys.stdout.isatty():

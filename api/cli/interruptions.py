@@ -1,4 +1,4 @@
-"""Signals that end a command in order, and a stretch that none may interrupt."""
+"""Signals that end a command in order, and stretches that end by them, or that none may interrupt."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def ended_like_by_ctrl_c() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def until_ctrl_c(follows: bool) -> Iterator[None]:
+    """Leave the block at Ctrl-C, where the command follows something for ever: that is its end, and no failure."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not follows:
+            raise
 
 
 @contextmanager

@@ -77,6 +77,7 @@ def revoke(ids: tuple[str, ...], everything: bool, key: str | None) -> None:
         raise click.UsageError("give session IDs, or --all, or --key ID")
     from hatchway.api.cli.host import Here
     from hatchway.api.cli.printing import say
+    from hatchway.api.client.wire import Refused
     from hatchway.engine.base.errors import NotFound
 
     here = Here()
@@ -86,9 +87,18 @@ def revoke(ids: tuple[str, ...], everything: bool, key: str | None) -> None:
         if not chosen:
             raise NotFound(f"no live session is of the key '{key}'" if key else "there is no live session")
         # The command's own session is revoked last: without it no other can be.
-        for name in sorted(chosen, key=lambda name: name == own):
-            client.revoke(name)
-            say(f"revoked {name}")
+        missing = []
+        for name in sorted(dict.fromkeys(chosen), key=lambda name: name == own):
+            try:
+                client.revoke(name)
+            except Refused as refused:
+                if refused.code != NotFound.code:
+                    raise
+                missing.append(name)
+            else:
+                say(f"revoked {name}")
+    if ids and missing:  # what `session list` has shown may have ended since then
+        raise NotFound(f"no such session: {', '.join(missing)}")
 
 
 def _matching(rows: list[dict[str, Any]], key: str | None) -> list[str]:

@@ -27,9 +27,11 @@ class AsyncClient(ClientBase):
         if self.flows.url.startswith("ssh://"):
             await anyio.to_thread.run_sync(self._reach)
         self._http = httpcore.AsyncConnectionPool(**self._connections())
+        self._is_open = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._is_open = False
         await self._http.aclose()
         self._left.close()
 
@@ -125,9 +127,10 @@ class AsyncClient(ClientBase):
 
     async def _send(self, ask: Ask) -> Reply | wire.Unreachable:
         try:
+            request = self._request(ask)
             if self._socket is None and self._own.is_in_question(self.flows.url):
                 await anyio.to_thread.run_sync(self._check_own)
-            response = await self._http.handle_async_request(self._request(ask))
+            response = await self._http.handle_async_request(request)
             if ask.stream and response.status == 200:
                 return Reply(200, http_calls.fields(response.headers), b"", response)
             body = bytearray()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -34,6 +35,8 @@ HUNG_UP = "the engine hung up before the operator's answer"
 
 AGENT = f"hatchway ({platform.system()})"
 """User-Agent: what a session of ours is called where nobody gives it a label."""
+
+_ADDRESS = re.compile(r"(https?|ssh)://[^/]")
 
 CONNECT_WAIT = 5.0
 """Seconds in which a connection must be made."""
@@ -76,7 +79,11 @@ class ClientBase:
         listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised. Where
         `socket` is given, the engine is reached by that Unix socket of its folder, and `url` only names it. With
         `ssh://[USER@]HOST[:PORT]` it is the host's, by the command `ssh` and, there, `remote_command`.
+
+        Raises ClientFault where `url` is no engine's address.
         """
+        if _ADDRESS.match(url) is None:
+            raise ClientFault(f"{url!r} is no engine's address: one such as http://127.0.0.1:7420 is wanted")
         reader = sign_with or (None if key is None else lambda: read_signers(key, passphrase))
         self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall, label)
         self._tls = tls
@@ -85,6 +92,7 @@ class ClientBase:
         self._ssh, self._remote_command = ssh, remote_command
         self._left = ExitStack()
         """What is closed when the client is."""
+        self._is_open = False
 
     def _reach(self) -> None:
         """Behind SSH: be connected to the host. Raises SshFault, EngineUnavailable."""
@@ -118,6 +126,8 @@ class ClientBase:
         }
 
     def _request(self, ask: Ask) -> httpcore.Request:
+        if not self._is_open:
+            raise RuntimeError("a client is used within its `with` block: with Client(...) as engine")
         dialled = self.flows.dialled
         base = urlsplit(self.flows.url if self._socket is None else f"http://{dialled}")
         body = b"" if ask.body is None else _json(ask.body)
@@ -151,7 +161,9 @@ class ClientBase:
         if (untrusted := _certificate_fault(fault)) is not None:
             return CertificateRefused(f"the certificate of {self.flows.url} is refused: {untrusted.verify_message}")
         words = "no engine answers at" if unsent else "the connection ended before the whole answer of"
-        return Unreachable(f"{words} {self.flows.url}: {fault or type(fault).__name__}", sent=not unsent)
+        secure = self._socket is None and self.flows.url.startswith("http:") and not unsent
+        hint = "; an engine with TLS is dialled by https://" if secure else ""
+        return Unreachable(f"{words} {self.flows.url}: {fault or type(fault).__name__}{hint}", sent=not unsent)
 
 
 def _json(body: Mapping[str, Any]) -> bytes:

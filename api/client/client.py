@@ -33,9 +33,11 @@ class Client(ClientBase):
     def __enter__(self) -> Client:
         self._reach()
         self._http = httpcore.ConnectionPool(**self._connections())
+        self._is_open = True
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._is_open = False
         self._http.close()
         self._left.close()
 
@@ -132,8 +134,9 @@ class Client(ClientBase):
 
     def _send(self, ask: Ask) -> Reply | wire.Unreachable:
         try:
+            request = self._request(ask)
             self._check_own()
-            response = self._http.handle_request(self._request(ask))
+            response = self._http.handle_request(request)
             if ask.stream and response.status == 200:
                 return Reply(200, http_calls.fields(response.headers), b"", response)
             with closing(response):

@@ -29,7 +29,6 @@ STATUS = {
     "body_too_large": 413,
     "unsupported_media_type": 415,
     "misdirected_request": 421,
-    "headers_too_large": 431,
     "too_many_requests": 429,
     "too_many_instances": 429,
     "instance_exists": 409,

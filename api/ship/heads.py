@@ -8,7 +8,6 @@ import trio
 
 from hatchway.api.ship.records import NotTaken, Parcel
 from hatchway.api.ship.targets import Options, Target, read_secret, target_of
-from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.engine import Engine
 from hatchway.engine.journal.heads import claims
 
@@ -50,7 +49,7 @@ async def _carry(target: Target, signed: str) -> float | None:
     """Seconds until it is to be tried again, where the target did not take it."""
     try:
         await trio.to_thread.run_sync(_hand_on, target, _parcel(signed), abandon_on_cancel=True)
-    except (OSError, NotTaken, FileRefused) as fault:
+    except Exception as fault:  # whatever a target meets, it must not end the engine
         log.warning("head_not_carried", why=str(fault) or type(fault).__name__)
         target.close()
         return RETRY if not isinstance(fault, NotTaken) or fault.retry_after is None else fault.retry_after

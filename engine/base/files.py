@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from hatchway.engine.base.errors import FileRefused
 
@@ -76,17 +77,24 @@ def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], k
     if not is_kind(status.st_mode):
         raise FileRefused(f"{path} is not a {kind}; mend it with: mv {name} {name}.old", cause="kind")
     if status.st_uid != os.geteuid():
-        raise FileRefused(f"{path} belongs to another user; {_way_in(status.st_uid, name)}", cause="owner")
+        raise FileRefused(f"{path} belongs to another user; {_way_in(status, name)}", cause="owner")
     if status.st_mode & _OTHERS:
-        raise FileRefused(f"{path} is open to other users; mend it with: chmod {mode:o} {name}", cause="mode")
+        # A folder that HATCHWAY_HOME names may be anybody's, such as /tmp, which nobody could use any more.
+        alone = "" if is_kind is stat.S_ISREG else "unless other programs use it too: then name another folder; "
+        raise FileRefused(f"{path} is open to other users; {alone}mend it with: chmod {mode:o} {name}", cause="mode")
 
 
-def _way_in(owner: int, name: str) -> str:
+def _way_in(status: os.stat_result, name: str) -> str:
     """What to do about a file of another user's. Root that took it would take it from the engine that runs there."""
-    if os.geteuid() == 0:
-        with suppress(KeyError):
-            return f"run the command as that user: runuser -u {pwd.getpwuid(owner).pw_name} -- hatchway ..."
-    return f"mend it with: chown {os.geteuid()} {name}"
+    if os.geteuid() != 0:
+        return f"name a folder of your own by HATCHWAY_HOME, or have root mend it with: chown {os.geteuid()} {name}"
+    try:
+        become = f"runuser -u {pwd.getpwuid(status.st_uid).pw_name}"
+    except KeyError:  # a container's user needs no name
+        if not stat.S_ISDIR(status.st_mode):
+            return f"mend it with: chown {os.geteuid()} {name}"
+        become = f"setpriv --reuid={status.st_uid} --regid={status.st_gid} --clear-groups"
+    return f"run the command as that user: {become} -- hatchway ..."
 
 
 def check_unshared(path: Path) -> None:
@@ -115,16 +123,28 @@ def read_private(path: Path) -> bytes:
         raise
     with os.fdopen(fd, "rb") as file:
         check_status(path, os.fstat(fd))
-        return file.read()
+        return _read(path, file)
 
 
 def read_small(path: Path, limit: int = 65536) -> bytes:
     """A file of anybody's, at most `limit` bytes. Raises FileNotFoundError, or `FileRefused` if it is no such file."""
     with os.fdopen(_open_to_read(path), "rb") as file:
-        data = file.read(limit + 1)
+        data = _read(path, file, limit + 1)
     if len(data) > limit:
         raise FileRefused(f"{path} is larger than {limit // 1024} KiB", cause="size")
     return data
+
+
+def _read(path: Path, file: BinaryIO, most: int = -1) -> bytes:
+    try:
+        return file.read(most)
+    except OSError as error:  # a network folder's server is away
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError | ValueError) -> FileRefused:
+    """The refusal of a file that can't be read, for this reason."""
+    return FileRefused(f"{path} can't be read: {reason(error)}", cause="unreadable")
 
 
 def _open_to_read(path: Path, flags: int = 0) -> int:
@@ -134,7 +154,7 @@ def _open_to_read(path: Path, flags: int = 0) -> int:
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        raise FileRefused(f"{path} can't be read: {reason(error)}", cause="unreadable") from None
+        raise unreadable(path, error) from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise FileRefused(f"{path} is not a plain file", cause="kind")

@@ -69,6 +69,9 @@ def hash_of(data: bytes) -> str:
 
 
 _HASH = re.compile(rb',"hash":"([A-Za-z0-9+/]{20})"\}$')
+HASH_ROOM = 31
+"""Bytes of that end."""
+
 _SEQ = re.compile(rb'"seq":(\d+)')
 _FULL = re.compile(r"events-([0-9]{16,18})\.jsonl")
 
@@ -112,8 +115,17 @@ def named_by(path: Path) -> int | None:
 
 def parse(data: bytes) -> RecordLine | None:
     """The record of a line, None for a torn or foreign one."""
-    found = _SEQ.search(data) if data.startswith(b"{") and data.endswith(b"}") else None
+    found = _SEQ.search(data) if data.startswith(b"{") and _is_whole(data) else None
     return RecordLine(int(found[1]), data) if found else None
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether a line was not cut. All but those of early versions end with a hash; a cut one may end with a brace."""
+    if _HASH.search(data, max(0, len(data) - HASH_ROOM)):
+        return True
+    with suppress(msgspec.DecodeError, RecursionError):
+        return data.endswith(b"}") and isinstance(msgspec.json.decode(data), dict)
+    return False
 
 
 def last_line(folder: Path) -> RecordLine:

@@ -142,14 +142,18 @@ class FileJournal:
 
     def _open(self) -> None:
         path = self.folder / CURRENT
-        self._fd = files.open_append(path)
-        self._torn = is_torn(path)
-        self._anew = True
-        self._size = path.stat().st_size
-        with path.open("rb") as file:
-            first = next(filter(None, (parse(data.rstrip(b"\n")) for data in file)), None)  # a line may be torn
+        fd = files.open_append(path)
+        try:
+            torn, size = is_torn(path), path.stat().st_size
+            with path.open("rb") as file:
+                first = next(filter(None, (parse(data.rstrip(b"\n")) for data in file)), None)  # a line may be torn
+        except OSError:
+            os.close(fd)
+            raise
+        now = self._clock.wall()
+        self._fd, self._torn, self._size, self._anew = fd, torn, size, True
         self._first_seq = first.seq if first else None
-        self._since = msgspec.json.decode(first.data)["time"] if first else self._clock.wall()
+        self._since = msgspec.json.decode(first.data).get("time", now) if first else now
 
     def _told_once(self, seq: int) -> bytes:
         """What the first record of a file tells, and one before which others were lost."""
@@ -194,8 +198,12 @@ class FileJournal:
             os.fsync(old)
             os.utime(path, (time, time))  # its age by our clock, which pruning goes by
             self.seal("rotation")
-            path.rename(self.folder / segment_name(self._first_seq or self.last_seq))
-            self._open()
+            full = path.rename(self.folder / segment_name(self._first_seq or self.last_seq))
+            try:
+                self._open()
+            except (OSError, FileRefused):
+                full.rename(path)  # it is written on, so it has the name by which the next try finds it
+                raise
             os.close(old)
             self._prune()
         except (OSError, FileRefused) as error:
@@ -261,7 +269,10 @@ class FileJournal:
         self._first = first_seq(self.folder, len(going))
         self.seal("pruning")
         for path in going:
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:  # an auditor may have made it immutable
+                log.warning("journal_not_pruned", file=path.name, why=files.reason(error))
 
     def _sift(self, path: Path, before: Path | None) -> int:
         """Bytes that were gained. Where no record is left, the file goes up in the one `before` it."""

@@ -219,6 +219,8 @@ class AuthorizedKeys:
             return os.lstat(self._name)
         except FileNotFoundError:
             return None
+        except OSError as error:  # a network folder's server is away
+            raise files.unreadable(self.path, error) from None
 
     def _refresh(self) -> None:
         """Take up what has changed, once in each tick. This may hold up the thread (see the class)."""

@@ -87,10 +87,10 @@ class KeyCommand:
         """
         if not self._argv() or _FINGERPRINT.fullmatch(identity) is None:
             return None
-        asking = self._asking.get(identity)
-        if asking is not None:
+        while (asking := self._asking.get(identity)) is not None:
             await asking.wait()
-            return self.find(identity)
+            if (answer := self._fresh(identity)) is not None:
+                return answer.grant  # else whoever asked went away before there was an answer
         if len(self._asking) >= WAITING + AT_ONCE:
             raise TooManyRequests("too many sign-ins wait for their key to be looked up", retry_after=1)
         self._asking[identity] = asking = trio.Event()

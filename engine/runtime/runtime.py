@@ -307,8 +307,8 @@ class Runtime:
             await self.catch_up(actor)
         except StoreUnavailable as error:
             log.warning("delay_not_stored", chart=actor.chart, actor=actor.id, why=error.why)
-            timing = table.chart.timings[actor.state]
-            self.timers.arm(actor, timing.now() + STORE_RETRY, timing.clock)
+            if (timing := table.chart.timings.get(actor.state)) is not None:  # else it has ended meanwhile
+                self.timers.arm(actor, timing.now() + STORE_RETRY, timing.clock)
         except Exception:
             # An error in one actor's delay must not end the task that fires all delays.
             log.exception("delay_failed", chart=actor.chart, actor=actor.id)

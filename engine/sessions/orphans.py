@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from hatchway.engine.access.principal import SessionFacts
-from hatchway.engine.base.errors import Refusal, StoreUnavailable, TooManyRequests
+from hatchway.engine.base.errors import Refusal, TooManyRequests
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.key_command import ASKED_AGAIN_AFTER, REMEMBERED
 from hatchway.engine.runtime import Actor, Runtime
@@ -53,13 +53,13 @@ class Orphans:
 
     async def end_once(self, whole: Callable[[], Awaitable[None]]) -> None:
         """End them once `whole()` has returned: in a fleet its sessions come behind the engine's first answers. Tried
-        again while the store is away; till then their tokens let nobody in."""
+        again while the store is away, or the keys can't be read; till then their tokens let nobody in."""
         await whole()
         while True:
             try:
                 await self.end_all()
-            except StoreUnavailable as lost:
-                log.warning("orphans_not_ended", why=lost.why)
+            except Refusal as refused:
+                log.warning("orphans_not_ended", why=refused.why)
                 await trio.sleep(CONFIRM_INTERVAL)
             else:
                 return
@@ -72,7 +72,7 @@ class Orphans:
                 continue  # it was asked less than `ASKED_AGAIN_AFTER` seconds ago
             with suppress(TooManyRequests):  # a later round asks
                 await self._keys.ask_elsewhere(identity)
-                if self._keys.find(identity) is None:
+                if self._keys.find(identity) is None and not self._keys.must_be_asked(identity):
                     await self._sessions.end_all_of({identity})
 
     async def run(self, asked_elsewhere: Callable[[], bool]) -> None:

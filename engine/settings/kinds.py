@@ -194,7 +194,9 @@ def _host(raw: object) -> str:
 def wire_name(name: str) -> str:
     """A host's name as it travels, `xn--mller-kva` for `müller` (RFC 5890). Raises ValueError where it can't."""
     if name.isascii():
-        return name
+        if all(0 < len(label) < 64 for label in name.removesuffix(".").split(".")):  # RFC 1035, 2.3.4
+            return name
+        raise ValueError("an IP address or a host name is wanted")
     import idna  # imported here: few names are not ASCII
 
     try:
@@ -211,6 +213,8 @@ def host() -> SettingKind:
 def address(raw: object) -> str:
     """`host:port`, an IPv6 address in brackets; the form that the Host header has."""
     name, colon, port = _text(raw).rpartition(":")
+    if "://" in name:
+        raise ValueError("host:port is wanted, without http://, such as engine.example:7420")
     if not colon or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         raise ValueError("host:port is wanted, such as engine.example:7420")
     if ":" in name and not (name.startswith("[") and name.endswith("]")):

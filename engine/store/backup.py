@@ -21,8 +21,8 @@ def back_up(home: Path, copy: Path) -> None:
     Raises FileRefused where it can't be made, EngineUnavailable where the database can't be read.
     """
     home, copy = home.resolve(), copy.absolute()
-    if not home.is_dir():
-        raise FileRefused(f"{home} is not there: no engine has run on it", cause="missing")
+    if not (home / "engine.lock").exists():
+        raise FileRefused(f"no engine has run on {home}", cause="missing")
     if copy.exists() or copy.is_symlink():
         raise FileRefused(f"{copy} is there already: name a folder that is not", cause="exists")
     if home == copy.parent.resolve() or home in copy.parent.resolve().parents:

@@ -144,6 +144,25 @@ def test_root_leaves_a_users_file_to_him(folder: Path, monkeypatch: pytest.Monke
         files.check_status(folder / "file", theirs)
 
 
+def test_a_folder_of_a_user_without_a_name_is_left_to_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's engine: root is told how to be that user, and nobody else what only root may do."""
+    theirs = os.stat_result((0o040700, 0, 0, 1, 54321, 54322, 0, 0, 0, 0))
+    monkeypatch.setattr(Path, "lstat", lambda path: theirs)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(FileRefused, match="setpriv --reuid=54321 --regid=54322 --clear-groups -- hatchway"):
+        files.check_private_dir(folder)
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    with pytest.raises(FileRefused, match="name a folder of your own by HATCHWAY_HOME, or have root"):
+        files.check_private_dir(folder)
+
+
+def test_a_folder_that_others_use_is_not_to_be_closed(tmp_path: Path) -> None:
+    """HATCHWAY_HOME=/tmp: whoever does as is said closes no folder of other programs."""
+    tmp_path.chmod(0o1777)
+    with pytest.raises(FileRefused, match="unless other programs use it too: then name another folder; mend it with"):
+        files.check_private_dir(tmp_path)
+
+
 def lock_once(path: Path) -> None:
     """Take and leave the lock."""
     with file_locks.locked(path):

@@ -165,7 +165,7 @@ async def test_events_are_followed_in_colour(home: Path) -> None:
             write(home, 0, partial(start_session, actor))
             await screen.wait_for(actor)
         screen.type(b"\x03")
-        assert await screen.wait_end() == 1
+        assert await screen.wait_end() == 0
     assert re.search(r"\x1b\[36msession  start +\x1b\[0m none -> active", screen.text)
     assert "engine" not in screen.text
 

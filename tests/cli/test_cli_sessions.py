@@ -7,10 +7,11 @@ import re
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
-from hatchway.api.cli.host import load_stored
+from hatchway.api.cli.host import load_stored, store_token
 from hatchway.api.client import AsyncClient
 from hatchway.engine.base.errors import FileRefused, TokenRefused
 from hatchway.engine.base.permissions import FIVE
@@ -110,6 +111,10 @@ async def test_login_elsewhere_and_logout(home: Path, away: Path) -> None:
         assert load_stored(away) is None
         with pytest.raises(TokenRefused):
             at.engine.sessions.authenticate(stored.token)
+        store_token(away, msgspec.structs.replace(stored, url=elsewhere))
+        gone = await command(away, "logout", code=1)
+        assert gone.stderr.endswith(b"to forget the token all the same: hatchway config unset connection-token\n")
+        await command(away, "config", "unset", "connection-token")
         assert (await command(away, "logout")).stderr == b"not signed in\n"
 
 
@@ -211,7 +216,11 @@ async def test_revoking(home: Path) -> None:
         await command(home, "session", "revoke", "--key", "one")
         assert {row["identity"] for row in await told(home, "session", "list")} == {key("engine").identity}
         await command(home, "session", "revoke", "--key", key().identity, code=1)
-        await command(home, "session", "revoke", "nothing", code=1)
+        await at.engine.sessions.start("key", key().identity, FIVE, 600, proof="signature", origin=NOBODY)
+        name = next(row["session"] for row in await told(home, "session", "list") if row["identity"] == key().identity)
+        done = await command(home, "session", "revoke", "nothing", name, "neither", code=1)
+        assert done.stdout.decode() == f"revoked {name}\n"
+        assert done.stderr.decode().startswith("no such session: nothing, neither\n")
         await at.engine.sessions.start("key", key().identity, FIVE, 600, proof="signature", origin=NOBODY)
         await command(home, "session", "revoke", "--all")
         assert live(at) == 0

@@ -91,3 +91,7 @@ def test_a_session_of_before_lives_on(engine: EngineProcess, away: EngineProcess
         done = run(away, "engine", "ping", "--json")
         assert (json.loads(done.stdout)["session"], done.stderr) == (kept, "")
     assert kept in sessions(engine)
+    done = run(away, "logout")
+    assert done.stdout == f"signed out of {engine.url}\n"
+    assert f"the token lets nobody in any more, and stays: {stored} can't be removed: Read-only" in done.stderr
+    assert kept not in sessions(engine)

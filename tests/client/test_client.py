@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from hatchway.api.client import Accepted, AsyncClient, Client, Refused, SignedIn, StoredToken
+from hatchway.api.client import Accepted, AsyncClient, Client, ClientFault, Refused, SignedIn, StoredToken
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.engine import Engine
 from hatchway.engine.runtime.records import NOBODY
@@ -62,6 +62,28 @@ async def test_the_sync_client_does_the_same(home: Path) -> None:
 
     async with live_engine(home) as (_, url, _):
         assert await trio.to_thread.run_sync(use, url) == key().identity
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:7420", "ftp://x", "https:///path", ""])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_what_is_no_address_is_refused(kind: type[Client | AsyncClient], url: str) -> None:
+    """Before anything is sent, in words that say what would be one."""
+    with pytest.raises(ClientFault, match="one such as http"):
+        kind(url)
+
+
+async def test_a_client_is_used_in_its_block(home: Path) -> None:
+    """Before and after it a call says so: nobody would close its connections."""
+    async with live_engine(home) as (_, url, _):
+        client, other = AsyncClient(url, key=key()), Client(url, key=key())
+        with pytest.raises(RuntimeError, match="within its `with` block"):
+            await client.inspect()
+        async with client:
+            await client.inspect()
+        with pytest.raises(RuntimeError, match="within its `with` block"):
+            await client.inspect()
+        with pytest.raises(RuntimeError, match="within its `with` block"):
+            other.inspect()
 
 
 async def test_a_refused_token_heals_once(home: Path) -> None:

@@ -16,6 +16,7 @@ import structlog
 import trio
 import trio.testing
 
+from hatchway.engine.base import files
 from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.journal import journal as journal_module
 from hatchway.engine.journal.files import (
@@ -98,7 +99,10 @@ async def test_the_next_engine_goes_on_counting(folder: Path) -> None:
     assert seqs(folder) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("torn", [b'{"time":1.0,"seq":3', b"{", b"\x00\x00\x00", b'"seq":999'])
+CUT_AT_A_BRACE = b'{"time":1.0,"seq":3,"saw":{"permissions":["SHELL"]}'
+
+
+@pytest.mark.parametrize("torn", [b'{"time":1.0,"seq":3', b"{", b"\x00\x00\x00", b'"seq":999', CUT_AT_A_BRACE])
 async def test_a_torn_last_line_is_left_behind(folder: Path, torn: bytes) -> None:
     """Where the writer was killed inside a line, that line is passed over, and the next is a line of its own."""
     host = Host(folder)
@@ -108,6 +112,15 @@ async def test_a_torn_last_line_is_left_behind(folder: Path, torn: bytes) -> Non
     host = host.again()
     host.tell(2)
     assert seqs(folder) == [1, 2, 3, 4]
+
+
+async def test_a_file_that_begins_with_a_torn_line(folder: Path) -> None:
+    """It is passed over, and stops no start."""
+    folder.mkdir(0o700)
+    (folder / CURRENT).write_bytes(CUT_AT_A_BRACE)
+    (folder / CURRENT).chmod(0o600)
+    Host(folder).tell(2)
+    assert seqs(folder) == [1, 2]
 
 
 async def test_foreign_lines_are_passed_over(folder: Path) -> None:
@@ -397,22 +410,44 @@ async def test_a_number_is_never_given_out_twice(folder: Path) -> None:
     assert [(line["seq"], line.get("lost")) for line in told] == [(1, None), (5, 3), (6, None)]
 
 
-async def test_a_rotation_that_fails_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the full file can't be set aside, it just grows on."""
+@pytest.mark.parametrize(("whose", "name"), [(Path, "rename"), (files, "open_append"), (journal_module, "is_torn")])
+async def test_a_rotation_that_fails_loses_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, whose: object, name: str
+) -> None:
+    """Where the full file can't be set aside, or no new one begun, it just grows on, until it can."""
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
     host = Host(folder)
     host.tell()
     with structlog.testing.capture_logs() as lines, monkeypatch.context() as broken:
-        broken.setattr(Path, "rename", _refuse)
+        broken.setattr(whose, name, _refuse)
         host.tell(10)
+        assert [path.name for path in segments(folder)] == [CURRENT]
     assert {line["event"] for line in lines} == {"journal_not_rotated"}
     assert len(lines) < 5
     assert seqs(folder) == list(range(1, 12))
     host.tell(10)
     assert seqs(folder) == list(range(1, 22))
+    assert len(segments(folder)) > 1
 
 
-def _refuse(path: Path, target: Path) -> None:
+async def test_a_full_file_that_cannot_be_removed_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An auditor may have made it immutable (chattr +i): it is told, and others go; a start comes to pass as well."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
+    host = Host(folder)
+    host.tell(40)
+    first, second, *_ = segments(folder)
+    unlink = Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda path, **more: _refuse(path) if path == first else unlink(path, **more))
+    host.clock.skew += 8 * 86_400
+    with structlog.testing.capture_logs() as lines:
+        host = host.again()
+        host.tell()
+    assert {(line["event"], line["file"]) for line in lines} == {("journal_not_pruned", first.name)}
+    assert first.exists()
+    assert not second.exists()
+
+
+def _refuse(path: Path, *_: object) -> None:
     raise PermissionError(errno.EACCES, "Permission denied")
 
 

@@ -198,6 +198,16 @@ def test_a_file_that_is_not_private_is_refused_at_every_use(keys: AuthorizedKeys
     assert target.read_text() == LINE
 
 
+def test_a_folder_that_cannot_be_reached_is_refused(keys: AuthorizedKeys) -> None:
+    """As one on a network whose server is away: no key is taken for removed, and what looks after keys goes on."""
+    put(keys, LINE)
+    assert keys.find(A.identity) is not None
+    keys.path.parent.rename(keys.path.parent.with_name("away"))
+    keys.path.parent.touch()
+    with pytest.raises(FileRefused, match="authorized_keys can't be read: Not a directory"):
+        keys.find(A.identity)
+
+
 def test_an_open_folder_is_refused_before_an_edit(keys: AuthorizedKeys) -> None:
     """Others could put a file of theirs there."""
     keys.path.parent.chmod(0o770)

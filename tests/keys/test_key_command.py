@@ -200,6 +200,21 @@ async def test_a_program_that_others_may_write_is_not_run(tmp_path: Path) -> Non
     assert not elsewhere.must_be_asked("--help")
 
 
+async def test_whoever_asks_first_may_go_away(tmp_path: Path) -> None:
+    """Others who wait for that answer ask themselves: a client that hangs up makes nobody's key a key of nothing."""
+    elsewhere = KeyCommand(lambda: program(tmp_path, f"sleep 0.3; echo '{LINE}'"), SetClock())
+    granted: list[object] = []
+
+    async def ask() -> None:
+        granted.append(await elsewhere.ask(key("far").identity))
+
+    async with trio.open_nursery() as nursery:
+        with trio.move_on_after(0.1):
+            nursery.start_soon(ask)
+            await elsewhere.ask(key("far").identity)
+    assert granted != [None]
+
+
 async def test_too_many_look_ups_at_once_are_refused(tmp_path: Path) -> None:
     """A flood of keys starts few programs at once, and the rest are told to come again."""
     elsewhere = KeyCommand(lambda: program(tmp_path, "sleep 1000"), SetClock())

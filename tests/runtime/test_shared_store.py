@@ -14,7 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from hatchway.engine.base.clock import TrioClock
-from hatchway.engine.base.errors import EngineUnavailable
+from hatchway.engine.base.errors import EngineUnavailable, StoreUnavailable
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Record, Records
 from hatchway.engine.settings.redis_address import read_address
@@ -118,6 +118,30 @@ async def test_of_two_at_once_one_is_first(sides: Sides, autojump_clock: MockClo
         nursery.start_soon(attempt, b, "logout")
     assert "logout" in outcomes
     assert await store.load("session", "s") is None
+
+
+async def test_a_delay_whose_actor_ends_as_the_store_goes_away(
+    sides: Sides, autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A logout is being stored as the lifetime ends; then the store answers nobody. Other delays fire all the same."""
+    store, a, _ = sides
+    nursery.start_soon(a.runtime.run)
+    await started(a)
+    await trio.sleep(LIFETIME - 0.5)
+    store.slowness = 1.0
+    with monkeypatch.context() as away:
+        nursery.start_soon(a.send, "logout")
+        await trio.sleep(0.9)
+        away.setattr(store, "load", _away)
+        await trio.sleep(1)
+    store.slowness = 0.0
+    await started(a)
+    await trio.sleep(LIFETIME + 1)
+    assert a.told()[-1] == ("lifetime_elapsed", "expired")
+
+
+async def _away(chart: str, actor: str) -> None:
+    raise StoreUnavailable("away")
 
 
 async def test_one_engine_sweeps(sides: Sides, autojump_clock: MockClock, nursery: trio.Nursery) -> None:

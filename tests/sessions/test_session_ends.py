@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import structlog
 import trio
 import trio.testing
 
 from hatchway.engine.access.principal import IssuedSession, Method
 from hatchway.engine.base.clock import TrioClock
-from hatchway.engine.base.errors import NotFound, StoreUnavailable, TokenRefused
+from hatchway.engine.base.errors import FileRefused, NotFound, StoreUnavailable, TokenRefused
 from hatchway.engine.base.permissions import FIVE
-from hatchway.engine.engine import Engine
+from hatchway.engine.engine import BEGIN_ANEW, Engine
 from hatchway.engine.runtime.records import NOBODY
 from hatchway.engine.sessions import orphans
 from hatchway.engine.store.protocol import Change
@@ -116,29 +117,49 @@ async def test_a_token_tells_its_whole_lifetime(engine: Engine) -> None:
 async def test_what_is_left_of_a_key_ends_once_the_store_is_back(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Looked for once all sessions are here, and again where the store was away then."""
+    """Looked for once all sessions are here, and again where the store was away then, or the keys were refused."""
     for name in ("one", "two"):
         engine.keys.register(key(name).public, FIVE, name)
     mine, theirs = [(await started(engine, key(name).identity)).token for name in ("one", "two")]
     engine.keys.unregister(key("two").identity)
     steps, whole, end_all = list[str](), trio.Event(), engine.orphans.end_all
 
-    async def away_once() -> None:
-        steps.append("away" if not steps else "back")
-        if steps == ["away"]:
-            raise StoreUnavailable("away")
+    faults = [StoreUnavailable("away"), FileRefused("open to others", cause="mode")]
+
+    async def away_at_first() -> None:
+        steps.append(faults[0].code if faults else "back")
+        if faults:
+            raise faults.pop(0)
         await end_all()
 
     monkeypatch.setattr(orphans, "CONFIRM_INTERVAL", 0.01)
-    monkeypatch.setattr(engine.orphans, "end_all", away_once)
+    monkeypatch.setattr(engine.orphans, "end_all", away_at_first)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(engine.orphans.end_once, whole.wait)
         await trio.testing.wait_all_tasks_blocked()
         assert steps == []
         whole.set()
-    assert steps == ["away", "back"]
+    assert steps == ["store_unavailable", "file_refused", "back"]
     assert [one.id for one in engine.runtime.actors("session")] == [engine.sessions.name_of(mine)]
     assert not is_good(lambda: engine.sessions.authenticate(theirs))
+
+
+async def test_a_fault_ends_no_task_for_good(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What looks after the keys meets what nobody thought of: it is logged, and a key that is taken out later takes its
+    sessions along as ever."""
+    await started(engine, key().identity)
+    with structlog.testing.capture_logs() as lines, monkeypatch.context() as broken:
+        broken.setattr(engine.keys, "settle", _breaks)
+        await jump(BEGIN_ANEW - 1)
+    assert [line["event"] for line in lines] == ["task_failed"]
+    await jump(BEGIN_ANEW)
+    engine.keys.unregister(key().identity)
+    await jump(2)
+    assert list(engine.runtime.actors("session")) == []
+
+
+async def _breaks() -> None:
+    raise RuntimeError("a fault of ours")
 
 
 @pytest.mark.usefixtures("slow_disk")

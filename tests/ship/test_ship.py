@@ -429,6 +429,8 @@ def test_an_address_is_asked_as_it_is_written(made: Generated) -> None:
     ("target", "why"),
     [
         ("ftp://host/x", "is no target"),
+        ("syslog+tcp://log..example", "names no host"),
+        (f"https://{'a' * 64}.example/x", "names no host"),
         ("https://a\u00df..b/x", "names no host"),
         ("syslog+udp://host", "is no target"),
         ("file:relative", "whole path"),
@@ -487,6 +489,7 @@ def test_the_command(home: Path, tmp_path: Path) -> None:
         assert run(home, f"file://{tmp_path}/later", "--from-now", "--once") == ""
         assert not (tmp_path / "later").exists()
     assert "is no target" in run(home, "ftp://x", code=1)
+    assert "'sesion' is not one of" in run(home, f"file://{tmp_path}/x", "--chart", "sesion", code=2)
     (tmp_path / "bad").touch(0o600)
     assert "must hold whsec_" in run(home, "https://x.example/", "--secret", str(tmp_path / "bad"), code=1)
 

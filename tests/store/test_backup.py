@@ -86,16 +86,30 @@ def test_nothing_is_written_over(home: Path, tmp_path: Path) -> None:
     """A folder that is there stays as it was, and the command says what to do."""
     (tmp_path / "copy").mkdir()
     home.mkdir(mode=0o700, exist_ok=True)
+    (home / "engine.lock").touch()
     done = backup(home, tmp_path / "copy")
     assert (done.returncode, done.stdout) == (1, "")
     assert "is there already: name a folder that is not" in done.stderr
     assert list((tmp_path / "copy").iterdir()) == []
 
 
+@pytest.mark.parametrize("name", [None, "connection-token"])
+def test_a_folder_that_is_no_engines_is_refused(tmp_path: Path, name: str | None) -> None:
+    """A wrong HATCHWAY_HOME, or one where only commands ran: nothing is called a backup that holds no engine."""
+    home = tmp_path / "home"
+    home.mkdir()
+    if name is not None:
+        (home / name).touch()
+    with pytest.raises(FileRefused, match=f"no engine has run on {home}"):
+        back_up(home, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
 def test_a_folder_is_not_copied_into_itself(tmp_path: Path) -> None:
     """The copy would copy itself without an end."""
     home = tmp_path / "home"
     (home / "log").mkdir(parents=True)
+    (home / "engine.lock").touch()
     for copy in (home / "copy", home / "log" / "copy"):
         with pytest.raises(FileRefused, match="name one outside of it"):
             back_up(home, copy)
@@ -106,7 +120,7 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path) -> None:
     """Half a backup is none: a database that can't be read ends it, and takes what was copied away."""
     home = tmp_path / "home"
     home.mkdir()
-    (home / "private-key.pem").write_text("x")
+    (home / "engine.lock").touch()
     (home / "engine.db").write_bytes(b"this is no database" * 1000)
     with pytest.raises(Exception, match="can't be read as Hatchway's store"):
         back_up(home, tmp_path / "copy")

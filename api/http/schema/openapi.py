@@ -30,8 +30,8 @@ ALWAYS = (
 ABOUT = """\
 Sign-in and sessions for an engine on a remote host.
 
-Every error is a problem (RFC 9457) with a stable `code`. Every path answers with and without its trailing slash.
-Times are in seconds since the epoch. Nothing is versioned in the path; unknown fields of a body are refused."""
+Every error is a problem (RFC 9457) with a stable `code`. A path under /api/ answers with and without its trailing
+slash. Times are in seconds since the epoch. Nothing is versioned in the path; unknown fields of a body are refused."""
 
 
 def describing(endpoints: tuple[Endpoint, ...]) -> Endpoint:
