@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,8 @@ from hatchway.engine.access.license import License, load_license
 from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import file_locks, files
 from hatchway.engine.base.clock import Clock, SystemClock
-from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable
+from hatchway.engine.base.errors import EngineUnavailable, Refusal, StoreUnavailable, cause_of
+from hatchway.engine.base.tasks import kept_up
 from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.base.version import installed_command
 from hatchway.engine.fleet.key_watch import KeyWatch
@@ -56,9 +57,6 @@ if TYPE_CHECKING:
     from hatchway.engine.fleet.membership import Membership
 
 log = structlog.get_logger(__name__)
-
-BEGIN_ANEW = 5.0
-"""Seconds until a task of the engine's that failed begins anew."""
 
 
 class Engine:
@@ -212,15 +210,15 @@ class Engine:
         async with trio.open_nursery() as nursery:
             if self._membership is not None:
                 nursery.start_soon(self._membership.run, self.runtime, self.key_watch.follow)
-                nursery.start_soon(_kept_up, self.orphans.end_once, self._membership.fleet.wait_whole)
+                nursery.start_soon(kept_up, self.orphans.end_once, self._membership.fleet.wait_whole)
             nursery.start_soon(self.runtime.run)
-            nursery.start_soon(_kept_up, self.records.run)
-            nursery.start_soon(_kept_up, self.journal.run)
+            nursery.start_soon(kept_up, self.records.run)
+            nursery.start_soon(kept_up, self.journal.run)
             nursery.start_soon(self._end_pairings)
             if watch:
-                nursery.start_soon(_kept_up, self.key_watch.run, self._follow_keys)
-                nursery.start_soon(_kept_up, self.key_uses.run, self.stopping)
-                nursery.start_soon(_kept_up, self.orphans.run, self._asks_elsewhere)
+                nursery.start_soon(kept_up, self.key_watch.run, self._follow_keys)
+                nursery.start_soon(kept_up, self.key_uses.run, self.stopping)
+                nursery.start_soon(kept_up, self.orphans.run, self._asks_elsewhere)
                 nursery.start_soon(self.metrics.watch_loop)
             await nursery.start(self.instances.run)
             if self._instance_store is not None:
@@ -263,20 +261,22 @@ class Engine:
         return waiting
 
     def check_ready(self) -> None:
-        """Raises StoreUnavailable where the engine is stopping, or no change can be stored now."""
+        """Raises StoreUnavailable where the engine is stopping, or no change can be stored now; FileRefused where the
+        keys can't be read, so that nobody can sign in."""
         if self.stopping.is_set():
             raise StoreUnavailable("the engine is stopping", retry_after=5)
         self.own_store.check()
         if self.fleet is not None:
             self.fleet.check_fresh()
             self.fleet.check_leased()
+        self.keys.find("")
 
     def why_not_ready(self) -> str | None:
         """Why the engine is not ready at the moment, in words for this host; None where it is."""
         try:
             self.check_ready()
-        except StoreUnavailable as lost:
-            return lost.why
+        except Refusal as refused:
+            return refused.why
         return None
 
     def measure_readiness(self) -> None:
@@ -355,20 +355,12 @@ async def open_engine(
                 await nursery.start(engine.run)
             try:
                 yield engine
+            except Exception as fault:
+                if run and not engine.stopping.is_set():
+                    engine.records.notice("engine", engine.identity, "stop", cause_of(fault))
+                raise
             finally:
                 nursery.cancel_scope.cancel()
-
-
-async def _kept_up(task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-    """Run a task of the engine's. A fault in it is logged, and it begins anew: it must not end everybody's sign-ins."""
-    while True:
-        try:
-            await task(*arguments)
-        except Exception:
-            log.exception("task_failed", task=task.__qualname__)
-            await trio.sleep(BEGIN_ANEW)
-        else:
-            return
 
 
 async def _join(stack: AsyncExitStack, home: Path, settings: Settings, clock: Clock, own: Store) -> Membership | None:

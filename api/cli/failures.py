@@ -57,7 +57,7 @@ def failure_of(fault: BaseException) -> tuple[str, tuple[str, ...]] | None:
     if isinstance(fault, Refused):
         return fault.detail, _hints(fault)
     if isinstance(fault, ClientFault):
-        return fault.detail, _ways_out(fault)
+        return fault.detail, ways_out(fault)
     if isinstance(fault, Refusal):
         return printable(fault.detail), _mended(fault.cause, fault.code)
     if isinstance(fault, OSError):
@@ -66,7 +66,8 @@ def failure_of(fault: BaseException) -> tuple[str, tuple[str, ...]] | None:
     return None
 
 
-def _ways_out(fault: ClientFault) -> tuple[str, ...]:
+def ways_out(fault: ClientFault) -> tuple[str, ...]:
+    """What to do where no answer came, line by line."""
     if isinstance(fault, KeyMissing):
         return (
             "sign in with one:",

@@ -125,7 +125,8 @@ def _tell_registered(done: Registered, as_json: bool) -> None:
         say(f"{entry.identity} is registered already", f"permissions  {held}")
     if entry.options is not None:
         say(f"expires      {expiry_words(entry.options, time.time()) or 'never'}")
-        say(f"only         {only_words(entry.options) or 'as it may'}")
+        if limits := only_words(entry.options):
+            say(f"only         {limits}")
 
 
 def _given_key(path: str | None, agent: str | None) -> tuple[PublicKey, str]:

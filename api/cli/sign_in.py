@@ -97,7 +97,7 @@ def login(
 @url_option("where you are signed in")
 def logout() -> None:
     """End the session of the stored token, and forget the token."""
-    from hatchway.api.cli.failures import Failed
+    from hatchway.api.cli.failures import Failed, ways_out
     from hatchway.api.cli.host import Here
     from hatchway.api.cli.printing import note, say
     from hatchway.api.client.wire import ClientFault, Unreachable
@@ -113,8 +113,8 @@ def logout() -> None:
         with here.client(url=here.stored.url) as client:
             client.logout()
     except Unreachable as fault:
-        way_out = "to forget the token all the same: hatchway config unset connection-token"
-        raise Failed(fault.detail, (way_out,)) from None
+        forget = "or forget the token all the same: hatchway config unset connection-token"
+        raise Failed(fault.detail, (*ways_out(fault), forget)) from None
     say(f"signed out of {here.stored.url}")
     if here.stored.url == here.local_url and here.own_key.exists():
         note("on this host the next command signs in with the engine's own key")

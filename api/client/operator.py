@@ -36,13 +36,15 @@ class OperatorLine:
         return self.socket.fileno()
 
     def send(self, **message: Any) -> None:
-        """One line to the engine."""
-        self.socket.sendall(json.dumps(message).encode() + b"\n")
+        """One line to the engine. Raises EngineUnavailable when it is gone."""
+        with _hung_up():
+            self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def read(self) -> list[dict[str, Any]]:
         """The complete lines that have come. Waits for a first byte. Raises EngineUnavailable when the engine is gone,
         and the engine's refusal where a line is one."""
-        data = self.socket.recv(LONGEST_LINE)
+        with _hung_up():
+            data = self.socket.recv(LONGEST_LINE)
         if not data or len(self._rest) > LONGEST_LINE:
             raise EngineUnavailable("the engine hung up")
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -53,6 +55,15 @@ class OperatorLine:
         while True:
             if lines := self.read():
                 return lines[0]
+
+
+@contextmanager
+def _hung_up() -> Iterator[None]:
+    """Around calls of the socket alone: a pipe that breaks elsewhere is that of the command's output."""
+    try:
+        yield
+    except (BrokenPipeError, ConnectionResetError):
+        raise EngineUnavailable("the engine hung up") from None
 
 
 def _message(line: bytes) -> dict[str, Any]:
@@ -83,8 +94,6 @@ def operator_line(home: Path) -> Iterator[OperatorLine]:
             yield OperatorLine(connected)
         except TimeoutError:
             raise EngineUnavailable(f"the engine on {home} does not answer") from None
-        except (BrokenPipeError, ConnectionResetError):
-            raise EngineUnavailable("the engine hung up") from None
 
 
 def _connect(home: Path) -> socket.socket:

@@ -203,3 +203,10 @@ class EngineUnavailable(Refusal):
     """The engine can't start here, or isn't running."""
 
     code = "engine_unavailable"
+
+
+def cause_of(fault: BaseException) -> str:
+    """Why something ended by this, in the words of records: a refusal's cause, else `fault`."""
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return fault.cause if isinstance(fault, Refusal) else "fault"

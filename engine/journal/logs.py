@@ -132,7 +132,7 @@ def use_log_settings(settings: LogSettings, *, people: bool) -> None:
         structlog.processors.format_exc_info,
     ]
     if for_people:
-        colours = people and not os.environ.get("NO_COLOR")
+        colours = people and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         form: list[Processor] = [
             _without_heads,
             _printable,

@@ -129,9 +129,7 @@ class Metrics:
             if state not in chart.final and state != NONE
         }
         ProcessCollector(registry=registry)
-        self._ready = Gauge(
-            "hatchway_ready", "1 where changes can be stored, as /readyz says, else 0.", registry=registry
-        )
+        self._ready = Gauge("hatchway_ready", "1 where people can sign in, as /readyz says, else 0.", registry=registry)
         self._certificate: Gauge | None = None
         self._by_row: dict[tuple[str, str, str | None], Counter] = {}
         self._by_endpoint: dict[tuple[str, str, int], Series] = {}

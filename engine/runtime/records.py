@@ -92,7 +92,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 NOTICES = {
     ("engine", "start"): "the engine runs",
-    ("engine", "stop"): "it was asked to stop",
+    ("engine", "stop"): "it stops; `cause`: why, where nobody has asked it to",
     ("engine", "reload"): "settings, license and keys were read again; `cause`: the settings that wait for a restart",
     ("engine", "certificate_shown"): "from now on this certificate is shown; `cause`: its SHA-256",
     ("engine", "address_added"): "an address counts for a while; `cause`: the address",

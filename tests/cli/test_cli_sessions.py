@@ -113,7 +113,7 @@ async def test_login_elsewhere_and_logout(home: Path, away: Path) -> None:
             at.engine.sessions.authenticate(stored.token)
         store_token(away, msgspec.structs.replace(stored, url=elsewhere))
         gone = await command(away, "logout", code=1)
-        assert gone.stderr.endswith(b"to forget the token all the same: hatchway config unset connection-token\n")
+        assert gone.stderr.endswith(b"or forget the token all the same: hatchway config unset connection-token\n")
         await command(away, "config", "unset", "connection-token")
         assert (await command(away, "logout")).stderr == b"not signed in\n"
 

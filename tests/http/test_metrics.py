@@ -48,6 +48,19 @@ async def browser(engine: Engine) -> Browser:
     return Browser(make_app(engine), host=engine.settings.addresses[0])
 
 
+async def test_an_engine_whose_keys_are_refused_is_not_ready(engine: Engine, browser: Browser) -> None:
+    """Nobody can sign in, so a balancer sends nobody there; the host is told why, and a client no path."""
+    assert (await browser.get("/readyz")).status == 200
+    engine.keys.path.chmod(0o644)
+    told = await browser.get("/readyz")
+    assert (told.status, told.json()["code"]) == (503, "file_refused")
+    assert str(engine.home) not in told.body.decode()
+    assert (await scrape(browser)).value("hatchway_ready") == 0
+    assert "chmod 600" in engine.status()["not_ready"]
+    engine.keys.path.chmod(0o600)
+    assert (await browser.get("/readyz")).status == 200
+
+
 async def pair(engine: Engine, browser: Browser) -> None:
     """A whole pairing: a code, its claim, the operator's yes."""
     told = trio.Event()

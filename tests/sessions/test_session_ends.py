@@ -14,7 +14,8 @@ from hatchway.engine.access.principal import IssuedSession, Method
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.base.errors import FileRefused, NotFound, StoreUnavailable, TokenRefused
 from hatchway.engine.base.permissions import FIVE
-from hatchway.engine.engine import BEGIN_ANEW, Engine
+from hatchway.engine.base.tasks import BEGIN_ANEW
+from hatchway.engine.engine import Engine
 from hatchway.engine.runtime.records import NOBODY
 from hatchway.engine.sessions import orphans
 from hatchway.engine.store.protocol import Change

@@ -12,8 +12,8 @@ def healthz(invocation: Invocation) -> Response:
 
 
 def readyz(invocation: Invocation) -> Response:
-    """The engine takes calls, is not stopping, its database takes changes, and in a fleet the store does, and it
-    knows what the others did. Over TLS it tells the certificate's fingerprint, which the console shows."""
+    """The engine takes calls, is not stopping, can read its keys, its database takes changes, and in a fleet the store
+    does, and it knows what the others did. Over TLS it tells the certificate's fingerprint, which the console shows."""
     engine = invocation.engine
     engine.check_ready()
     return json_response({"status": "ready", "issuer": engine.identity, "certificate": engine.certificate})
