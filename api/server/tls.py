@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -65,10 +66,11 @@ class Tls:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["h2", "http/1.1"])
         try:
-            Path(key).open("rb").close()  # whose error names the file, as that of the next line does not
+            # OpenSSL names no file in its error, and would wait for a pipe that nobody writes.
+            chain, _ = _read(cert), _read(key)
             context.load_cert_chain(cert, key)
-            shown = x509.load_pem_x509_certificate(Path(cert).read_bytes())
-        except (OSError, ValueError) as error:
+            shown = x509.load_pem_x509_certificate(chain)
+        except (OSError, ValueError, FileRefused) as error:
             raise _unusable(cert, key, error) from None
         self._context, self.fingerprint = context, fingerprint_of(shown)
         self.ends_at = shown.not_valid_after_utc.timestamp()
@@ -98,10 +100,10 @@ class Tls:
         """Make a new certificate where the present one is due, for the same key. It is signed with that key, and so
         clients that have pinned the old one accept it."""
         try:
-            if not self._is_due(x509.load_pem_x509_certificate(cert.read_bytes())):
+            if not self._is_due(x509.load_pem_x509_certificate(_read(cert))):
                 return
-            private = load_pem_private_key(key.read_bytes(), None)
-        except (OSError, ValueError, TypeError) as error:
+            private = load_pem_private_key(_read(key), None)
+        except (OSError, ValueError, TypeError, FileRefused) as error:
             raise _unusable(cert, key, error) from None
         if not isinstance(private, ec.EllipticCurvePrivateKey):
             raise _unusable(cert, key, "the key is of another kind than we make")
@@ -124,6 +126,11 @@ async def keep_in_time(tls: Tls, take_up: Callable[[], Awaitable[object]]) -> No
                 await take_up()
             except Refusal as refused:
                 log.warning("certificate_not_made_anew", why=refused.detail)
+
+
+def _read(path: Path) -> bytes:
+    with os.fdopen(files.open_to_read(path), "rb") as file:
+        return file.read()
 
 
 def _warn_if_shared(key: Path) -> None:

@@ -116,7 +116,7 @@ def check_unshared(path: Path) -> None:
 def read_private(path: Path) -> bytes:
     """The whole of a private file. Raises FileNotFoundError, or `FileRefused` if it can't be read or isn't private."""
     try:
-        fd = _open_to_read(path, os.O_NOFOLLOW)
+        fd = open_to_read(path, os.O_NOFOLLOW)
     except FileRefused:
         with suppress(OSError):
             check_private(path)  # for a symbolic link this says more than "too many levels" does
@@ -128,7 +128,7 @@ def read_private(path: Path) -> bytes:
 
 def read_small(path: Path, limit: int = 65536) -> bytes:
     """A file of anybody's, at most `limit` bytes. Raises FileNotFoundError, or `FileRefused` if it is no such file."""
-    with os.fdopen(_open_to_read(path), "rb") as file:
+    with os.fdopen(open_to_read(path), "rb") as file:
         data = _read(path, file, limit + 1)
     if len(data) > limit:
         raise FileRefused(f"{path} is larger than {limit // 1024} KiB", cause="size")
@@ -147,8 +147,11 @@ def unreadable(path: Path, error: OSError | ValueError) -> FileRefused:
     return FileRefused(f"{path} can't be read: {reason(error)}", cause="unreadable")
 
 
-def _open_to_read(path: Path, flags: int = 0) -> int:
-    """A descriptor of a plain file. A pipe is not waited for, a device not read."""
+def open_to_read(path: Path, flags: int = 0) -> int:
+    """A descriptor of a plain file. A pipe is not waited for, a device not read.
+
+    Raises FileNotFoundError, or `FileRefused` if it is no such file.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
     except FileNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import os
 import signal
 import ssl
 import time
@@ -95,6 +96,29 @@ def test_a_key_that_the_engine_may_not_read_is_named(home: Path, tmp_path: Path)
     private.unlink()
     with pytest.raises(SettingRefused, match=f"No such file or directory: '{private}'"):
         Tls(home, Settings(tls_cert=certificate, tls_key=private))
+
+
+@pytest.mark.parametrize("which", ["tls_cert", "tls_key", "self-made"])
+def test_a_pipe_is_no_certificate(home: Path, tmp_path: Path, which: str) -> None:
+    """It is not waited for, since nobody may ever write it: a reload and a start refuse it, and a running engine goes
+    on with what it has."""
+    certificate, private = Authority(tmp_path).issue("engine")
+    path = {"tls_cert": certificate, "tls_key": private}.get(which, home / "tls-cert.pem")
+    given = {"HATCHWAY_TLS_CERT": str(certificate), "HATCHWAY_TLS_KEY": str(private)}
+    engine = EngineProcess(home, **({"HATCHWAY_TLS": "auto"} if which == "self-made" else given))
+    try:
+        engine.start()
+        before = ssl.get_server_certificate(("127.0.0.1", engine.port), timeout=10)
+        path.unlink()
+        os.mkfifo(path, 0o600)
+        engine.command("engine", "reload", code=1)
+        assert ssl.get_server_certificate(("127.0.0.1", engine.port), timeout=10) == before
+        engine.terminate()
+        engine.begin()
+        assert engine.process.wait(30) == 1
+        assert f"{path} is not a plain file" in engine.log()
+    finally:
+        engine.close()
 
 
 def failed_verify(port: int) -> int:
