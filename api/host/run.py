@@ -20,10 +20,10 @@ from hatchway.api.host.operator_socket import OperatorSocket
 from hatchway.api.host.systemd import Notifier
 from hatchway.api.http.app import make_app
 from hatchway.api.http.asgi import AsgiApp
-from hatchway.api.server.listeners import BACKLOG, bound_ports
+from hatchway.api.server.listeners import bound_ports, open_unix_socket
 from hatchway.api.server.server import ServerLimits, limits_of, open_sockets, serve
 from hatchway.api.server.tls import Tls, keep_in_time, wanted
-from hatchway.api.server.unix_sockets import bind_private, can_be_forwarded_to
+from hatchway.api.server.unix_sockets import can_be_forwarded_to
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.memory import collect_rarely
 from hatchway.engine.base.text import printable
@@ -84,8 +84,7 @@ class EngineServer:
             self.listening = bound_ports(opened)
             self.gateway.use_bound(self.listening)
         if self.socket is not None:
-            self.socket.unlink(missing_ok=True)
-            opened.append(bind_private(self.socket, BACKLOG))
+            opened.append(open_unix_socket(self.socket))
         folder = None
         if self.socket is not None and not can_be_forwarded_to(self.socket):
             folder = os.open(self.socket.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

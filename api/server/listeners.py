@@ -7,6 +7,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import trio
 
@@ -15,7 +16,7 @@ from hatchway.api.server.context import Context
 from hatchway.api.server.deadlines import LOG, WaitKind
 from hatchway.api.server.silent import SilentConnections
 from hatchway.api.server.sockets import Socket
-from hatchway.api.server.unix_sockets import may_operate
+from hatchway.api.server.unix_sockets import bind_private, may_operate
 from hatchway.engine.base.errors import EngineUnavailable
 
 BACKLOG = 4096
@@ -55,10 +56,7 @@ async def open_sockets(host: str, port: int, *, both_loopbacks: bool = False) ->
     With `both_loopbacks`, beside one loopback address the other too, unless another process has it: a process that
     listened there would get the requests of people who dial `localhost`. Raises EngineUnavailable.
     """
-    if room_for(1) < 1:
-        raise EngineUnavailable(
-            f"the limit of open files leaves no room for a connection: give it {SPARE_FILES + 1} or more (ulimit -n)"
-        )
+    _check_room()
     try:
         wanted = await addresses_of(host)
         if both_loopbacks:
@@ -67,6 +65,21 @@ async def open_sockets(host: str, port: int, *, both_loopbacks: bool = False) ->
     except OSError as error:
         advice = ADVICE.get(error.errno or 0, "").format(port=port)
         raise EngineUnavailable(f"can't listen on {host} port {port}: {error.strerror or error}{advice}") from error
+
+
+def open_unix_socket(path: Path) -> socket.socket:
+    """A listening socket at `path`, for this user alone, in the place of what is there. Raises EngineUnavailable,
+    FileRefused."""
+    _check_room()
+    path.unlink(missing_ok=True)
+    return bind_private(path, BACKLOG)
+
+
+def _check_room() -> None:
+    if room_for(1) < 1:
+        raise EngineUnavailable(
+            f"the limit of open files leaves no room for a connection: give it {SPARE_FILES + 1} or more (ulimit -n)"
+        )
 
 
 def bound(sock: socket.socket) -> tuple[str, int]:

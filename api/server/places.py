@@ -80,6 +80,8 @@ class Places:
             self._give_way(next(iter(greedy.silent)), "too many connections say nothing", greedy)
         if self._taken < places:
             return True
+        if not self._shares:
+            return False  # the limit of open files, lowered meanwhile, leaves no place at all
         greedy = max(self._shares.values(), key=lambda one: len(one.occupants))
         if len(share.occupants) >= len(greedy.occupants):
             greedy = share

@@ -131,11 +131,12 @@ def test_a_folder_that_others_may_enter_is_refused(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
-def test_a_file_limit_without_room_for_anybody_is_told(home: Path) -> None:
+@pytest.mark.parametrize("listen", ["tcp", "unix", "both"])
+def test_a_file_limit_without_room_for_anybody_is_told(home: Path, listen: str) -> None:
     """The start is refused with what mends it, rather than everybody's first request."""
     script = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (100, 100)); from hatchway.api.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", script, "engine", "start", "--port", "0"],
+        [sys.executable, "-c", script, "engine", "start", "--port", "0", "--listen", listen],
         env=EngineProcess(home).environ,
         cwd=ROOT,
         capture_output=True,

@@ -127,6 +127,13 @@ async def test_a_local_socket_has_places_of_its_own(tmp_path: Path, autojump_clo
             await one.stream.aclose()
 
 
+async def test_a_server_without_any_place_goes_on(autojump_clock: MockClock) -> None:
+    """Where the limit of open files, lowered while it runs, leaves no place, whoever comes is told 503."""
+    async with serving(limits=ServerLimits(max_connections=0)) as served:
+        for _ in range(2):
+            assert (await (await served.connect()).some())[9:12] == b"503"
+
+
 SAID = {
     "a body": b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n" + bytes(59_999),
     "half a head": b"GET /hello HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 12_000,
