@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -49,4 +50,5 @@ class Lines:
 
     async def write(self, value: dict[str, Any]) -> None:
         """Send an object as a line. Raises trio.BrokenResourceError where the command has ended."""
-        await self._stream.send_all(msgspec.json.encode(value) + b"\n")
+        # The engine's folder may not be UTF-8: the json module escapes it, and reads it as it was.
+        await self._stream.send_all(json.dumps(value).encode() + b"\n")

@@ -51,6 +51,7 @@ class Notifier:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
                 sock.setblocking(False)
-                sock.sendto(message.encode(), address)
+                # The engine's folder may not be UTF-8, and systemd takes nothing else.
+                sock.sendto(message.encode(errors="replace"), address)
         except OSError as error:
             log.warning("systemd_not_told", why=str(error))

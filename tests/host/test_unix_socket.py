@@ -133,6 +133,21 @@ def test_a_path_of_any_length(tmp_path: Path) -> None:
         engine.close()
 
 
+def test_a_path_of_any_bytes(tmp_path: Path) -> None:
+    """A folder whose path is not UTF-8: the commands find the engine, and systemd hears of it."""
+    engine = SocketEngine(tmp_path / os.fsdecode(b"h-\xff"), HATCHWAY_LISTEN="unix", NOTIFY_SOCKET=str(tmp_path / "n"))
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(str(tmp_path / "n"))
+            engine.start()
+            assert f"Serving {tmp_path}/h-?/http.sock".encode() in manager.recv(4096)
+        assert json.loads(engine.command("engine", "status", "--json"))["socket"] == str(engine.socket)
+        assert "answered" in engine.command("engine", "ping")
+        assert engine.command("engine", "stop") == "stopped\n"
+    finally:
+        engine.close()
+
+
 def test_the_socket_answers_plain_http_where_the_port_has_tls(home: Path) -> None:
     """No network lies between; the host's own commands go by the socket."""
     engine = SocketEngine(home, HATCHWAY_LISTEN="both", HATCHWAY_TLS="auto")
