@@ -45,12 +45,15 @@ class RelayServer:
             self._path.unlink(missing_ok=True)
 
     async def _visit(self, stream: trio.SocketStream) -> None:
+        """Answer one worker. An error in here ends its connection, and never the engine."""
         if not may_operate(stream.socket):
             return
         try:
             await self._talk(stream)
         except* (ClientGone, trio.BrokenResourceError, trio.ClosedResourceError):
             pass
+        except* Exception:
+            log.exception("relayed_request_not_understood")
 
     async def _talk(self, stream: trio.SocketStream) -> None:
         relayed = await _read(stream)

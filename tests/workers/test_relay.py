@@ -14,7 +14,8 @@ import trio
 from hatchway.api.http.asgi import REQUEST, Message, Receive, Scope, Send
 from hatchway.api.http.request import LEFT, Request
 from hatchway.api.server.apps import Inbox
-from hatchway.api.workers.relay import Relay
+from hatchway.api.workers.channel import frame
+from hatchway.api.workers.relay import NAME, Relay
 from hatchway.api.workers.relay_server import RelayServer
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 
@@ -109,6 +110,26 @@ async def test_a_client_that_leaves_is_known_to_the_app(home: Path) -> None:
     """The app is told, and ends."""
     async with relayed(home, hold) as told:
         assert told[-1]["body"] == b"held"
+
+
+async def no_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """An app that must not be asked."""
+    raise AssertionError(scope)
+
+
+async def test_what_is_no_request_ends_its_connection_alone(home: Path) -> None:
+    """A frame that can't be decoded, or is something else, is logged; the engine goes on and answers the next."""
+    home.mkdir(mode=0o700)
+    with structlog.testing.capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(RelayServer(no_app, home, AuthorizedKeys(home / "authorized_keys")).serve)
+            for sent in (b"\0\0\0\3abc", frame("no request")):
+                async with await trio.open_unix_socket(home / NAME) as stream:
+                    await stream.send_all(sent)
+                    with trio.fail_after(20):
+                        assert await stream.receive_some() == b""
+            nursery.cancel_scope.cancel()
+    assert [line["event"] for line in lines] == ["relayed_request_not_understood"] * 2
 
 
 async def test_without_an_engine_the_answer_is_503(home: Path) -> None:
