@@ -9,6 +9,7 @@ table's modules are all imported to print its help. Let refusals pass: this file
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 from hatchway.api.host.first_process import hold_signals, leave_first_process
@@ -81,6 +82,7 @@ def cli(url: str | None) -> None:
 
 def main() -> None:
     """The command's entry point."""
+    _open_closed_streams()
     leave_first_process()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that has no such letter, as a Latin-1 one has no Greek, gets its number, not a traceback.
@@ -88,3 +90,14 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     with short_lived():
         cli(prog_name="hatchway")
+
+
+def _open_closed_streams() -> None:
+    """Have /dev/null where a standard stream is closed: else a file of ours would get its number, and be written what
+    is meant for the stream."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 - as long as we live

@@ -241,6 +241,23 @@ def test_a_reader_that_has_enough_is_no_failure(home: Path) -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_failure(home: Path, closed: str) -> None:
+    """What a command would say to a standard stream that is closed goes nowhere, into no file of ours above all."""
+    for arguments in (("config", "set", "port", "7000"), ("config", "list"), ("key", "list", "--json")):
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *HATCHWAY, *arguments],
+            cwd=ROOT,
+            env={**os.environ, "HATCHWAY_HOME": str(home)},
+            text=True,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), arguments
+    assert (home / "config.toml").read_text() == "port = 7000\n"
+
+
 def test_config_refuses_in_words() -> None:
     """What is unknown names the nearest, what is wrong says what is wanted, what is unset exits with 1."""
     for arguments in (("set", "prot", "1"), ("get", "prot")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import stat
@@ -146,6 +147,19 @@ def test_a_file_limit_without_room_for_anybody_is_told(home: Path, listen: str) 
     )
     assert done.returncode == 1
     assert "give it 101 or more (ulimit -n)" in done.stderr
+
+
+def test_an_engine_without_standard_streams(home: Path) -> None:
+    """`hatchway engine start <&- >&- 2>&-`: what would be said goes nowhere, and not into a file of the engine's."""
+    engine = EngineProcess(home)
+    try:
+        engine.start(preexec=lambda: os.closerange(0, 3))
+        opened = [os.readlink(f"/proc/{engine.process.pid}/fd/{number}") for number in range(3)]
+        assert opened == [os.devnull] * 3
+        engine.command("engine", "ping")
+        engine.terminate()
+    finally:
+        engine.close()
 
 
 def test_settings_reach_the_running_engine(home: Path) -> None:
