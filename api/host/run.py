@@ -242,7 +242,8 @@ async def _serve_to_the_end(serving: Any, scope: trio.CancelScope, task_status: 
 
 def _end(server: EngineServer) -> None:
     """Stop the engine; its process too, where the kernel never finishes a write."""
-    signal.setitimer(signal.ITIMER_REAL, HARD_END)
+    if not server.engine.stopping.is_set():  # a second signal does not put the end off
+        signal.setitimer(signal.ITIMER_REAL, HARD_END)
     server.stop()
 
 

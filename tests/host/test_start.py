@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from hatchway.api.host.operator_socket import OperatorSocket
-from hatchway.api.host.run import open_server
+from hatchway.api.host.run import HARD_END, open_server
 from hatchway.api.http import app
 from hatchway.api.http.app import make_app
 from hatchway.engine.settings.settings import Settings
@@ -183,3 +183,14 @@ async def test_signals_are_obeyed_before_the_operator_can_ask(home: Path, monkey
         server.stop()
     assert all(map(callable, handlers))
     assert handlers
+
+
+async def test_further_signals_do_not_put_the_end_off(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopping process is ended some time after the first signal, however often it gets another."""
+    armed: list[float] = []
+    monkeypatch.setattr(signal, "setitimer", lambda which, seconds: armed.append(seconds))
+    prepare(home)
+    async with open_server(home, lambda: Settings(port=0)):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)  # one of another number: signals of one number that wait are one
+    assert armed == [HARD_END]
