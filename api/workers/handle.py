@@ -53,12 +53,12 @@ class WorkerHandle:
         self.channel.post(told)
         return taken_up
 
-    async def run(self, told: Configure, taken_up: trio.Event) -> int:
-        """Answer the worker until it ends. Returns its exit code. When this is cancelled, the worker is ended."""
+    async def run(self) -> int:
+        """Answer the worker, which is configured, until it ends. Returns its exit code. When this is cancelled, the
+        worker is ended."""
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self.channel.write)
-                self.configure(told, taken_up)
                 self._nursery.start_soon(self._listen)
             with trio.move_on_after(EXIT_WITHIN):
                 await self._process.wait()

@@ -146,10 +146,11 @@ class WorkerPool:
         except OSError as error:  # the host has no processes or no memory left
             return f"not started: {error.strerror}"
         self._workers.append(worker)
-        if self._stopping:  # `serve` has sent `Stop` to those that ran then
-            worker.channel.post(Stop())
         try:
-            return f"exit code {await worker.run(self._configuration(), taken_up)}"
+            worker.configure(self._configuration(), taken_up)
+            if self._stopping:  # `serve` has sent `Stop` to those that ran then
+                worker.channel.post(Stop())
+            return f"exit code {await worker.run()}"
         finally:
             self._workers.remove(worker)
 

@@ -19,18 +19,21 @@ from typing import Any
 
 import httpx
 import pytest
+import trio
 
+from hatchway.api.http.app import make_app
+from hatchway.api.workers.pool import WorkerPool
 from hatchway.engine.base.permissions import FIVE
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
 from hatchway.engine.keys.keys import PrivateKey
 from hatchway.engine.sessions import versions
 from tests.pairings import test_pairing_processes as pairing
-from tests.support.fakes import ROOT, effort, key, signed
+from tests.support.fakes import ROOT, effort, key, signed, virtual_engine
 from tests.support.people_at_work import GONE, Load
 from tests.support.processes import EngineProcess, bearer, sign_in
 from tests.support.scraped_metrics import parsed
 from tests.support.timing import Share
-from tests.support.waits import until
+from tests.support.waits import PATIENCE, until
 from tests.support.worker_connections import Line, engine_with_workers, two_workers, workers_of
 
 pytestmark = pytest.mark.process
@@ -282,6 +285,29 @@ def test_the_engine_takes_its_workers_along(home: Path, how: signal.Signals) -> 
             httpx.get(f"{engine.url}/healthz")
         engine.start()
         assert len(workers_of(engine)) == 2
+
+
+async def test_a_worker_that_comes_up_while_the_engine_stops(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has not been there when the others were told to stop, and ends as they do, without an error."""
+    spawned: list[trio.Process] = []
+    shutdown = trio.Event()
+    async with virtual_engine(home) as engine:
+        pool = WorkerPool(engine, make_app(engine), 1)
+        spawn = pool._spawn
+
+        async def slow(*given: Any) -> trio.Process:
+            spawned.append(await spawn(*given))
+            if len(spawned) == 2:
+                shutdown.set()
+                await trio.testing.wait_all_tasks_blocked()  # until `Stop` is sent
+            return spawned[-1]
+
+        monkeypatch.setattr(pool, "_spawn", slow)
+        with trio.fail_after(PATIENCE), socket.create_server(("127.0.0.1", 0)) as listener:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(pool.serve, [listener], shutdown)
+                spawned[0].kill()
+    assert [process.returncode for process in spawned] == [-signal.SIGKILL, 0]
 
 
 def test_held_answers_end_with_their_last_items(home: Path) -> None:
