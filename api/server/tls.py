@@ -68,7 +68,7 @@ class Tls:
         try:
             # OpenSSL names no file in its error, and would wait for a pipe that nobody writes.
             chain, _ = _read(cert), _read(key)
-            context.load_cert_chain(cert, key)
+            context.load_cert_chain(cert, key, _no_passphrase)
             shown = x509.load_pem_x509_certificate(chain)
         except (OSError, ValueError, FileRefused) as error:
             raise _unusable(cert, key, error) from None
@@ -131,6 +131,11 @@ async def keep_in_time(tls: Tls, take_up: Callable[[], Awaitable[object]]) -> No
 def _read(path: Path) -> bytes:
     with os.fdopen(files.open_to_read(path), "rb") as file:
         return file.read()
+
+
+def _no_passphrase() -> str:
+    """OpenSSL itself would ask at the terminal, and the engine would wait for the answer."""
+    raise ValueError("the key has a passphrase: take it off with openssl rsa, or openssl ec")
 
 
 def _warn_if_shared(key: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import structlog.testing
 import trio
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from hatchway.api.cli.pins import fingerprint
 from hatchway.api.server.tls import IN_TIME, LOOK_INTERVAL, VALID, Tls, keep_in_time
@@ -95,6 +96,17 @@ def test_a_key_that_the_engine_may_not_read_is_named(home: Path, tmp_path: Path)
     certificate, private = Authority(tmp_path).issue("engine")
     private.unlink()
     with pytest.raises(SettingRefused, match=f"No such file or directory: '{private}'"):
+        Tls(home, Settings(tls_cert=certificate, tls_key=private))
+
+
+def test_a_key_with_a_passphrase_is_refused(home: Path, tmp_path: Path) -> None:
+    """In words: nobody is there to be asked for it when a host starts, or an engine reads its certificate again."""
+    certificate, private = Authority(tmp_path).issue("engine")
+    key = serialization.load_pem_private_key(private.read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"secret")
+    forms = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    private.write_bytes(key.private_bytes(*forms, locked))
+    with pytest.raises(SettingRefused, match="the key has a passphrase"):
         Tls(home, Settings(tls_cert=certificate, tls_key=private))
 
 
