@@ -22,6 +22,8 @@ ExecStart={command} engine start
 ExecReload=/bin/kill -HUP $MAINPID
 {environment}Restart=on-failure
 RestartSec=5
+# A stop that a write holds up for 15 seconds ends by this signal, and is a stop all the same.
+SuccessExitStatus=SIGALRM
 WatchdogSec=30
 TimeoutStopSec=30
 # Only the engine is stopped: its instances, and the commands in them, outlive a restart.

@@ -212,8 +212,9 @@ def host() -> SettingKind:
 
 def address(raw: object) -> str:
     """`host:port`, an IPv6 address in brackets; the form that the Host header has."""
-    name, colon, port = _text(raw).rpartition(":")
-    if "://" in name:
+    value = _text(raw)
+    name, colon, port = value.rpartition(":")
+    if "://" in value:
         raise ValueError("host:port is wanted, without http://, such as engine.example:7420")
     if not colon or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         raise ValueError("host:port is wanted, such as engine.example:7420")
@@ -283,6 +284,8 @@ def argv() -> SettingKind:
         items = [part for part in raw.split(",") if part] if isinstance(raw, str) else raw
         if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
             raise ValueError("a list of texts is wanted: a program's absolute path, then its arguments")
+        if any("\0" in item for item in items):
+            raise ValueError("no argument of a program can hold a NUL")
         if items and not str(items[0]).startswith("/"):
             raise ValueError("the program's absolute path is wanted first, as /usr/bin/sss_ssh_authorizedkeys")
         return tuple(map(str, items))

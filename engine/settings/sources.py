@@ -62,7 +62,8 @@ def read_config(home: Path, refused: OnRefusal = _raise) -> dict[str, Any]:
     try:
         document = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as fault:  # tomllib's own fault, bad UTF-8, a number or a nesting without end
-        raise SettingRefused(f"{path} is not TOML: {fault}") from None
+        refused(SettingRefused(f"{path} is not TOML: {fault}"))
+        return {}
     values: dict[str, Any] = {}
     for name, raw in flatten(document).items():
         _read_into(values, name, raw, str(path), refused)

@@ -296,6 +296,10 @@ def test_the_list_of_settings_shows_what_is_wrong(home: Path) -> None:
     ):
         assert words in done.stderr
     assert "hatchway config list" in run("config", "get", "port", code=1).stderr
+    config.write_text("port = = 7001\n")
+    done = run("config", "list", "--json", code=1, env={"HATCHWAY_HOST": "::1"})
+    assert {row["name"]: row["value"] for row in json.loads(done.stdout)}["host"] == "::1"
+    assert "is not TOML" in done.stderr
 
 
 def test_the_stored_token_is_never_shown(home: Path) -> None:
