@@ -12,12 +12,14 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import IO, NamedTuple
 
 import msgspec
 import trio
 
 from hatchway.engine.base import files
+from hatchway.engine.base.errors import RuntimeUnavailable
 from hatchway.engine.instances.apptainer import launcher
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -37,17 +39,18 @@ def since(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the program's name, which may itself hold spaces and parentheses."""
+    """The fields of /proc/PID/stat after the program's name, which may itself hold any bytes; none where there is no
+    such process that we may see."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []  # any other error, as where too many files are open, says nothing of the process
 
 
-def own() -> Iterator[Process]:
-    """The processes of our user that have an argument vector (zombies have none)."""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+def own(sessions: Collection[int] | None = None) -> Iterator[Process]:
+    """The processes of our user that have an argument vector (zombies have none), in these sessions or in all."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        if sessions is None or session(int(name)) in sessions:  # asked first: it costs least, and few are in them
             with suppress(OSError):
                 line = Path(f"/proc/{name}/cmdline").read_bytes()
                 if line and _uid(name) == os.geteuid():
@@ -56,7 +59,7 @@ def own() -> Iterator[Process]:
 
 def _uid(pid: str) -> int:
     """The user of a process, from its `status`: the owner of its folder in /proc is root where it may not be traced."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
         if line.startswith("Uid:"):
             return int(line.split()[2])
     return -1
@@ -116,8 +119,8 @@ def session(pid: int) -> int:
 
 
 def in_sessions(sessions: Collection[int]) -> list[int]:
-    """The pids of our user's processes that are in one of these sessions."""
-    return [process.pid for process in own() if session(process.pid) in sessions]
+    """The pids of our user's processes that are in one of these sessions. It reads of every process of the host."""
+    return [process.pid for process in own(sessions)]
 
 
 def seconds_between(one: str, other: str) -> float:
@@ -126,8 +129,28 @@ def seconds_between(one: str, other: str) -> float:
     return abs(int(ticks) - int(other_ticks)) / os.sysconf("SC_CLK_TCK") if boot == other_boot else float("inf")
 
 
+@contextmanager
+def _starting(program: str) -> Iterator[None]:
+    """For a block that starts a program. Raises RuntimeUnavailable where it can't: a host may be out of processes,
+    memory or open files for a moment."""
+    try:
+        yield
+    except OSError as error:
+        name, why = Path(program).name, files.reason(error)
+        raise RuntimeUnavailable(f"{name} can't be run at the moment: {why}", retry_after=30) from error
+
+
+async def call(argv: Sequence[str], env: Mapping[str, str]) -> CompletedProcess[bytes]:
+    """Run a program to its end, without input. Raises RuntimeUnavailable where it can't be started."""
+    with _starting(argv[0]):
+        return await trio.run_process(
+            argv, env=env, cwd="/", stdin=b"", capture_stdout=True, capture_stderr=True, check=False
+        )
+
+
 class Child:
-    """A process that is started in a session of its own, so that it outlives the engine."""
+    """A process that is started in a session of its own, so that it outlives the engine. Raises RuntimeUnavailable
+    where it can't be started."""
 
     def __init__(
         self,
@@ -138,15 +161,16 @@ class Child:
         stdout: int | IO[bytes] = subprocess.DEVNULL,
         stderr: int | IO[bytes] = subprocess.DEVNULL,
     ) -> None:
-        popen = subprocess.Popen(  # noqa: S603 - an argument vector of our own making, no shell
-            argv,
-            env=env,
-            cwd="/",
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
+        with _starting(argv[0]):
+            popen = subprocess.Popen(  # noqa: S603 - an argument vector of our own making, no shell
+                argv,
+                env=env,
+                cwd="/",
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
         self.pid = popen.pid
         self._code: int | None = None
         popen.returncode = 0  # else Popen warns when it is collected before its child has ended
@@ -168,7 +192,7 @@ class Noted(NamedTuple):
 
 def noted(note: Path) -> Noted | None:
     """The process that is noted in the file `note`; None where there is no such file, or it has ended."""
-    with suppress(OSError, ValueError):
+    with suppress(FileNotFoundError, ValueError):
         pid, begun = note.read_text().split()
         if since(int(pid)) == begun and _stat(int(pid))[0] not in ("Z", "X"):
             return Noted(int(pid), begun)
@@ -181,9 +205,11 @@ async def begin(
     """Start a program of ours and note it in the file `note`, then send it its plan on standard input.
 
     Without its whole plan the program does nothing. So nothing is done by a process that a later engine can't find.
-    `streams` are a Child's `stdout` and `stderr`. Raises FileRefused where the note can't be written.
+    `streams` are a Child's `stdout` and `stderr`. Raises FileRefused where the note can't be written,
+    RuntimeUnavailable where the program can't be started.
     """
-    theirs, ours = os.pipe()
+    with _starting(program):
+        theirs, ours = os.pipe()
     async with trio.lowlevel.FdStream(ours) as pipe:
         try:
             child = Child([sys.executable, "-I", "-S", program, *arguments], env, stdin=theirs, **streams)

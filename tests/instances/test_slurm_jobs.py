@@ -95,6 +95,21 @@ async def test_an_empty_list_with_an_error_is_none(jobs: Programs, more: dict[st
     await no_answer_then_one(jobs)
 
 
+async def test_a_squeue_that_cannot_be_run(jobs: Programs) -> None:
+    """For a moment, as at a limit of processes: nothing ends, and whoever waits is answered once it can be run."""
+    sound = (jobs.folder / "script").read_bytes()
+    (jobs.folder / "script").write_bytes(b"")  # which the kernel does not take for a program
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(jobs.run)
+            with trio.move_on_after(1) as waited:
+                await jobs.look()
+            assert waited.cancelled_caught
+            (jobs.folder / "script").write_bytes(sound)
+            await jobs.look()
+            nursery.cancel_scope.cancel()
+
+
 async def test_the_log_of_a_start_tells_that_slurm_is_away(jobs: Programs) -> None:
     """Before anybody starts a job: the operator is still there."""
     jobs.answers(b"")

@@ -205,10 +205,10 @@ class Apptainer:
         """Wait until the processes of an ended instance have ended; kill those that have not after `seconds`."""
         folder = self._folder / identity
         with trio.move_on_after(seconds):
-            for process in _belonging(started):
+            for process in await _belonging(started):
                 await processes.wait_gone(*process)
             await self._commands.wait(folder)
-        await _kill_all(lambda: _belonging(started))
+        await _kill_all(started)
         self._commands.kill(folder)
         await self._commands.wait(folder)
 
@@ -249,10 +249,11 @@ def _refuse_if(why: str, identity: str) -> None:
         raise StartFailed(refusal_of(why), 1)
 
 
-def _belonging(started: ConfirmedStart | None) -> list[Noted]:
+async def _belonging(started: ConfirmedStart | None) -> list[Noted]:
     """The processes that serve an instance. Its parent process opens a session, in which they stay when it has
     ended."""
-    pids = processes.in_sessions({started.session}) if started else []
+    # In a thread: a host may have thousands of processes, and reading of them all would hold everybody's requests.
+    pids = await trio.to_thread.run_sync(processes.in_sessions, {started.session}) if started else []
     found = [Noted(pid, processes.since(pid)) for pid in pids]
     # The session id may have been given out again: only processes that began with the instance belong to it.
     return [process for process in found if started and _apart(process, started) < BEGUN_WITHIN]
@@ -262,9 +263,9 @@ def _apart(process: Noted, started: ConfirmedStart) -> float:
     return processes.seconds_between(process.since, started.since) if process.since else float("inf")
 
 
-async def _kill_all(find: Callable[[], list[Noted]]) -> None:
-    """Send SIGKILL until `find` finds no process: one may have forked before it was killed."""
-    while left := find():
+async def _kill_all(started: ConfirmedStart | None) -> None:
+    """Send SIGKILL until no process serves the instance: one may have forked before it was killed."""
+    while left := await _belonging(started):
         for process in left:
             processes.kill(*process)
         for process in left:

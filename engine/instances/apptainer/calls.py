@@ -13,10 +13,10 @@ from subprocess import CompletedProcess
 
 import msgspec
 import structlog
-import trio
 
 from hatchway.engine.base.errors import RuntimeUnavailable
 from hatchway.engine.base.files import make_private_dir
+from hatchway.engine.instances import processes
 from hatchway.engine.instances.argv import list_argv
 from hatchway.engine.instances.protocol import ListedInstance
 
@@ -77,9 +77,8 @@ class Calls:
         return found
 
     async def run(self, arguments: list[str]) -> CompletedProcess[bytes]:
-        return await trio.run_process(
-            arguments, env=self.env, cwd="/", stdin=b"", capture_stdout=True, capture_stderr=True, check=False
-        )
+        """Call the program. Raises RuntimeUnavailable where the host can't start it at the moment."""
+        return await processes.call(arguments, self.env)
 
     async def list(self) -> dict[str, ListedInstance]:
         """The runtime's own list, by name. Raises RuntimeUnavailable."""
@@ -88,7 +87,7 @@ class Calls:
             listing = msgspec.json.decode(result.stdout, type=_Listing)
         except (msgspec.DecodeError, UnicodeDecodeError):
             log.warning("runtime_list_unreadable", words=result.stderr[-2000:].decode(errors="replace"))
-            raise RuntimeUnavailable("the runtime's list of instances can't be read") from None
+            raise RuntimeUnavailable("the runtime's list of instances can't be read", retry_after=30) from None
         return {entry.instance: entry for entry in listing.instances}
 
     def logs(self, identity: str) -> tuple[str, str]:

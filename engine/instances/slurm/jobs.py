@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -258,8 +257,7 @@ class Jobs:
         """Run a program to its end; None where it took too long."""
         done: list[CompletedProcess[bytes]] = []
         with trio.move_on_after(CALL_WITHIN):
-            run = partial(trio.run_process, argv, env=self._env, cwd="/", stdin=b"", capture_stdout=True, check=False)
-            done.append(await run(capture_stderr=True))
+            done.append(await processes.call(argv, self._env))
         return done[0] if done else None
 
 
