@@ -84,13 +84,14 @@ class Platform(Protocol):
     async def undo(self, identity: str) -> None:
         """Remove what is left of a start that failed or was given up.
 
-        Raises RuntimeUnavailable, with `retry_after` where the caller is to try again until it succeeds.
+        Raises a Refusal or an OSError where that can't be done or known now: it is called again until it can.
         """
 
     async def wait_ended(self, request: InstanceRequest, started: ConfirmedStart) -> int | None:
         """Wait until the instance has ended and its name is free. Returns the command's exit code, None if unknown.
 
-        Raises Lost where the platform ended it.
+        Raises Lost where the platform ended it; a Refusal or an OSError where its end can't be seen or noted now: it
+        is called again until it can.
         """
 
     async def stop(self, request: InstanceRequest, started: ConfirmedStart) -> None:

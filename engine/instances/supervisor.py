@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -31,9 +31,10 @@ GIVEN_UP = 137
 QUEUE_HELD = 15.0
 """Seconds that a start may be queued before the request that asked for it is answered with 202."""
 
-UNDO_RETRY = 5.0
-"""Seconds until a start that could not be undone is undone again."""
+RETRY = 5.0
+"""Seconds until a start that could not be undone, or an end that could not be seen, is tried again."""
 
+T = TypeVar("T")
 Start = Callable[[InstanceRequest, Report], Awaitable[ConfirmedStart]]
 
 
@@ -92,7 +93,7 @@ class InstanceSupervisor:
             "confirm_start": lambda actor, data: self._answer(actor, None),
             "hold_answer": lambda actor, data: self._spawn(self._answer_later, actor),
             "refuse_start": self._refuse_start,
-            "undo_start": lambda actor, data: self._calls[actor].cancel(),
+            "undo_start": lambda actor, data: self._undo_start(actor),
             "watch_end": lambda actor, data: self._spawn(self._watch, actor),
             "stop_instance": lambda actor, data: self._spawn(self._end, actor, self._platform.stop),
             "kill_instance": lambda actor, data: self._spawn(self._end, actor, self._platform.kill),
@@ -173,22 +174,23 @@ class InstanceSupervisor:
             return StartFailed(RuntimeUnavailable("the start broke off; the engine's log has why"), GIVEN_UP)
         return None
 
-    async def _undo(self, actor: Actor, failed: StartFailed) -> None:
-        while not await self._undone(actor, failed):  # noqa: ASYNC110 - it is tried again, not waited for
-            await trio.sleep(UNDO_RETRY)
+    def _undo_start(self, actor: Actor) -> None:
+        """Have the start's own task undo it; another one where a fault has ended that."""
+        call = self._calls.get(actor)
+        if call is None:
+            self._spawn(self._undo, actor, _given_up())
+        else:
+            call.cancel()
 
-    async def _undone(self, actor: Actor, failed: StartFailed) -> bool:
-        again = False
+    async def _undo(self, actor: Actor, failed: StartFailed) -> None:
+        """Undo the start, however often that takes: until then it may run, and must not be called failed."""
+        await _insist(actor, "instance_not_undone", partial(self._undone, actor, failed))
+
+    async def _undone(self, actor: Actor, failed: StartFailed) -> None:
         with trio.CancelScope(shield=True):
-            try:
-                await self._platform.undo(actor.id)
-            except Refusal as refused:
-                log.warning("instance_not_undone", instance=actor.id, why=refused.detail)
-                again = refused.retry_after is not None
-            if not again:
-                changes = self._ended(actor, failure=failed.refusal.detail)
-                await self._tell(actor, "fail", changes, failed=failed, cause=failed.refusal.cause)
-        return not again
+            await self._platform.undo(actor.id)
+            changes = self._ended(actor, failure=failed.refusal.detail)
+            await self._tell(actor, "fail", changes, failed=failed, cause=failed.refusal.cause)
 
     def _answer(self, actor: Actor, failed: StartFailed | None) -> None:
         waiter = self.waiters.get(actor.id)
@@ -217,8 +219,9 @@ class InstanceSupervisor:
     # Ending
 
     async def _watch(self, actor: Actor) -> None:
+        wait = partial(self._platform.wait_ended, actor.facts.request, actor.facts.started)
         try:
-            code = await self._platform.wait_ended(actor.facts.request, actor.facts.started)
+            code = await _insist(actor, "instance_not_watched", wait)
         except Lost as lost:
             if actor.state != "stopping":
                 changes = self._ended(actor, exit_code=lost.exit_code, failure=lost.why)
@@ -260,6 +263,21 @@ class _Progress:
 
     async def placed(self) -> None:
         await self._supervisor.placed(self._actor)
+
+
+async def _insist(actor: Actor, event: str, once: Callable[[], Awaitable[T]]) -> T:
+    """The result of `once`, called again where the host or the platform lacks what it takes. The log has each reason
+    once, as `event`."""
+    told: set[str] = set()
+    while True:
+        try:
+            return await once()
+        except (Refusal, OSError, ExceptionGroup) as failed:  # a group is what tasks of the platform's met
+            why = failed.why if isinstance(failed, Refusal) else repr(failed)
+            if why not in told:
+                log.warning(event, instance=actor.id, why=why)
+            told.add(why)
+        await trio.sleep(RETRY)
 
 
 async def _mind(task: Callable[..., Awaitable[None]], actor: Actor, *arguments: Any) -> None:

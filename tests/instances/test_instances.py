@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -12,11 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from hatchway.api.testing.memory import InterruptibleStore
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.base.errors import (
+    FileRefused,
     ImageNotFound,
     InstanceExists,
     InstanceNotFound,
@@ -347,6 +351,58 @@ async def test_an_end_that_cannot_be_stored(autojump_clock: MockClock) -> None:
         assert (await here.start("two")).state == "running"
 
 
+SHORT = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+"""What a host at its limit of processes makes of a fork."""
+
+FULL = FileRefused("logs can't be written: No space left on device", cause="unwritable")
+
+
+async def test_an_end_that_cannot_be_seen_or_noted(autojump_clock: MockClock) -> None:
+    """Whatever the host is short of meanwhile, it is looked for again: the end is told, and a stop returns. The log
+    has each reason once."""
+    async with service() as here:
+        files = ExceptionGroup("of a nursery", [OSError(errno.EMFILE, os.strerror(errno.EMFILE))])
+        here.platform.faults["watch"] = [SHORT, SHORT, FULL, files, SHORT]
+        with capture_logs() as told:
+            await here.start()
+            here.platform.running["one"].set()
+            await until_state(here, "stopped")
+        lines = [line["why"] for line in told if line["event"] == "instance_not_watched"]
+        assert lines == [repr(SHORT), FULL.why, repr(files)]
+        here.platform.faults["watch"] = [SHORT]
+        await here.start("two")
+        with trio.fail_after(60):
+            assert (await here.instances.stop("two", ORIGIN)).state == "stopped"
+
+
+@pytest.mark.parametrize("fault", [SHORT, FULL, RuntimeUnavailable("not installed")])
+async def test_a_start_that_cannot_be_undone(autojump_clock: MockClock, fault: Exception) -> None:
+    """It may run, so it is not called failed: it is undone again until nothing is left."""
+    async with service() as here:
+        here.platform.takes, here.platform.faults["undo"] = 30, [fault] * 3
+        here.platform.running["one"] = trio.Event()  # the runtime has begun it
+        with capture_logs() as told, trio.fail_after(600):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_quietly, here.start)
+                await trio.sleep(1)
+                assert (await here.instances.stop("one", ORIGIN)).state == "failed"
+        assert not here.platform.running
+        assert here.platform.words("undo") == 4
+        assert [line["event"] for line in told].count("instance_not_undone") == 1
+
+
+async def test_a_stop_where_a_fault_ended_the_starts_task(autojump_clock: MockClock) -> None:
+    """What is left of the start is undone by another task, and both callers are told."""
+    async with service() as here, trio.open_nursery() as nursery:
+        here.platform.fails = StartFailed(ImageNotFound("no such image"), 255)
+        here.platform.faults["undo"] = [ValueError("a fault of ours")]
+        nursery.start_soon(_quietly, here.start)
+        await trio.sleep(10)
+        assert here.state() == "starting"
+        with trio.fail_after(60):
+            assert (await here.instances.stop("one", ORIGIN)).state == "failed"
+
+
 async def test_ended_ones_are_kept_for_a_day(autojump_clock: MockClock) -> None:
     """With their exit code, and without the values of their variables."""
     async with service() as here:
@@ -408,7 +464,8 @@ async def test_who_queues_takes_no_turn(autojump_clock: MockClock) -> None:
 async def test_a_queued_start_is_stopped(autojump_clock: MockClock) -> None:
     """It is undone, as often as that takes, and whoever waits is refused at once."""
     platform = TestPlatform()
-    platform.queue, platform.away = trio.Event(), 2
+    platform.queue = trio.Event()
+    platform.faults["undo"] = [RuntimeUnavailable("not now", retry_after=30)] * 2
     async with service(platform) as here, trio.open_nursery() as nursery:
 
         async def refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import trio
@@ -16,7 +16,8 @@ ORIGIN = Origin("SHA256:somebody", "127.0.0.1", "r-1")
 
 
 class TestPlatform:
-    """Runs nothing, and tells what it was asked. `takes` seconds a start, `fails` what it comes to."""
+    """Runs nothing, and tells what it was asked. `takes` seconds a start, `fails` what it comes to; `faults` what calls
+    raise by their words, one each."""
 
     __test__ = False
 
@@ -29,7 +30,7 @@ class TestPlatform:
         self.code: int | None = 0
         self.queue: trio.Event | None = None
         self.lost: Lost | None = None
-        self.away = 0
+        self.faults: defaultdict[str, list[Exception]] = defaultdict(list)
         self.silent = False
 
     def admit(self, request: InstanceRequest) -> None:
@@ -61,9 +62,7 @@ class TestPlatform:
     async def undo(self, identity: str) -> None:
         await trio.sleep(0.5)
         self.told.append(("undo", identity))
-        if self.away:
-            self.away -= 1
-            raise RuntimeUnavailable("not now", retry_after=30)
+        self._fail("undo")
         self.running.pop(identity, None)
 
     async def heard(self) -> None:
@@ -73,6 +72,7 @@ class TestPlatform:
 
     async def wait_ended(self, request: InstanceRequest, started: ConfirmedStart) -> int | None:
         self.told.append(("watch", request.identity))
+        self._fail("watch")
         await self.running.setdefault(request.identity, trio.Event()).wait()
         if self.lost:
             raise self.lost
@@ -87,6 +87,10 @@ class TestPlatform:
         self.told.append(("kill", request.identity))
         if self.words("kill") > 1:
             self.running[request.identity].set()
+
+    def _fail(self, word: str) -> None:
+        if self.faults[word]:
+            raise self.faults[word].pop(0)
 
     def words(self, word: str) -> int:
         return Counter(word for word, _ in self.told)[word]
