@@ -184,7 +184,8 @@ class InstanceSupervisor:
 
     async def _undo(self, actor: Actor, failed: StartFailed) -> None:
         """Undo the start, however often that takes: until then it may run, and must not be called failed."""
-        await _insist(actor, "instance_not_undone", partial(self._undone, actor, failed))
+        undone = partial(self._undone, actor, failed)
+        await _insist(undone, lambda why: log.warning("instance_not_undone", instance=actor.id, why=why))
 
     async def _undone(self, actor: Actor, failed: StartFailed) -> None:
         with trio.CancelScope(shield=True):
@@ -221,7 +222,7 @@ class InstanceSupervisor:
     async def _watch(self, actor: Actor) -> None:
         wait = partial(self._platform.wait_ended, actor.facts.request, actor.facts.started)
         try:
-            code = await _insist(actor, "instance_not_watched", wait)
+            code = await _insist(wait, lambda why: log.warning("instance_not_watched", instance=actor.id, why=why))
         except Lost as lost:
             if actor.state != "stopping":
                 changes = self._ended(actor, exit_code=lost.exit_code, failure=lost.why)
@@ -265,9 +266,9 @@ class _Progress:
         await self._supervisor.placed(self._actor)
 
 
-async def _insist(actor: Actor, event: str, once: Callable[[], Awaitable[T]]) -> T:
-    """The result of `once`, called again where the host or the platform lacks what it takes. The log has each reason
-    once, as `event`."""
+async def _insist(once: Callable[[], Awaitable[T]], tell: Callable[[str], None]) -> T:
+    """The result of `once`, called again where the host or the platform lacks what it takes. `tell` gets each reason
+    once."""
     told: set[str] = set()
     while True:
         try:
@@ -275,7 +276,7 @@ async def _insist(actor: Actor, event: str, once: Callable[[], Awaitable[T]]) ->
         except (Refusal, OSError, ExceptionGroup) as failed:  # a group is what tasks of the platform's met
             why = failed.why if isinstance(failed, Refusal) else repr(failed)
             if why not in told:
-                log.warning(event, instance=actor.id, why=why)
+                tell(why)
             told.add(why)
         await trio.sleep(RETRY)
 
