@@ -51,4 +51,4 @@ class Lines:
     async def write(self, value: dict[str, Any]) -> None:
         """Send an object as a line. Raises trio.BrokenResourceError where the command has ended."""
         # The engine's folder may not be UTF-8: the json module escapes it, and reads it as it was.
-        await self._stream.send_all(json.dumps(value).encode() + b"\n")
+        await self._stream.send_all(json.dumps(value, separators=(",", ":")).encode() + b"\n")
