@@ -74,8 +74,6 @@ def load_license(path: Path, vendor_key: str | None, clock: Clock) -> License:
         return _read(jwt.decode(token, key, algorithms=["EdDSA"], options=_OPTIONS), clock)
     except FileNotFoundError:
         problem = f"there is no license: {path} is missing"
-    except OSError as error:
-        problem = f"the license can't be read: {error.strerror}"
     except (FileRefused, LicenseRefused) as refused:
         problem = refused.detail
     except jwt.InvalidSignatureError:

@@ -228,7 +228,7 @@ def test_a_backup_that_finds_no_room(disk: Path, tmp_path: Path) -> None:
     """One sentence says why, and the disk is as empty as before."""
     home = tmp_path / "home"
     (home / "log").mkdir(parents=True)
-    for name in ("private-key.pem", "authorized_keys", "log/events.jsonl"):
+    for name in ("engine.lock", "private-key.pem", "authorized_keys", "log/events.jsonl"):
         (home / name).write_bytes(bytes(1_500_000))
     with pytest.raises(FileRefused, match=rf"^\S+ can't be copied: {NO_ROOM}$"):
         back_up(home, disk / "copy")
