@@ -44,7 +44,7 @@ def test_a_whole_step_beside_a_bare_trigger() -> None:
         steps, triggers = step_and_trigger(7, 3000)
         return min(steps) / min(triggers)
 
-    kept(2.0, ratio, tries=3)
+    kept(2.0, ratio, tries=9)
 
 
 def test_a_live_actor_is_small() -> None:
