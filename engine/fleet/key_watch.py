@@ -49,12 +49,14 @@ class KeyWatch:
         self._common, self._records = folder != home, records
         self._told = keys.by_identity()
         """The lines as they were recorded last."""
+        self._ended = keys.version()
+        """The version of the keys by which sessions were ended last."""
         self.on_token_keys: list[Callable[[], None]] = []
         """Functions to call when tokens are verified by other keys than before."""
 
     async def run(self, end_orphans: Callable[[], Awaitable[Any]]) -> None:
         """Watch, for ever. `end_orphans` is called when keys have changed: it ends the sessions whose key is gone."""
-        seen, told, fault = self._keys.version(), True, ""
+        told, fault = True, ""
         while True:
             await trio.sleep(WATCH_INTERVAL)
             try:
@@ -62,13 +64,16 @@ class KeyWatch:
                 await self._keys.settle()
                 if not told:
                     self.tell_changes()
-                told = self._keys.version() == seen  # a command that changed them tells the engine within a second
+                told = (
+                    self._keys.version() == self._ended
+                )  # a command that changed them tells the engine within a second
                 if not told:
                     seen = self._keys.version()
                     if self._common:
                         # A command that removes a key ends its sessions itself, to count them: it gets time for that.
                         await trio.sleep(WATCH_INTERVAL)
                     await end_orphans()
+                    self._ended = seen  # where that failed, it is tried again
                 fault = ""
             except Refusal as refused:
                 if refused.why != fault:  # said once, however many seconds it lasts

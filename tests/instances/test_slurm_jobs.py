@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +100,7 @@ async def test_a_squeue_that_cannot_be_run(jobs: Programs) -> None:
     """For a moment, as at a limit of processes: nothing ends, and whoever waits is answered once it can be run."""
     sound = (jobs.folder / "script").read_bytes()
     (jobs.folder / "script").write_bytes(b"")  # which the kernel does not take for a program
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(jobs.run)
-            with trio.move_on_after(1) as waited:
-                await jobs.look()
-            assert waited.cancelled_caught
-            (jobs.folder / "script").write_bytes(sound)
-            await jobs.look()
-            nursery.cancel_scope.cancel()
+    await no_answer_then_one(jobs, lambda: (jobs.folder / "script").write_bytes(sound))
 
 
 async def test_the_log_of_a_start_tells_that_slurm_is_away(jobs: Programs) -> None:
@@ -121,13 +114,14 @@ async def test_the_log_of_a_start_tells_that_slurm_is_away(jobs: Programs) -> No
             nursery.cancel_scope.cancel()
 
 
-async def no_answer_then_one(jobs: Programs) -> None:
+async def no_answer_then_one(jobs: Programs, mend: Callable[[], object] = lambda: None) -> None:
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(jobs.run)
             with trio.move_on_after(1) as waited:
                 await jobs.look()
             assert waited.cancelled_caught
+            mend()
             jobs.answers({"a": {"job_state": "RUNNING"}})
             assert list(await jobs.look()) == ["a"]
             nursery.cancel_scope.cancel()

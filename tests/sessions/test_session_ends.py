@@ -146,21 +146,35 @@ async def test_what_is_left_of_a_key_ends_once_the_store_is_back(
 
 
 async def test_a_fault_ends_no_task_for_good(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What looks after the keys meets what nobody thought of: it is logged, and a key that is taken out later takes its
-    sessions along as ever."""
+    """What ends the sessions of a key that was taken out meets what nobody thought of: it is logged, and done later."""
     await started(engine, key().identity)
     with structlog.testing.capture_logs() as lines, monkeypatch.context() as broken:
-        broken.setattr(engine.keys, "settle", _breaks)
+        broken.setattr(engine.orphans, "end_all", _breaking(RuntimeError("a fault of ours")))
+        engine.keys.unregister(key().identity)
         await jump(BEGIN_ANEW - 1)
-    assert [line["event"] for line in lines] == ["task_failed"]
-    await jump(BEGIN_ANEW)
-    engine.keys.unregister(key().identity)
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["task_failed"]
+    for _ in range(2):  # it begins anew, then looks
+        await jump(BEGIN_ANEW)
+    assert list(engine.runtime.actors("session")) == []
+
+
+async def test_a_key_taken_out_while_the_store_is_away(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sessions end once the store takes that, though the file does not change again."""
+    await started(engine, key().identity)
+    with monkeypatch.context() as away:
+        away.setattr(engine.orphans, "end_all", _breaking(StoreUnavailable("away")))
+        engine.keys.unregister(key().identity)
+        await jump(10)
+    assert len(list(engine.runtime.actors("session"))) == 1
     await jump(2)
     assert list(engine.runtime.actors("session")) == []
 
 
-async def _breaks() -> None:
-    raise RuntimeError("a fault of ours")
+def _breaking(fault: Exception) -> Callable[[], Any]:
+    async def breaks() -> None:
+        raise fault
+
+    return breaks
 
 
 @pytest.mark.usefixtures("slow_disk")
