@@ -24,7 +24,7 @@ from hatchway.engine.base.errors import (
 from hatchway.engine.instances import processes, tails
 from hatchway.engine.instances.apptainer import watcher
 from hatchway.engine.instances.apptainer.apptainer import Apptainer
-from hatchway.engine.instances.apptainer.calls import PATH
+from hatchway.engine.instances.apptainer.calls import ASKED_AGAIN, PATH, Calls
 from hatchway.engine.instances.apptainer.host import Host, this_host
 from hatchway.engine.instances.protocol import ConfirmedStart, StartFailed
 from hatchway.engine.instances.request import InstanceRequest
@@ -452,3 +452,40 @@ async def test_twenty_names_at_once(place: Place) -> None:
             for request in requests:
                 nursery.start_soon(one, request)
     assert len(started) == 20
+
+
+def record(identity: str) -> Path:
+    """Where the runtime keeps its record of an instance."""
+    folder = Calls().config / "instances" / "app" / os.uname().nodename / pwd.getpwuid(os.geteuid()).pw_name
+    return folder / identity / f"{identity}.json"
+
+
+@pytest.mark.parametrize("left", [b"", b'{"pid":5'])
+async def test_a_record_that_was_not_written_to_its_end(place: Place, left: bytes) -> None:
+    """As a full disk leaves it: the runtime lists nothing for its sake. It is removed, and the next start succeeds."""
+    broken = record(new_name())
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(left)
+    code, out, _ = await run(place, command=["echo", "runs"])
+    assert (code, out) == (0, "runs\n")
+    assert not broken.exists()
+    broken.parent.rmdir()
+
+
+async def test_a_record_that_is_being_written(place: Place) -> None:
+    """A start beside that of another instance, in the moment in which the record of that one is empty."""
+    request = place.request(command=["sleep", LONG])
+    started = await place.platform.start(request)
+    whole = record(request.identity).read_bytes()
+
+    async def be_written() -> None:
+        await trio.sleep(sum(ASKED_AGAIN) / 3)
+        record(request.identity).write_bytes(whole)
+
+    record(request.identity).write_bytes(b"")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(be_written)
+        assert (await run(place, command=["true"]))[0] == 0
+    assert request.identity in listed()
+    await place.platform.kill(request, started)
+    await place.platform.wait_ended(request, started)

@@ -7,12 +7,15 @@ import pwd
 import shutil
 import socket
 import tempfile
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import NamedTuple
 
 import msgspec
 import structlog
+import trio
 
 from hatchway.engine.base.errors import RuntimeUnavailable
 from hatchway.engine.base.files import make_private_dir
@@ -22,11 +25,19 @@ from hatchway.engine.instances.protocol import ListedInstance
 
 log = structlog.get_logger(__name__)
 
+ASKED_AGAIN = (0.1, 0.2, 0.4, 0.8)  # seconds before each further try to read the list
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class _Listing(msgspec.Struct):
     instances: list[ListedInstance]
+
+
+class _Broken(NamedTuple):
+    """A record of the runtime's that is no JSON, and what is in it."""
+
+    path: Path
+    content: bytes
 
 
 class Calls:
@@ -81,14 +92,46 @@ class Calls:
         return await processes.call(arguments, self.env)
 
     async def list(self) -> dict[str, ListedInstance]:
-        """The runtime's own list, by name. Raises RuntimeUnavailable."""
+        """The runtime's own list, by name. Raises RuntimeUnavailable.
+
+        The runtime writes the record of an instance in place, and lists nothing at all while one is half written: so it
+        is asked again. A record that stays so was left by a disk that was full or a start that was killed. No instance
+        runs by it, and it would hide all others for good: it is removed.
+        """
+        if (listed := await self._ask()) is not None:
+            return listed
+        broken = self._broken_records()
+        for seconds in ASKED_AGAIN:
+            await trio.sleep(seconds)
+            if (listed := await self._ask()) is not None:
+                return listed
+        for record in broken & self._broken_records():
+            log.warning("runtime_record_removed", path=str(record.path), why="it was not written to its end")
+            record.path.unlink(missing_ok=True)
+        if (listed := await self._ask()) is None:
+            raise RuntimeUnavailable("the runtime's list of instances can't be read", retry_after=30)
+        return listed
+
+    async def _ask(self) -> dict[str, ListedInstance] | None:
         result = await self.run(list_argv(self.program))
         try:
             listing = msgspec.json.decode(result.stdout, type=_Listing)
         except (msgspec.DecodeError, UnicodeDecodeError):
             log.warning("runtime_list_unreadable", words=result.stderr[-2000:].decode(errors="replace"))
-            raise RuntimeUnavailable("the runtime's list of instances can't be read", retry_after=30) from None
+            return None
         return {entry.instance: entry for entry in listing.instances}
+
+    def _broken_records(self) -> set[_Broken]:
+        folder = self.config / "instances" / "app" / socket.gethostname() / self.user.pw_name
+        found = set()
+        for path in folder.glob("*/*.json"):
+            with suppress(OSError):
+                content = path.read_bytes()
+                try:
+                    msgspec.json.decode(content, type=msgspec.Raw)
+                except msgspec.DecodeError:
+                    found.add(_Broken(path, content))
+        return found
 
     def logs(self, identity: str) -> tuple[str, str]:
         """Where the runtime is going to keep the logs, out and err. Once the instance runs, the runtime's list says
