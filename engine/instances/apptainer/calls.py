@@ -25,7 +25,7 @@ from hatchway.engine.instances.protocol import ListedInstance
 
 log = structlog.get_logger(__name__)
 
-ASKED_AGAIN = (0.1, 0.2, 0.4, 0.8)  # seconds before each further try to read the list
+ASKED_AGAIN = (0.1, 0.2, 0.4, 0.8)  # seconds after each try to read the list
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -95,31 +95,27 @@ class Calls:
         """The runtime's own list, by name. Raises RuntimeUnavailable.
 
         The runtime writes the record of an instance in place, and lists nothing at all while one is half written: so it
-        is asked again. A record that stays so was left by a disk that was full or a start that was killed. No instance
-        runs by it, and it would hide all others for good: it is removed.
+        is asked again. A record that stays so was left by a disk that was full or a start that was killed. It would
+        hide all others for good, and tells of no instance itself: it is removed.
         """
-        if (listed := await self._ask()) is not None:
-            return listed
-        broken = self._broken_records()
+        broken: set[_Broken] | None = None
         for seconds in ASKED_AGAIN:
-            await trio.sleep(seconds)
-            if (listed := await self._ask()) is not None:
+            if (listed := _read_list(await self._ask())) is not None:
                 return listed
-        for record in broken & self._broken_records():
-            log.warning("runtime_record_removed", path=str(record.path), why="it was not written to its end")
-            record.path.unlink(missing_ok=True)
-        if (listed := await self._ask()) is None:
+            broken = self._broken_records() if broken is None else broken
+            await trio.sleep(seconds)
+        for record in (broken or set()) & self._broken_records():
+            with suppress(OSError):
+                record.path.unlink()
+                log.warning("runtime_record_removed", path=str(record.path), why="it was not written to its end")
+        answer = await self._ask()
+        if (listed := _read_list(answer)) is None:
+            log.warning("runtime_list_unreadable", words=answer.stderr[-2000:].decode(errors="replace"))
             raise RuntimeUnavailable("the runtime's list of instances can't be read", retry_after=30)
         return listed
 
-    async def _ask(self) -> dict[str, ListedInstance] | None:
-        result = await self.run(list_argv(self.program))
-        try:
-            listing = msgspec.json.decode(result.stdout, type=_Listing)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            log.warning("runtime_list_unreadable", words=result.stderr[-2000:].decode(errors="replace"))
-            return None
-        return {entry.instance: entry for entry in listing.instances}
+    async def _ask(self) -> CompletedProcess[bytes]:
+        return await self.run(list_argv(self.program))
 
     def _broken_records(self) -> set[_Broken]:
         folder = self.config / "instances" / "app" / socket.gethostname() / self.user.pw_name
@@ -138,6 +134,15 @@ class Calls:
         it."""
         folder = f"{self.config}/instances/logs/{socket.gethostname()}/{self.user.pw_name}"
         return f"{folder}/{identity}.out", f"{folder}/{identity}.err"
+
+
+def _read_list(answer: CompletedProcess[bytes]) -> dict[str, ListedInstance] | None:
+    """The instances of the runtime's list, by name; None where it is none."""
+    try:
+        listing = msgspec.json.decode(answer.stdout, type=_Listing)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return {entry.instance: entry for entry in listing.instances}
 
 
 def takes_files(folder: Path) -> bool:
