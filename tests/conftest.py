@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from hatchway.engine.base import tasks
 from hatchway.engine.base.clock import TrioClock
 from hatchway.engine.engine import Engine
 from tests.support import fakes
@@ -160,6 +161,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was left out, last, where it is read."""
     if LEFT_OUT:
         terminalreporter.write_line(f"left out: every test that needs {', '.join(LEFT_OUT)}", yellow=True)
+
+
+@pytest.fixture(autouse=True)
+def failed_tasks() -> Iterator[list[str]]:
+    """The background tasks of engines in this process that failed. They begin anew, unseen by a test that looks
+    elsewhere: so no test passes with one, unless it takes it out of this list."""
+    failed: list[str] = []
+
+    class Log:
+        def exception(self, event: str, *, task: str) -> None:
+            failed.append(f"{task}: {sys.exception()!r}")
+            real.exception(event, task=task)
+
+    real = tasks.log
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tasks, "log", Log())
+        yield failed
+    assert failed == []
 
 
 @pytest.fixture

@@ -145,7 +145,9 @@ async def test_what_is_left_of_a_key_ends_once_the_store_is_back(
     assert not is_good(lambda: engine.sessions.authenticate(theirs))
 
 
-async def test_a_fault_ends_no_task_for_good(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_ends_no_task_for_good(
+    engine: Engine, failed_tasks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What ends the sessions of a key that was taken out meets what nobody thought of: it is logged, and done later."""
     await started(engine, key().identity)
     with structlog.testing.capture_logs() as lines, monkeypatch.context() as broken:
@@ -153,6 +155,7 @@ async def test_a_fault_ends_no_task_for_good(engine: Engine, monkeypatch: pytest
         engine.keys.unregister(key().identity)
         await jump(BEGIN_ANEW - 1)
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["task_failed"]
+    assert failed_tasks.pop().endswith("RuntimeError('a fault of ours')")
     for _ in range(2):  # it begins anew, then looks
         await jump(BEGIN_ANEW)
     assert list(engine.runtime.actors("session")) == []
