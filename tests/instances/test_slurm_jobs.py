@@ -275,3 +275,15 @@ def test_why_a_job_is_refused(words: str, kind: type[Refusal], told: str) -> Non
     assert refusal.detail.startswith(told)
     assert "/" not in refusal.detail
     assert (refusal.retry_after is None) == (kind is ResourcesUnavailable)
+
+
+async def test_a_job_whose_mark_cannot_be_read(jobs: Programs, tmp_path: Path) -> None:
+    """As with too many open files: its start is not called undone, as if there were no job."""
+    slurm = Slurm(tmp_path, lambda: False)
+    slurm._jobs = jobs
+    (tmp_path / "one" / "key").mkdir(parents=True)
+    with pytest.raises(OSError, match="Is a directory"):
+        await slurm.undo("one")
+    assert slurm.progress("one") == slurm.progress("none")
+    slurm.forget("one")
+    await slurm.undo("one")

@@ -1,8 +1,12 @@
-"""One job as squeue shows it: which start it may belong to, and what its state means."""
+"""One job: what sbatch is told of it, and as squeue shows it, which start it may belong to and what its state means."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+
+from hatchway.engine.instances.request import InstanceRequest
 
 MARK = "hatchway:"
 """How the comment of our jobs begins; the key of the start follows. It finds a job whose number is not known yet. Where
@@ -22,6 +26,8 @@ _ENDS = {
 }
 _OUT_OF_MEMORY = ("xceeded job memory limit", "xceeded memory limit", "oom-kill", "oom_kill")
 """Parts of slurmstepd's messages: of OverMemoryKill, and of cgroups in older and newer releases."""
+
+_MIB = 1 << 20
 
 
 class SlurmJob(msgspec.Struct, frozen=True):
@@ -69,3 +75,23 @@ class SlurmJob(msgspec.Struct, frozen=True):
         """As `end`, but looks into the job's output too: Slurm calls a job failed that it has killed for its memory."""
         out_of_memory = any(phrase in output for phrase in _OUT_OF_MEMORY)
         return _ENDS["OUT_OF_MEMORY"] if "FAILED" in self.states and out_of_memory else self.end
+
+
+def sbatch_options(request: InstanceRequest, output: Path) -> list[str]:
+    """The options of sbatch; the job's own output goes to the file `output`.
+
+    No variable goes with the job, neither of the engine's environment nor of the request.
+    """
+    asked = {
+        "cpus-per-task": None if request.cpu is None else -(-request.cpu // 1000),
+        "mem": None if request.memory is None else f"{-(-request.memory // _MIB)}M",
+        "gpus": request.gpu,
+        "partition": request.partition,
+        "account": request.account,
+        "time": None if request.time_limit is None else -(-request.time_limit // 60),
+    }
+    return [
+        *(f"--job-name={request.identity}", "--nodes=1", "--ntasks=1", "--no-requeue", "--export=NIL", "--chdir=/"),
+        *("--input=/dev/null", f"--output={str(output).replace('%', '%%')}"),
+        *(f"--{name}={value}" for name, value in asked.items() if value is not None),
+    ]

@@ -24,7 +24,7 @@ from hatchway.engine.instances.protocol import ConfirmedStart, ListedInstance, L
 from hatchway.engine.instances.request import InstanceRequest
 from hatchway.engine.instances.runtime_messages import progress_of, refusal_of
 from hatchway.engine.instances.slurm import node
-from hatchway.engine.instances.slurm.job import SlurmJob
+from hatchway.engine.instances.slurm.job import SlurmJob, sbatch_options
 from hatchway.engine.instances.slurm.jobs import Jobs, Unsure
 from hatchway.engine.settings.settings import Limits
 
@@ -49,8 +49,6 @@ _KEY, _SCRIPT, _OUTPUT = "key", "job.sh", "job.log"
 _NODE, _WATCHER, _BINDS = Path(node.__file__), Path(watcher.__file__), Path(binds.__file__)
 _RUNTIME = "apptainer"
 """The runtime's program, found by the node's own PATH."""
-
-_MIB = 1 << 20
 
 
 class _Begun(msgspec.Struct):
@@ -100,7 +98,7 @@ class Slurm:
         folder = self._folder / request.identity / key
         script = self._write(request, folder, key)
         try:
-            job = await self._jobs.submit(key, _options(request, folder), script)
+            job = await self._jobs.submit(key, sbatch_options(request, folder / _OUTPUT), script)
         except Refusal as refused:
             if not isinstance(refused, Unsure):
                 self.forget(request.identity)  # there is no job, so there is nothing to undo
@@ -254,9 +252,10 @@ class Slurm:
     # Progress and logs
 
     def progress(self, identity: str) -> str:
-        job = self._jobs.seen(self._key(identity) or "")
-        if job is not None and job.waits:
-            return f"queued ({job.state_reason})" if job.state_reason not in (None, "", "None") else "queued"
+        with suppress(OSError):
+            job = self._jobs.seen(self._key(identity) or "")
+            if job is not None and job.waits:
+                return f"queued ({job.state_reason})" if job.state_reason not in (None, "", "None") else "queued"
         return progress_of(self._words(identity))
 
     def _words(self, identity: str) -> str:
@@ -269,31 +268,18 @@ class Slurm:
         return self._folder / identity / (self._key(identity) or "none")
 
     def _key(self, identity: str) -> str | None:
-        with suppress(OSError):
+        """The mark of the name's present start; None where there is none. Raises OSError where the host can't tell, as
+        with too many open files: there may be a job then."""
+        try:
             return (self._folder / identity / _KEY).read_text()
-        return None
+        except FileNotFoundError:
+            return None
 
     def log(self, started: ConfirmedStart, stream: Stream) -> tuple[Path, int]:
         entry = started.entry
         return Path(entry.log_err_path if stream == "err" else entry.log_out_path), 0
 
     def forget(self, identity: str) -> None:
-        self._jobs.forget(self._key(identity) or "")
+        with suppress(OSError):
+            self._jobs.forget(self._key(identity) or "")
         shutil.rmtree(self._folder / identity, ignore_errors=True)
-
-
-def _options(request: InstanceRequest, folder: Path) -> list[str]:
-    """The options of sbatch. No variable goes with the job, neither of the engine's environment nor of the request."""
-    asked = {
-        "cpus-per-task": None if request.cpu is None else -(-request.cpu // 1000),
-        "mem": None if request.memory is None else f"{-(-request.memory // _MIB)}M",
-        "gpus": request.gpu,
-        "partition": request.partition,
-        "account": request.account,
-        "time": None if request.time_limit is None else -(-request.time_limit // 60),
-    }
-    return [
-        *(f"--job-name={request.identity}", "--nodes=1", "--ntasks=1", "--no-requeue", "--export=NIL", "--chdir=/"),
-        *("--input=/dev/null", f"--output={str(folder / _OUTPUT).replace('%', '%%')}"),
-        *(f"--{name}={value}" for name, value in asked.items() if value is not None),
-    ]
