@@ -181,7 +181,7 @@ def _last_words(log: Path, begins: int) -> str:
         return f"{log}: {error.strerror}"
     if lines:
         sentences = [line for line in lines if not line.startswith("{")]  # the others are records of the log, as JSON
-        return " / ".join((sentences or lines)[-TOLD_LINES:])
+        return " / ".join(list(dict.fromkeys(sentences or lines))[-TOLD_LINES:])  # starts at once write alike
     if shutil.disk_usage(log.parent).free < LEAST_ROOM:
         return f"no room is left for {log}: make some on its file system, or name another folder by HATCHWAY_HOME"
     return f"{log} says nothing"
