@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from hatchway.engine.access.tokens import Tokens, key_id
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.keys.authorized_keys import AuthorizedKeys
-from hatchway.engine.keys.key_lines import same
+from hatchway.engine.keys.key_lines import granted, same
 from hatchway.engine.keys.own_keys import load_token_keys
 from hatchway.engine.runtime.records import NOBODY, Origin, Records
 
@@ -64,9 +64,8 @@ class KeyWatch:
                 await self._keys.settle()
                 if not told:
                     self.tell_changes()
-                told = (
-                    self._keys.version() == self._ended
-                )  # a command that changed them tells the engine within a second
+                # A command that has changed the keys tells the engine within a second; then there is no news to tell.
+                told = self._keys.version() == self._ended
                 if not told:
                     seen = self._keys.version()
                     if self._common:
@@ -90,7 +89,8 @@ class KeyWatch:
             comment = before[name].comment if name in before else None
             self._records.notice("key", name, "unregister", origin=origin, comment=comment)
         for name in sorted(come):
-            self._records.notice("key", name, "register", origin=origin, comment=now[name].comment)
+            may = granted(now[name].permissions, now[name].options)
+            self._records.notice("key", name, "register", may, origin=origin, comment=now[name].comment)
         kept = {name: entry for name, entry in before.items() if name not in gone}
         self._told = kept | {name: now[name] for name in come}
 

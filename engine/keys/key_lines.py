@@ -121,9 +121,13 @@ def _refused_if(words: str | None, line: KeyLine) -> KeyLine:
 
 def render(key: PublicKey, permissions: Iterable[str], comment: str, options: KeyOptions | None = None) -> bytes:
     """The line that grants `permissions` to `key`, without its end."""
+    return f"{granted(permissions, options)} {key.openssh()} {one_line(comment)}".rstrip(" ").encode()
+
+
+def granted(permissions: Iterable[str], options: KeyOptions | None) -> str:
+    """What a line grants, as the options before its key say it."""
     texts = (("permissions", ",".join(permissions)), *(options.texts if options else ()))
-    written = ",".join(f'{name}="{text}"' for name, text in texts)
-    return f"{written} {key.openssh()} {one_line(comment)}".rstrip(" ").encode()
+    return ",".join(f'{name}="{text}"' for name, text in texts)
 
 
 def split(data: bytes) -> list[bytes]:

@@ -99,7 +99,10 @@ NOTICES = {
     ("engine", "address_removed"): "it counts no longer",
     ("engine", "address_held"): "an address counts as long as a tunnel lives; `cause`: the address",
     ("engine", "door_ended"): "a worker process ended by itself; `cause`: how",
-    ("key", "register"): "a key may sign in, or its line says something else; `actor`: the key",
+    (
+        "key",
+        "register",
+    ): "a key may sign in, or its line says something else; `actor`: the key, `cause`: what it grants",
     ("key", "unregister"): "a key may sign in no longer; `actor`: the key",
     ("key", "rotate_token"): "tokens are signed by another key; `actor`: its `kid`, `cause`: the one that it replaces",
 }

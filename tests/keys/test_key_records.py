@@ -62,8 +62,8 @@ async def test_a_command_is_recorded_once_with_the_comment(home: Path, tmp_path:
 
 @pytest.mark.virtual_time
 async def test_what_a_hand_did_is_recorded_within_three_seconds(home: Path) -> None:
-    """A line that came, one that says something else, one that went: by nobody, with the comment. One that only moved
-    is no news."""
+    """A line that came, one that says something else, one that went: by nobody, with the comment, and with what it
+    grants. One that only moved is no news."""
     async with virtual_engine(home) as engine:
         await trio.sleep(3)
         before = len(news(home))
@@ -71,7 +71,9 @@ async def test_what_a_hand_did_is_recorded_within_three_seconds(home: Path) -> N
         kept = path.read_bytes()
         path.write_bytes(kept + key_edits.register(b"", key("two").public, ("SHELL",), "night shift")[0])
         await trio.sleep(3)
-        path.write_bytes(kept + key_edits.register(b"", key("two").public, ("AGENT",), "night shift")[0])
+        path.write_bytes(
+            kept + key_edits.register(b"", key("two").public, ("AGENT",), "night shift", {"from": "10.*"})[0]
+        )
         await trio.sleep(3)
         path.write_bytes(b"# moved\n" + path.read_bytes())
         await trio.sleep(3)
@@ -79,6 +81,8 @@ async def test_what_a_hand_did_is_recorded_within_three_seconds(home: Path) -> N
         await trio.sleep(3)
         events = ["register", "register", "unregister"]
         assert news(home)[before:] == [(event, two, None, "night shift") for event in events]
+        causes = [one["cause"] for one in journal(home, "key")[before:]]
+        assert causes == ['permissions="SHELL"', 'permissions="AGENT",from="10.*"', None]
         assert engine.keys.find(two) is None
 
 
