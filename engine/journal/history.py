@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import IO
 import msgspec
 
 from hatchway.engine.journal.files import RecordLine, first_of, offset_where, parse, segments
+from hatchway.engine.journal.journal import SEGMENT_SECONDS
 
 SCANNED = 64 * 1024 * 1024
 """Bytes that are looked through for one page at most. A page that is not full by then is given as it is, and tells
@@ -58,15 +60,14 @@ def page(folder: Path, question: Question, after: int | None, limit: int) -> His
         paths = _since(paths, question.since) if question.since is not None else paths
     else:
         paths = _after(paths, after)
+    since, until = question.since or 0.0, math.inf if question.until is None else question.until
     found: list[RecordLine] = []
     scanned, last = 0, after or 0
-    for data in _contents(paths, question.since if after is None else None):
+    for data in _contents(_until(paths, until), question.since if after is None else None):
         scanned += len(data)
         for line in _fitting(data, question):
-            if line.seq <= (after or 0) or _time(line.data) < (question.since or 0.0):
+            if line.seq <= (after or 0) or not since <= _time(line.data) <= until:
                 continue
-            if question.until is not None and _time(line.data) > question.until:
-                return HistoryPage(found, None)
             found.append(line)
             if len(found) == limit:
                 return HistoryPage(found, line.seq)
@@ -138,6 +139,14 @@ def _since(paths: list[Path], moment: float) -> list[Path]:
         else:
             high = middle
     return paths[low:]
+
+
+def _until(paths: list[Path], moment: float) -> list[Path]:
+    """Without the last files, all whose records are later than `moment`. Where the clock was wrong for a while, a file
+    holds some that are up to a day older than its first."""
+    while paths and moment < math.inf and _first_time(paths[-1]) > moment + SEGMENT_SECONDS:
+        paths = paths[:-1]
+    return paths
 
 
 def _after(paths: list[Path], seq: int) -> list[Path]:

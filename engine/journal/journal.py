@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 MIB = 1024 * 1024
 KEPT_SECONDS, KEPT_BYTES = 7 * 86_400, 64 * MIB
 SEGMENT_SECONDS, SEGMENT_BYTES = 86_400, 8 * MIB
-"""A file is full after a day or 8 MiB; full ones go once they are too old, or all together too large."""
+"""A file is full a day after or before its first record, or at 8 MiB; full ones go once too old, or all too large."""
 
 SIGN_INTERVAL = 60.0
 """Seconds between two looks whether there is something new to sign."""
@@ -163,7 +163,7 @@ class FileJournal:
         return told + b',"lost":%d' % lost if lost else told
 
     def _make_way(self, time: float) -> None:
-        if self._size and (self._size >= SEGMENT_BYTES or time - self._since >= SEGMENT_SECONDS):
+        if self._size and (self._size >= SEGMENT_BYTES or abs(time - self._since) >= SEGMENT_SECONDS):
             self._rotate(time)
 
     def _write(self, line: RecordLine, time: float) -> bool:

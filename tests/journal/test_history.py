@@ -84,6 +84,27 @@ def test_every_question_is_answered_in_pages(made: Generated, limit: int, monkey
             assert pages(made, Question(**wanted, since=since, until=until), limit) == expected
 
 
+@pytest.mark.parametrize("segment_bytes", [2_000, 60_000])
+def test_a_clock_that_was_wrong_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+) -> None:
+    """As after a boot or a resume, a year ahead: what was recorded once it was right is found all the same."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", segment_bytes)
+    made = Generated(tmp_path / "log")
+    begin = made.clock.now
+    for ahead in (0, 365 * 86_400, 0):
+        made.clock.now += ahead
+        made.work(30)
+        made.clock.now -= ahead
+    made.clock.now += 3600
+    after = made.journal.last_seq
+    made.work(30)
+    right = [one["seq"] for one in everything(made) if begin <= one["time"] <= begin + 3000]
+    assert len(right) >= 60
+    assert right[-1] == after
+    assert pages(made, Question(since=begin, until=begin + 3000), 20) == right
+
+
 def test_a_page_goes_on_after_any_number(made: Generated) -> None:
     """And begins in the file that holds the next."""
     for after in (0, 1, 777, 2000, 2998):
