@@ -84,6 +84,8 @@ def _depth(value: Any) -> int:
 
 def read_body(kind: type[S], request: Request, depth: int = DEEPEST) -> S:
     """The fields of a request, from its JSON body. Raises UnsupportedMediaType, NotJson, InvalidRequest."""
+    if request.header(b"content-encoding") not in (None, b"", b"identity"):  # RFC 9110, section 8.4
+        raise UnsupportedMediaType("send the body as it is, without a Content-Encoding")
     return read_fields(kind, read_object(request.content_type, request.body, depth))
 
 

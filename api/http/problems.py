@@ -63,7 +63,7 @@ class ForeignOrigin(Refusal):
 
 
 class UnsupportedMediaType(Refusal):
-    """The body is not said to be JSON."""
+    """The body is not said to be JSON, or is said to be encoded."""
 
     code = "unsupported_media_type"
 

@@ -125,6 +125,13 @@ def test_two_media_types(engines: Engines, second: str) -> None:
         assert code(answer) == (415, "unsupported_media_type")
 
 
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("br, gzip", 415), ("identity", 400)])
+def test_an_encoded_body(engines: Engines, encoding: str, status: int) -> None:
+    """RFC 9110 section 8.4: one that is said to be encoded is 415 too, and no broken JSON."""
+    headers = ("Content-Type: application/json", f"Content-Encoding: {encoding}")
+    assert code(everywhere(engines, "POST", VERIFY, *headers, body=b"\x1f\x8b\x08"))[0] == status
+
+
 BODIES = {
     "empty": (b"", 400),
     "list": (b"[]", 400),
