@@ -58,7 +58,9 @@ def test_edit_changes_what_is_named(home: Path) -> None:
     assert line(home) == 'permissions="AGENT",expiry-time="209901311200Z"'
     (row,) = json.loads(run("key", "list", "--json").stdout)
     assert (row["expires_at"], row["comment"]) == (expiry_of("209901311200Z") + 1, "other")
-    run("key", "edit", "other", "--expires", "3d")
+    narrowed = run("key", "edit", "other", "--from", "10.0.0.0/8").stdout
+    assert re.search(r"^only +from=10\.0\.0\.0/8$", narrowed, re.MULTILINE), narrowed
+    run("key", "edit", "other", "--from", "none", "--expires", "3d")
     assert re.search(r" in (3d|2d 23h) ", run("key", "list").stdout)
     run("key", "edit", "other", "--expires", "20200101Z")
     assert "expired 2020-01-01" in run("key", "list").stdout

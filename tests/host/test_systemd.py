@@ -153,11 +153,13 @@ def test_systemd_takes_the_unit(arguments: tuple[str, ...], tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("command_folder")
 def test_the_unit_keeps_its_promises(home: Path) -> None:
-    """Notify with a watchdog; instances outlive a restart; nothing that containers can't start under."""
+    """Notify with a watchdog; instances outlive a restart; nothing that containers can't start under; nothing
+    that was stopped is started again."""
     found = lines_of(unit())
     assert found["Type"] == "notify"
     assert found["WatchdogSec"] == "30"
     assert found["KillMode"] == "process"
+    assert (found["Restart"], found["SuccessExitStatus"]) == ("on-failure", "SIGALRM")
     assert found["UMask"] == "0077"
     assert found["Environment"] == f"HATCHWAY_HOME={home}"
     assert found["WantedBy"] == "default.target"
