@@ -22,7 +22,7 @@ from hatchway.engine.base.ticks import loop_ticks
 from hatchway.engine.store.facts import share_texts
 from hatchway.engine.store.pending_changes import Batch, PendingChange
 from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved
-from hatchway.engine.store.sqlite_file import damaged, files_of, in_words, open_database, which
+from hatchway.engine.store.sqlite_file import connect, damaged, files_of, in_words, lying_at, open_database
 
 log = structlog.get_logger(__name__)
 
@@ -58,10 +58,10 @@ class SQLiteStore:
         self._types: dict[str, type[msgspec.Struct]] = {}
         self._encode = msgspec.msgpack.Encoder().encode
         self._connection = open_database(path)
-        self._file = which(path)
         self._failed: str | None = None
         self._next_probe = -float("inf")
         self._identity = self._take_up()
+        self._opened = lying_at(self._path)
         self._next_sweep = -float("inf")
         self._gathered: list[PendingChange] = []
         self._writing, self._handed_over = False, 0.0
@@ -113,7 +113,7 @@ class SQLiteStore:
         # A connection of its own reads them: the writer's thread may be inside a transaction.
         decode = msgspec.msgpack.Decoder(self._types[chart]).decode
         query = f"SELECT id, version, state, deadline, facts FROM actors WHERE chart = ? {where}"  # noqa: S608
-        with in_words(self._path), contextlib.closing(open_database(self._path)) as connection:
+        with in_words(self._path), contextlib.closing(connect(self._path)) as connection:
             rows = connection.execute(query, (chart, *values)).fetchall()
         try:
             return [
@@ -196,7 +196,7 @@ class SQLiteStore:
         fails."""
         if self._connection.in_transaction:
             try:
-                if which(self._path) != self._file:
+                if lying_at(self._path) != self._opened:
                     raise sqlite3.OperationalError(GONE)
                 self._sweep(self._connection.execute)
                 self._connection.execute("COMMIT")
@@ -266,7 +266,7 @@ class SQLiteStore:
         return self._identity
 
     def check(self) -> None:
-        if which(self._path) != self._file:
+        if lying_at(self._path) != self._opened:
             raise _unavailable(GONE)
         now = self._clock.elapsed()
         if self._writing and now - self._handed_over > WRITE_WITHIN:

@@ -33,8 +33,17 @@ MIGRATIONS = {
 }
 
 
-def which(path: Path) -> tuple[int, int] | None:
-    """Device and inode of the file at `path`, by which one that was replaced is told; None where there is none."""
+def files_of(path: Path) -> tuple[Path, Path]:
+    return path, path.with_name(path.name + "-wal")
+
+
+def lying_at(path: Path) -> list[tuple[int, int] | None]:
+    """Device and inode of the files of the database at `path`, None for one that is missing: they tell whether it is
+    another one by now. What is written into a file that was removed is lost."""
+    return [_device_and_inode(file) for file in files_of(path)]
+
+
+def _device_and_inode(path: Path) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
     except OSError:
@@ -42,12 +51,11 @@ def which(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def files_of(path: Path) -> tuple[Path, Path]:
-    return path, path.with_name(path.name + "-wal")
-
-
 def open_database(path: Path) -> sqlite3.Connection:
-    """The file, migrated to this version. Raises EngineUnavailable in words where it can't be used."""
+    """The file, migrated to this version. Raises EngineUnavailable in words where it can't be used.
+
+    It is opened once a process: `connect` makes further connections.
+    """
     _refuse_foreign_wal(path)
     with in_words(path):
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
@@ -61,13 +69,23 @@ def open_database(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def connect(path: Path) -> sqlite3.Connection:
+    """A further connection to a file that this process has open."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=5)
+
+
 _WAL_MODE = slice(18, 20)
 """The bytes of the file's header that say whether it has a WAL (SQLite's file format, 1.3.3)."""
 
 
 def _refuse_foreign_wal(path: Path) -> None:
     """Raises EngineUnavailable where a WAL lies beside a file that has none, as a backup: it belongs to the file that
-    was here before, and SQLite would write what that one had into this one."""
+    was here before, and SQLite would write what that one had into this one.
+
+    Where this process has the file open in SQLite already, it must not be opened as here: to close it drops the locks
+    of all the process, and another program then takes itself for the last user of the WAL and removes it ("How To
+    Corrupt An SQLite Database File", 2.2).
+    """
     _, wal = files_of(path)
     try:
         with path.open("rb") as file:

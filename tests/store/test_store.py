@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -331,6 +332,37 @@ async def test_a_foreign_writer_that_never_ends_is_told(tmp_path: Path, monkeypa
     await store.commit(create("b"))
     assert [name for name, _ in await store.live("session")] == ["b"]
     foreign.close()
+    store.close()
+
+
+async def test_another_program_that_looks_into_the_file(tmp_path: Path) -> None:
+    """As the sqlite3 command or a backup does: it is never the last one, which removes the WAL, while the store has the
+    file open. What is committed after it is in the file for everybody."""
+    path = tmp_path / "engine.db"
+    look = f"import sqlite3; [print(name) for name, in sqlite3.connect({str(path)!r}).execute('SELECT id FROM actors')]"
+    store = SQLiteStore(path, SystemClock())
+    store.define({"session": Facts})
+    await store.commit(create("a"))
+    await store.live("session")
+    await store.load("session", "a")
+    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "a\n"
+    await store.commit(create("b"))
+    store.check()
+    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "a\nb\n"
+    store.close()
+
+
+async def test_a_wal_that_was_taken_away_is_missed(tmp_path: Path) -> None:
+    """Commits are in it before they are in the file."""
+    path = tmp_path / "engine.db"
+    store = SQLiteStore(path, SystemClock())
+    store.define({"session": Facts})
+    await store.commit(create("a"))
+    path.with_name("engine.db-wal").unlink()
+    with pytest.raises(StoreUnavailable, match="moved or removed"):
+        await store.commit(create("b"))
+    with pytest.raises(StoreUnavailable, match="moved or removed"):
+        store.check()
     store.close()
 
 
