@@ -22,6 +22,9 @@ from hatchway.engine.base import files
 from hatchway.engine.base.errors import RuntimeUnavailable
 from hatchway.engine.instances.apptainer import launcher
 
+CALL_WITHIN = 30.0
+"""Seconds in which a call of another program must end. A network folder or a daemon that is away may hold it."""
+
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -141,11 +144,13 @@ def _starting(program: str) -> Iterator[None]:
 
 
 async def call(argv: Sequence[str], env: Mapping[str, str]) -> CompletedProcess[bytes]:
-    """Run a program to its end, without input. Raises RuntimeUnavailable where it can't be started."""
-    with _starting(argv[0]):
+    """Run a program to its end, without input. Raises RuntimeUnavailable where it can't be started, or does not end in
+    time: it is ended then."""
+    with _starting(argv[0]), trio.move_on_after(CALL_WITHIN):
         return await trio.run_process(
             argv, env=env, cwd="/", stdin=b"", capture_stdout=True, capture_stderr=True, check=False
         )
+    raise RuntimeUnavailable(f"{Path(argv[0]).name} does not answer", retry_after=30)
 
 
 class Child:

@@ -489,3 +489,24 @@ async def test_a_record_that_is_being_written(place: Place) -> None:
     assert request.identity in listed()
     await place.platform.kill(request, started)
     await place.platform.wait_ended(request, started)
+
+
+async def test_records_that_cannot_be_read(place: Place) -> None:
+    """As on a network folder that is away: the runtime's list is empty then, which is no reason to think that anything
+    has ended. What runs goes on, and is found again."""
+    request = place.request(command=["sleep", LONG])
+    started = await place.platform.start(request)
+    folder = record(request.identity).parent.parent
+    mode = folder.stat().st_mode
+    folder.chmod(0)
+    try:
+        with pytest.raises(RuntimeUnavailable, match="can't be read"):
+            await place.platform.undo(request.identity)
+        with trio.move_on_after(1) as waited:
+            await place.platform.wait_ended(request, started)
+        assert waited.cancelled_caught
+    finally:
+        folder.chmod(mode)
+    assert processes.since(started.entry.pid) == started.since
+    await place.platform.undo(request.identity)
+    assert processes.since(started.entry.pid) != started.since

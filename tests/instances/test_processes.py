@@ -53,6 +53,15 @@ async def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
     assert refused.value.retry_after
 
 
+async def test_a_program_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does whose network folder is away: the caller is told, and the program ended."""
+    monkeypatch.setattr(processes, "CALL_WITHIN", 0.1)
+    seconds = f"{os.getpid()}.5"
+    with trio.fail_after(20), pytest.raises(RuntimeUnavailable, match="sleep does not answer"):
+        await processes.call(["/bin/sleep", seconds], {})
+    assert not [process for process in processes.own() if process.argv[-1] == seconds]
+
+
 async def test_a_fork_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At a limit of processes too, of the system's own programs and of those that outlive the engine."""
 

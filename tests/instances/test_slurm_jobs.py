@@ -277,6 +277,13 @@ def test_why_a_job_is_refused(words: str, kind: type[Refusal], told: str) -> Non
     assert (refusal.retry_after is None) == (kind is ResourcesUnavailable)
 
 
+async def test_a_scancel_that_fails(jobs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has not told the job to end, so that it is called again, and no force comes in its place."""
+    monkeypatch.setattr(jobs, "program", lambda name: "/bin/false")
+    with pytest.raises(RuntimeUnavailable, match="not taken"):
+        await jobs.cancel(SlurmJob(7, "RUNNING"))
+
+
 async def test_a_job_whose_mark_cannot_be_read(jobs: Programs, tmp_path: Path) -> None:
     """As with too many open files: its start is not called undone, as if there were no job."""
     slurm = Slurm(tmp_path, lambda: False)

@@ -8,6 +8,7 @@ import pwd
 import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -78,10 +79,15 @@ def new_name() -> str:
 
 
 def listed() -> dict[str, Any]:
-    """The runtime's own list, asked by hand."""
+    """The runtime's own list, asked by hand; again where it gives none, as while a record of another run's instance is
+    half written."""
     env = {"PATH": os.environ["PATH"], "HOME": pwd.getpwuid(os.geteuid()).pw_dir}
-    done = subprocess.run(["apptainer", "instance", "list", "--json"], env=env, capture_output=True, check=True)
-    return {entry["instance"]: entry for entry in json.loads(done.stdout)["instances"]}
+    for _ in range(20):
+        done = subprocess.run(["apptainer", "instance", "list", "--json"], env=env, capture_output=True, check=False)
+        if done.returncode == 0:
+            return {entry["instance"]: entry for entry in json.loads(done.stdout)["instances"]}
+        time.sleep(0.1)
+    raise AssertionError(done.stderr)
 
 
 def living() -> dict[str, list[int]]:

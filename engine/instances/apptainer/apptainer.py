@@ -162,7 +162,7 @@ class Apptainer:
         folder = self._folder / request.identity
         async with trio.open_nursery() as nursery:
             scope = nursery.cancel_scope
-            nursery.start_soon(_then_cancel, scope, self._wait_process, started)
+            nursery.start_soon(_then_cancel, scope, processes.wait_gone, started.entry.pid, started.since)
             if request.command and self._commands.known(folder):
                 nursery.start_soon(_then_cancel, scope, self._commands.wait, folder)
         if processes.since(started.entry.pid) == started.since:
@@ -174,18 +174,6 @@ class Apptainer:
             ends = [(path, begin, output.size(path)) for path, begin in map(partial(self.log, started), ("out", "err"))]
             files.write_private(folder / _LOGS, msgspec.json.encode([(str(path), *ends) for path, *ends in ends]))
             return exit_code(folder)
-
-    async def _wait_process(self, started: ConfirmedStart) -> None:
-        """Wait for the end of the instance's process. The list is read again once its pidfd is open, so that no end is
-        missed."""
-        with processes.held(started.entry.pid, started.since) as process:
-            if process is None:
-                return
-            with suppress(RuntimeUnavailable):
-                listed = (await self._calls.list()).get(started.entry.instance)
-                if listed is None or listed.pid != started.entry.pid:
-                    return
-            await process.wait()
 
     async def stop(self, request: InstanceRequest, started: ConfirmedStart) -> None:
         arguments = argv.stop_argv(self._calls.program, request.identity, STOP_SECONDS)

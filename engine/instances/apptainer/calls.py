@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from hatchway.engine.base.errors import RuntimeUnavailable
-from hatchway.engine.base.files import make_private_dir
+from hatchway.engine.base.files import make_private_dir, reason
 from hatchway.engine.instances import processes
 from hatchway.engine.instances.argv import list_argv
 from hatchway.engine.instances.protocol import ListedInstance
@@ -88,7 +88,7 @@ class Calls:
         return found
 
     async def run(self, arguments: list[str]) -> CompletedProcess[bytes]:
-        """Call the program. Raises RuntimeUnavailable where the host can't start it at the moment."""
+        """Call the program. Raises RuntimeUnavailable where the host can't start it at the moment, or it hangs."""
         return await processes.call(arguments, self.env)
 
     async def list(self) -> dict[str, ListedInstance]:
@@ -101,6 +101,7 @@ class Calls:
         broken: set[_Broken] | None = None
         for seconds in ASKED_AGAIN:
             if (listed := _read_list(await self._ask())) is not None:
+                self._check_records()
                 return listed
             broken = self._broken_records() if broken is None else broken
             await trio.sleep(seconds)
@@ -117,10 +118,24 @@ class Calls:
     async def _ask(self) -> CompletedProcess[bytes]:
         return await self.run(list_argv(self.program))
 
+    @property
+    def _records(self) -> Path:
+        """The folder in which the runtime keeps the records of this host's instances."""
+        return self.config / "instances" / "app" / socket.gethostname() / self.user.pw_name
+
+    def _check_records(self) -> None:
+        """Raises RuntimeUnavailable where the records can't be read: the runtime lists none then, as if each instance
+        had ended."""
+        try:
+            os.listdir(self._records)
+        except FileNotFoundError:
+            return  # no instance was started yet
+        except OSError as error:
+            raise RuntimeUnavailable(f"{self._records} can't be read: {reason(error)}", retry_after=30) from error
+
     def _broken_records(self) -> set[_Broken]:
-        folder = self.config / "instances" / "app" / socket.gethostname() / self.user.pw_name
         found = set()
-        for path in folder.glob("*/*.json"):
+        for path in self._records.glob("*/*.json"):
             with suppress(OSError):
                 content = path.read_bytes()
                 try:

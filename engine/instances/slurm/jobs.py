@@ -25,9 +25,6 @@ log = structlog.get_logger(__name__)
 SHORTEST_PAUSE, FIRST_PAUSE, LONGEST_PAUSE = 0.3, 1.0, 10.0
 """Seconds between two calls of squeue: few after something has happened, more the longer nothing does."""
 
-CALL_WITHIN = 30.0
-"""Seconds in which a call must end. Without a limit sbatch waits minutes for room in the queue."""
-
 _NUMBER, _WORDS, _SUBMITTER = "job", "submit.log", "submitter"
 """Files in a start's folder: what sbatch printed, its messages, and the pid of the process that ran it."""
 
@@ -203,9 +200,10 @@ class Jobs:
         return str(self._numbers[key])
 
     async def _submitted_within(self, key: str, folder: Path) -> int | None:
-        """Run sbatch; returns its exit code, None where it took too long."""
+        """Run sbatch; returns its exit code, None where it took too long: it would wait minutes for room in the
+        queue."""
         code: int | None = None
-        with trio.move_on_after(CALL_WITHIN):
+        with trio.move_on_after(processes.CALL_WITHIN):
             code = await self._submitters[key].wait()
         if code is None:
             await processes.give_up(folder / _SUBMITTER)
@@ -243,22 +241,14 @@ class Jobs:
         self._numbers.pop(key, None)
 
     async def cancel(self, job: SlurmJob, *, by_force: bool = False) -> None:
-        """Have the job end. Raises RuntimeUnavailable where Slurm does not answer."""
-        await self.call("scancel", *(["--full", "--signal=KILL"] if by_force else []), str(job.job_id))
+        """Have the job end. Raises RuntimeUnavailable where Slurm has not taken that."""
+        done = await self.call("scancel", *(["--full", "--signal=KILL"] if by_force else []), str(job.job_id))
         self.hurry()
+        if done.returncode:
+            raise RuntimeUnavailable("Slurm has not taken it that the job is to end", retry_after=30)
 
     async def call(self, name: str, *arguments: str) -> CompletedProcess[bytes]:
-        done = await self._run([self.program(name), *arguments])
-        if done is None:
-            raise RuntimeUnavailable("Slurm does not answer", retry_after=30)
-        return done
-
-    async def _run(self, argv: list[str]) -> CompletedProcess[bytes] | None:
-        """Run a program to its end; None where it took too long."""
-        done: list[CompletedProcess[bytes]] = []
-        with trio.move_on_after(CALL_WITHIN):
-            done.append(await processes.call(argv, self._env))
-        return done[0] if done else None
+        return await processes.call([self.program(name), *arguments], self._env)
 
 
 def _text(path: Path) -> str:
