@@ -63,9 +63,11 @@ class UserService:
         self._ended = False
 
     def has_ended(self) -> bool:
-        """As `DetachedEngine` says; systemd is asked twice a second at most."""
+        """As `DetachedEngine` says; systemd is asked twice a second at most. Where it does not answer, as with a busy
+        bus, that says nothing."""
         if not self._ended and time.monotonic() - self._looked >= UNIT_LOOKS:
-            self._ended = not _succeeds(["systemctl", "--user", "--quiet", "is-active", self._unit])
+            done = _run(["systemctl", "--user", "is-active", self._unit])
+            self._ended = done is not None and done.stdout.strip() in ("inactive", "failed")
             self._looked = time.monotonic()
         return self._ended
 
@@ -87,8 +89,10 @@ def start_detached(home: Path, flags: tuple[str, ...], runs: Callable[[Path], bo
         if runs(home):
             return
         time.sleep(0.02)
+    if not started.has_ended():
+        raise EngineUnavailable(f"the engine does not answer after {START_WAIT:.0f} s, and may do so yet: see {log}")
     why = _last_words(log, begins)
-    if is_new and started.has_ended():
+    if is_new:
         _remove(home)
     raise EngineUnavailable(f"the engine did not start: {why}")
 
@@ -143,20 +147,16 @@ def _by_systemd(home: Path, flags: tuple[str, ...], log: Path) -> UserService | 
     kept = [f"--setenv={name}={text}" for name, text in _environment(home).items() if _may_be_kept(name, text)]
     output = [f"--property=Standard{stream}=append:{log}" for stream in ("Output", "Error")]
     how = ["--user", "--quiet", "--collect", f"--unit={unit}", f"--working-directory={home}"]
-    is_started = _succeeds(["systemd-run", *how, *output, *kept, "--", *_PROGRAM, *flags])
-    return UserService(unit) if is_started else None
+    done = _run(["systemd-run", *how, *output, *kept, "--", *_PROGRAM, *flags])
+    return UserService(unit) if done is not None and done.returncode == 0 else None
 
 
 def lingers(environ: Mapping[str, str]) -> bool:
     """Whether this user's services go on after the last logout (loginctl(1), enable-linger)."""
     if "XDG_RUNTIME_DIR" not in environ or shutil.which("loginctl") is None:
         return False
-    asked = ["loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value"]
-    try:
-        told = subprocess.run(asked, capture_output=True, text=True, timeout=_UNIT_WAIT, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return told.stdout.strip() == "yes"
+    told = _run(["loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value"])
+    return told is not None and told.stdout.strip() == "yes"
 
 
 def _may_be_kept(name: str, text: str) -> bool:
@@ -165,11 +165,12 @@ def _may_be_kept(name: str, text: str) -> bool:
     return (name in needed or name.startswith(("HATCHWAY_", "LC_"))) and "\n" not in text
 
 
-def _succeeds(command: list[str]) -> bool:
+def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
+    """A program of systemd's, run to its end; None where it can't be, or does not end."""
     try:
-        return subprocess.run(command, capture_output=True, timeout=_UNIT_WAIT, check=False).returncode == 0
+        return subprocess.run(command, capture_output=True, text=True, timeout=_UNIT_WAIT, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return False
+        return None
 
 
 def _last_words(log: Path, begins: int) -> str:

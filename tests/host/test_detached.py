@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 
+from hatchway.api.host import detached
+from hatchway.api.host.detached import UserService, start_detached
+from hatchway.engine.base.errors import EngineUnavailable
 from tests.support.live_engine import command
 
 
@@ -26,3 +30,45 @@ async def test_three_at_once_on_a_new_folder(home: Path) -> None:
     assert started.startswith("started at http://127.0.0.1:"), started
     why = f"the engine did not start: another engine runs on {home}: stop it with `hatchway engine stop`"
     assert others == [(1, f"{why}\n")] * 2
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    """A program that stands in for one of systemd's."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ended"),
+    [
+        ("echo 'Failed to connect to bus: Connection timed out' >&2; exit 1", False),
+        ("exec sleep 5", False),
+        ("echo active", False),
+        ("echo activating; exit 3", False),
+        ("echo inactive; exit 3", True),
+        ("echo failed; exit 3", True),
+    ],
+)
+def test_only_systemd_says_that_a_unit_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, ended: bool
+) -> None:
+    """An engine's new folder is removed for it: where systemd can't be asked, the engine may be starting."""
+    program(tmp_path, "systemctl", answer)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(detached, "_UNIT_WAIT", 0.2)
+    monkeypatch.setattr(detached, "UNIT_LOOKS", 0.0)
+    assert UserService("hatchway.service").has_ended() is ended
+
+
+def test_an_engine_that_takes_its_time(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not said to have failed, and keeps its folder."""
+
+    class Starting:
+        def has_ended(self) -> bool:
+            return False
+
+    monkeypatch.setattr(detached, "START_WAIT", 0.1)
+    monkeypatch.setattr(detached, "_in_own_session", lambda *arguments: Starting())
+    with pytest.raises(EngineUnavailable, match=r"does not answer after .*engine\.log"):
+        start_detached(home, (), lambda home: False)
+    assert home.exists()
