@@ -165,6 +165,15 @@ def is_torn(path: Path) -> bool:
         return file.read(1) != b"\n"
 
 
+_TIME = re.compile(rb'\{"time":([0-9.eE+-]+),')
+
+
+def time_of(data: bytes) -> float:
+    """When a record's line was written, in epoch seconds; 0.0 for one that does not tell."""
+    found = _TIME.match(data)
+    return float(found[1]) if found else 0.0
+
+
 _EXPENDABLE = re.compile(rb'"kind":"refusal"|"kind":"transition","chart":"session","actor":"[^"]*","event":"renew"')
 """What anybody, and anybody with a session, can cause without end. No quote stands bare inside a value."""
 

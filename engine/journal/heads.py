@@ -7,6 +7,7 @@ Each is appended to `log/heads` and told in the log.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -22,6 +23,7 @@ import structlog
 from hatchway.engine.base import files
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import Refusal
+from hatchway.engine.journal.files import is_torn
 
 log = structlog.get_logger(__name__)
 
@@ -76,6 +78,8 @@ class Heads:
     def __init__(self, folder: Path, clock: Clock, issuer: str, sign: Sign) -> None:
         self._path, self._clock, self._issuer, self._sign = folder / HEADS, clock, issuer, sign
         self._last: tuple[int, int, str] = (0, 0, "")
+        self._written = True
+        """Whether the last head is in the file; if not, that is tried again when the next one is due."""
         self.first, self.signed_by = _last_kept(self._path)
         """Number of the first record that was kept when the last head before this start was signed, and by which key
         it was signed, by `kid`; 0 and None without one."""
@@ -86,18 +90,26 @@ class Heads:
         """A head over the journal from record `first` to `seq`, whose hash is `digest`; the last one where it says the
         same. What can't be written is told in the log alone."""
         if self._last[:2] == (seq, first):
+            if not self._written:
+                self._write(self._last[2])
             return self._last[2]
         head = Head(self._issuer, seq, digest, first, self._clock.wall(), why)
         signed = self._sign(TYPE, msgspec.json.encode(head))
         self._last = (seq, first, signed)
         log.info(JOURNAL_HEAD, seq=seq, why=why, head=signed)
+        self._write(signed)
+        for tell in self.subscribers:
+            tell(signed)
+        return signed
+
+    def _write(self, signed: str) -> None:
         try:
             append_head(self._path, signed)
         except (OSError, Refusal) as error:
             log.warning("head_not_written", why=str(error))
-        for tell in self.subscribers:
-            tell(signed)
-        return signed
+            self._written = False
+        else:
+            self._written = True
 
     def seal_file(self, kept: bytes) -> bytes:
         """What is signed of a file whose refusals and renewals have made room: all that is kept of it."""
@@ -106,10 +118,15 @@ class Heads:
 
 
 def append_head(path: Path, signed: str) -> None:
-    """One head more in a file, whose older half goes once it is too large. Raises OSError, FileRefused."""
+    """One head more in a file, whose older half goes once it is too large. Raises OSError, FileRefused.
+
+    A full disk may have cut the one before it: what is left of that is a line of its own.
+    """
     fd = files.open_append(path)
     try:
-        os.write(fd, signed.encode() + b"\n")
+        data = b"\n" * is_torn(path) + signed.encode() + b"\n"
+        if os.write(fd, data) < len(data):
+            raise OSError(errno.ENOSPC, "the disk took half a head")
         size = os.fstat(fd).st_size
     finally:
         os.close(fd)
@@ -135,11 +152,11 @@ def check_sifted(signed: str, kept: bytes, keys: Keys) -> None:
 
 
 def _last_kept(path: Path) -> tuple[int, str | None]:
-    try:
-        *_, last = path.read_text("ascii", errors="replace").split()
-        return int(claims(last)["first"]), str(_part(last, 0)["kid"])
-    except (OSError, ValueError, KeyError, TypeError, HeadRefused):
-        return 0, None
+    with suppress(OSError):
+        for last in reversed(path.read_text("ascii", errors="replace").split()):
+            with suppress(ValueError, KeyError, TypeError, HeadRefused):  # one that a full disk has cut
+                return int(claims(last)["first"]), str(_part(last, 0)["kid"])
+    return 0, None
 
 
 def claims(signed: str) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
-from hatchway.engine.journal.files import RecordLine, first_of, offset_where, parse, segments
+from hatchway.engine.journal.files import RecordLine, first_of, offset_where, parse, segments, time_of
 from hatchway.engine.journal.journal import SEGMENT_SECONDS
 
 SCANNED = 64 * 1024 * 1024
@@ -22,8 +21,6 @@ LOOKED_THROUGH = 256 * 1024
 
 MOST = 1000
 """Records of one page."""
-
-_TIME = re.compile(rb'\{"time":([0-9.eE+-]+),')
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,7 +63,7 @@ def page(folder: Path, question: Question, after: int | None, limit: int) -> His
     for data in _contents(_until(paths, until), question.since if after is None else None):
         scanned += len(data)
         for line in _fitting(data, question):
-            if line.seq <= (after or 0) or not since <= _time(line.data) <= until:
+            if line.seq <= (after or 0) or not since <= time_of(line.data) <= until:
                 continue
             found.append(line)
             if len(found) == limit:
@@ -120,11 +117,6 @@ def _last_seq(data: bytes) -> int | None:
     return None
 
 
-def _time(data: bytes) -> float:
-    found = _TIME.match(data)
-    return float(found[1]) if found else 0.0
-
-
 def segments_since(folder: Path, moment: float) -> list[Path]:
     """The files from the one on that holds the first record at or after `moment`."""
     return _since(segments(folder), moment)
@@ -165,7 +157,7 @@ def _first_time(path: Path) -> float:
         with path.open("rb") as file:
             for data in file:
                 if parse(data.rstrip(b"\n")) is not None:
-                    return _time(data)
+                    return time_of(data)
     except FileNotFoundError:
         pass
     return float("inf")
@@ -173,4 +165,4 @@ def _first_time(path: Path) -> float:
 
 def offset_of(path: Path, moment: float) -> int:
     """Where in a file the first record at or after `moment` may begin."""
-    return offset_where(path, lambda line: _time(line.data) >= moment)
+    return offset_where(path, lambda line: time_of(line.data) >= moment)

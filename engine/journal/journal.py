@@ -37,6 +37,7 @@ from hatchway.engine.journal.files import (
     segment_name,
     segments,
     sift,
+    time_of,
 )
 from hatchway.engine.journal.heads import Heads, Sign
 from hatchway.engine.journal.subscribers import Subscriber, Subscribers
@@ -86,6 +87,8 @@ class FileJournal:
         """Number and hash of the last record that is in the files."""
         self.lost = 0
         """Records that could not be written."""
+        self._latest = time_of(last.data)
+        """When the last record was written."""
         self._kept = kept
         self.heads = Heads(folder, clock, issuer, sign) if sign else None
         self._fd, self._anew = -1, True
@@ -100,6 +103,7 @@ class FileJournal:
         """Sign what there is, and close the file: no record may come after."""
         self.seal("stop")
         os.close(self._fd)
+        self._fd = -1  # what comes all the same is told to be lost, and in no other file that gets this number
 
     def seal(self, why: str) -> str | None:
         """A signature over all that is written, None where nothing is signed; the last one, where there is no news."""
@@ -119,7 +123,7 @@ class FileJournal:
         made = chain(prev, text)
         line = RecordLine(record.seq, b'%b,"hash":"%b"}' % (text, made.encode()))
         if self._write(line, record.time):
-            self._end, self._anew = (record.seq, made), False
+            self._end, self._anew, self._latest = (record.seq, made), False, record.time
         else:
             last_number.note(self.folder, line.seq)
         self._recent.append(line)
@@ -153,7 +157,7 @@ class FileJournal:
         now = self._clock.wall()
         self._fd, self._torn, self._size, self._anew = fd, torn, size, True
         self._first_seq = first.seq if first else None
-        self._since = msgspec.json.decode(first.data).get("time", now) if first else now
+        self._since = (time_of(first.data) if first else 0.0) or now
 
     def _told_once(self, seq: int) -> bytes:
         """What the first record of a file tells, and one before which others were lost."""
@@ -196,7 +200,7 @@ class FileJournal:
         old, path = self._fd, self.folder / CURRENT
         try:
             os.fsync(old)
-            os.utime(path, (time, time))  # its age by our clock, which pruning goes by
+            self._date(path, time)
             self.seal("rotation")
             full = path.rename(self.folder / segment_name(self._first_seq or self.last_seq))
             try:
@@ -210,17 +214,29 @@ class FileJournal:
             log.warning("journal_not_rotated", why=str(error))
             self._size, self._since = 0, time  # go on in this file, and try again when it is twice as full
 
+    def _date(self, path: Path, time: float) -> None:
+        """Have a full file's time say when its last record was written: it is pruned by that. It is never before the
+        time of the file ahead of it, nor in the future, also where the clock was wrong for a while."""
+        full, latest = self._full(), self._latest or time
+        ended = max(min(latest, time), full[-1][1].st_mtime if full else latest)
+        os.utime(path, (ended, ended))
+
     def _prune(self) -> None:
         """Remove full files that are too old, then see to it that the rest leaves room for the written one."""
         full = self._full()
-        if self._excess(full) > 0 or len(full) > MOST_FILES or any(map(self._is_old, full)):
+        oldest = self._oldest_kept(full)
+        is_old = any(status.st_mtime < oldest for _, status in full)
+        if self._excess(full) > 0 or len(full) > MOST_FILES or is_old:
             if self._crowded is None:
                 self._make_room()
             else:
                 self._crowded.set()
 
-    def _is_old(self, file: tuple[Path, os.stat_result]) -> bool:
-        return self._clock.wall() - file[1].st_mtime > self._kept()[0]
+    def _oldest_kept(self, full: list[tuple[Path, os.stat_result]]) -> float:
+        """Files that ended before that moment are too old. Where the clock is years ahead for a while, none is that was
+        not before: records can't be got back."""
+        newest = full[-1][1].st_mtime if full else 0.0
+        return min(self._clock.wall(), newest + SEGMENT_SECONDS) - self._kept()[0]
 
     def _full(self) -> list[tuple[Path, os.stat_result]]:
         """The files that are written no more, oldest first."""
@@ -251,12 +267,13 @@ class FileJournal:
 
     def _remove_excess(self, excess: int) -> None:
         full = self._full()
+        oldest = self._oldest_kept(full)
         self._sifted &= {path.name for path, _ in full}
         going: list[Path] = []
         for number, (path, status) in enumerate(full):
             nothing_left = len(going) == number and is_empty(path)
             too_many = excess > 0 or len(full) - number > MOST_FILES
-            if not (too_many or nothing_left or self._is_old((path, status))):
+            if not (too_many or nothing_left or status.st_mtime < oldest):
                 break  # only ever from the front: a file that lacks in between was taken by somebody else
             excess -= status.st_size
             going.append(path)

@@ -15,8 +15,11 @@ import pytest
 import structlog
 import trio
 import trio.testing
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from hatchway.engine.access.tokens import Tokens
 from hatchway.engine.base import files
+from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import FileRefused
 from hatchway.engine.journal import journal as journal_module
 from hatchway.engine.journal.files import (
@@ -32,6 +35,7 @@ from hatchway.engine.journal.files import (
     sift,
     sifted,
 )
+from hatchway.engine.journal.heads import Heads, heads_in
 from hatchway.engine.journal.journal import KEPT_BYTES, SEGMENT_BYTES
 from hatchway.engine.runtime.records import NOBODY, Origin
 from tests.support.journals import Host, folder
@@ -114,6 +118,46 @@ async def test_a_torn_last_line_is_left_behind(folder: Path, torn: bytes) -> Non
     assert seqs(folder) == [1, 2, 3, 4]
 
 
+async def test_a_damaged_first_line(folder: Path) -> None:
+    """Blocks that a power loss has zeroed stop no start and no reopening, where the line's end is still its end."""
+    folder.mkdir(0o700)
+    (folder / CURRENT).write_bytes(b'{"time":1.0,"seq":1,' + bytes(20) + b'"x":1,"hash":"AAAAAAAAAAAAAAAAAAAA"}\n')
+    (folder / CURRENT).chmod(0o600)
+    host = Host(folder)
+    host.tell(2)
+    host.journal.reopen()
+    host.tell()
+    assert seqs(folder)[-3:] == [2, 3, 4]
+
+
+async def test_a_record_after_the_end_goes_into_no_other_file(folder: Path, tmp_path: Path) -> None:
+    """The number of a closed file's descriptor is soon another's."""
+    host = Host(folder)
+    host.tell()
+    host.journal.close()
+    with (tmp_path / "other").open("wb"):
+        host.tell()
+    assert (tmp_path / "other").read_bytes() == b""
+
+
+def test_a_head_that_a_full_disk_cut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no other one with it: the next is a line of its own, and it is written itself once there is room."""
+    folder.mkdir(0o700)
+    write, told = os.write, list[str]()
+    tokens = Tokens("urn:uuid:x", Ed25519PrivateKey.generate())
+    heads = Heads(folder, SystemClock(), "urn:uuid:x", tokens.sign)
+    heads.subscribers.append(told.append)
+    first = heads.sign(1, "hash", 1, "minute")
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda fd, data: write(fd, data[: len(data) // 2]))
+        second = heads.sign(2, "hash", 1, "minute")
+    assert Heads(folder, SystemClock(), "urn:uuid:x", tokens.sign).first == 1
+    assert heads.sign(2, "hash", 1, "minute") == second
+    third = heads.sign(3, "hash", 2, "stop")
+    assert [head for head in heads_in(folder) if head in told] == [first, second, third] == told
+    assert Heads(folder, SystemClock(), "urn:uuid:x", tokens.sign).first == 2
+
+
 async def test_a_file_that_begins_with_a_torn_line(folder: Path) -> None:
     """It is passed over, and stops no start."""
     folder.mkdir(0o700)
@@ -192,6 +236,26 @@ async def test_the_oldest_files_go(folder: Path, monkeypatch: pytest.MonkeyPatch
         host = host.again()
         assert old.exists() == kept
     assert seqs(folder)[-1] == 100
+
+
+@pytest.mark.parametrize("ahead", [-50 * 365 * 86_400, 10 * 365 * 86_400])
+async def test_a_wrong_clock_makes_no_file_old(folder: Path, monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
+    """After a boot without a battery, or a slip: records that went could not be got back. Once the clock is right,
+    files go after their seven days as they did."""
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1000)
+    host = Host(folder)
+    host.tell(10)
+    host.clock.skew += ahead
+    host = host.again()
+    host.tell(2)
+    host.clock.skew -= ahead
+    host = host.again()
+    host.tell(10)
+    assert seqs(folder) == list(range(1, 23))
+    for _ in range(10):
+        host.clock.skew += 86_400
+        host.tell()
+    assert 23 <= seqs(folder)[0] <= 26
 
 
 def size_of(folder: Path) -> int:
@@ -441,6 +505,8 @@ async def test_a_full_file_that_cannot_be_removed_stops_nobody(folder: Path, mon
     host.clock.skew += 8 * 86_400
     with structlog.testing.capture_logs() as lines:
         host = host.again()
+        host.tell()
+        host.clock.skew += 86_400
         host.tell()
     assert {(line["event"], line["file"]) for line in lines} == {("journal_not_pruned", first.name)}
     assert first.exists()
