@@ -5,6 +5,7 @@ It works as sshd's AuthorizedKeysCommand does (sshd_config(5)). Whatever goes wr
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from typing import NamedTuple
 import structlog
 import trio
 
+from hatchway.engine.base import files
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import TooManyRequests
 from hatchway.engine.base.permissions import MASTER
@@ -41,6 +43,9 @@ AT_ONCE, WAITING = 4, 32
 """Programs that run at the same time, and sign-ins that may wait for one; one more is refused."""
 
 MOST_REMEMBERED = 4096
+
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""What the system says where a program can't be started for want of files, processes or memory."""
 
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
@@ -83,7 +88,7 @@ class KeyCommand:
     async def ask(self, identity: str) -> KeyGrant | None:
         """What the program grants to the key now. Those who ask for one key at once share the answer.
 
-        Raises TooManyRequests where too many keys are asked for at once.
+        Raises TooManyRequests where too many keys are asked for at once, or the host can't start the program.
         """
         if not self._argv() or _FINGERPRINT.fullmatch(identity) is None:
             return None
@@ -124,12 +129,18 @@ def _granted(output: bytes, identity: str) -> KeyGrant | None:
 
 
 async def _run(argv: tuple[str, ...]) -> bytes:
-    """What the program prints; nothing unless it ends well, in time, and within the size."""
+    """What the program prints; nothing unless it ends well, in time, and within the size.
+
+    Raises TooManyRequests where this host lacks what it takes to ask: the program has not said no.
+    """
     output, why = b"", _unsafe(Path(argv[0]))
     if why is None:
         try:
             output, why = await _output(argv)
         except OSError as error:
+            if error.errno in SCARCE:
+                short = f"this host can't look the key up at the moment: {files.reason(error)}"
+                raise TooManyRequests(short, retry_after=5) from error
             why = error.strerror or str(error)
     if why is not None:
         log.warning("key_command_failed", program=argv[0], why=why)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -213,6 +215,22 @@ async def test_whoever_asks_first_may_go_away(tmp_path: Path) -> None:
             nursery.start_soon(ask)
             await elsewhere.ask(key("far").identity)
     assert granted != [None]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN])
+async def test_a_host_that_cannot_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """For want of files or processes: the program has not said no, so nothing is remembered and no session ends."""
+
+    async def fails(*arguments: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    elsewhere = KeyCommand(lambda: answering(tmp_path), SetClock())
+    with monkeypatch.context() as short, pytest.raises(TooManyRequests) as refused:
+        short.setattr("trio.lowlevel.open_process", fails)
+        await elsewhere.ask(key("far").identity)
+    assert refused.value.retry_after == 5
+    assert elsewhere.must_be_asked(key("far").identity)
+    assert await elsewhere.ask(key("far").identity) is not None
 
 
 async def test_too_many_look_ups_at_once_are_refused(tmp_path: Path) -> None:
