@@ -51,6 +51,7 @@ class KeyWatch:
         """The lines as they were recorded last."""
         self._ended = keys.version()
         """The version of the keys by which sessions were ended last."""
+        self._token_fault = ""
         self.on_token_keys: list[Callable[[], None]] = []
         """Functions to call when tokens are verified by other keys than before."""
 
@@ -105,16 +106,21 @@ class KeyWatch:
         if self._mirror is not None:
             await self._mirror.follow()
             self._keys.look_anew()
-        if self._common:
+        if self._common or len(self._tokens.key_ids()) > 1:
             self._follow_token_keys()
 
     def _follow_token_keys(self) -> None:
+        """Take up a token key that another engine has made, and let the one before go once its tokens are over."""
+        fault = ""
         try:
             key, old = load_token_keys(self._folder)
-            if key_id(key.public_key()) != self._tokens.key_ids()[0]:
+            if tuple(dict.fromkeys(map(key_id, filter(None, (key.public_key(), old))))) != self._tokens.key_ids():
                 self.use(key, old)
-        except (Refusal, OSError) as fault:
-            log.warning("token_key_not_read", why=str(fault))
+        except (Refusal, OSError) as error:
+            fault = str(error)
+            if fault != self._token_fault:  # said once, however many seconds it lasts
+                log.warning("token_key_not_read", why=fault)
+        self._token_fault = fault
 
     def use(self, key: Ed25519PrivateKey, old: Ed25519PublicKey | None) -> None:
         """Sign with `key` from now on, and verify with `old` too."""

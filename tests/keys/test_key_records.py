@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +158,28 @@ async def test_a_rotation_of_the_token_key_is_recorded(home: Path) -> None:
     assert not any(
         line in (home / "log" / "events.jsonl").read_text() for text in texts for line in text.split("\n")[1:2]
     )
+
+
+@pytest.mark.virtual_time
+async def test_a_rotated_key_goes_with_its_last_token(home: Path) -> None:
+    """A day after the rotation it verifies nothing more, in an engine that ran all the time too. Where the file can't
+    be read, that is said once."""
+    async with virtual_engine(home, clock := TrioClock()) as engine:
+        await trio.sleep(3)
+        rotate_token_key(home, clock, force=True)
+        engine.reload()
+        await trio.sleep(3)
+        assert len(engine.tokens.key_ids()) == 2
+        old = home / "token-key-old.pub"
+        sound = old.read_bytes()
+        old.write_bytes(b"no key")
+        with structlog.testing.capture_logs() as lines:
+            await trio.sleep(5)
+        assert [line["event"] for line in lines] == ["token_key_not_read"]
+        old.write_bytes(sound)
+        os.utime(old, (time.time() - 25 * 3600,) * 2)
+        await trio.sleep(3)
+        assert len(engine.tokens.key_ids()) == 1
 
 
 def test_every_notice_is_in_the_table() -> None:
