@@ -219,7 +219,7 @@ class Engine:
                 nursery.start_soon(kept_up, self.key_watch.run, self._follow_keys)
                 nursery.start_soon(kept_up, self.key_uses.run, self.stopping)
                 nursery.start_soon(kept_up, self.orphans.run, self._asks_elsewhere)
-                nursery.start_soon(self.metrics.watch_loop)
+                nursery.start_soon(kept_up, self.metrics.watch_loop)
             await nursery.start(self.instances.run)
             if self._instance_store is not None:
                 await nursery.start(self._instance_store.run)

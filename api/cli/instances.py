@@ -226,18 +226,24 @@ def log(name: str, follow: bool, stream: str) -> None:
     from hatchway.api.cli.host import Here
     from hatchway.api.cli.interruptions import until_ctrl_c
     from hatchway.api.cli.printing import note
+    from hatchway.api.client.wire import Unreachable
 
     silent = True
     shown = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    with Here().client() as client, until_ctrl_c(follow):
-        for piece in client.instance_log(name, stream, follow=follow):
-            silent = False
-            if sys.stdout.isatty():
-                # What a container writes must not act upon the terminal that shows it.
-                click.echo(_harmless(shown.decode(piece)), nl=False)
-            else:
-                sys.stdout.buffer.write(piece)
-                sys.stdout.buffer.flush()
+    try:
+        with Here().client() as client, until_ctrl_c(follow):
+            for piece in client.instance_log(name, stream, follow=follow):
+                silent = False
+                if sys.stdout.isatty():
+                    # What a container writes must not act upon the terminal that shows it.
+                    click.echo(_harmless(shown.decode(piece)), nl=False)
+                else:
+                    sys.stdout.buffer.write(piece)
+                    sys.stdout.buffer.flush()
+    except Unreachable:
+        if not silent:
+            note(f"the log was cut off, and the instance may run on: hatchway instance show {name}")
+        raise
     if silent:
         other = "err" if stream == "out" else "out"
         note(f"it wrote nothing there; the other stream: hatchway instance log {name} --stream {other}")

@@ -148,7 +148,7 @@ class AsyncClient(ClientBase):
             async for piece in raw:
                 yield piece
         except http_calls.FAULTS as fault:
-            raise self._failed(fault) from None
+            raise self._failed(fault, begun=True) from None
 
     @asynccontextmanager
     async def _reading(self, response: httpcore.Response) -> AsyncIterator[AsyncGenerator[bytes, None]]:

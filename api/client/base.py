@@ -156,12 +156,13 @@ class ClientBase:
             extensions=http_calls.waits(ask.wait, connect=CONNECT_WAIT),
         )
 
-    def _failed(self, fault: Exception) -> Unreachable:
+    def _failed(self, fault: Exception, *, begun: bool = False) -> Unreachable:
+        """The client's own fault for one of the connection; `begun` where the answer has begun."""
         unsent = isinstance(fault, (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout))
         if (untrusted := _certificate_fault(fault)) is not None:
             return CertificateRefused(f"the certificate of {self.flows.url} is refused: {untrusted.verify_message}")
         words = "no engine answers at" if unsent else "the connection ended before the whole answer of"
-        secure = self._socket is None and self.flows.url.startswith("http:") and not unsent
+        secure = self._socket is None and self.flows.url.startswith("http:") and not unsent and not begun
         hint = "; an engine with TLS is dialled by https://" if secure else ""
         return Unreachable(f"{words} {self.flows.url}: {fault or type(fault).__name__}{hint}", sent=not unsent)
 

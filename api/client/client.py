@@ -153,4 +153,4 @@ class Client(ClientBase):
         try:
             yield from reply.response.iter_stream()
         except http_calls.FAULTS as fault:
-            raise self._failed(fault) from None
+            raise self._failed(fault, begun=True) from None

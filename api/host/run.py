@@ -26,6 +26,7 @@ from hatchway.api.server.tls import Tls, keep_in_time, wanted
 from hatchway.api.server.unix_sockets import can_be_forwarded_to
 from hatchway.engine.base.errors import Refusal
 from hatchway.engine.base.memory import collect_rarely
+from hatchway.engine.base.tasks import kept_up
 from hatchway.engine.base.text import printable
 from hatchway.engine.base.version import installed_version
 from hatchway.engine.engine import Engine, open_engine
@@ -166,8 +167,7 @@ class EngineServer:
         }
 
     def limits(self) -> ServerLimits:
-        """The server's limits by the present settings. They are made anew only after a reload: each request asks
-        often."""
+        """The server's limits by the present settings; made anew only after a reload, since each request asks often."""
         if self._limits_of is not self.engine.settings:
             self._limits_of = self.engine.settings
             self._limits = limits_of(self._limits_of)
@@ -221,14 +221,14 @@ async def open_server(home: Path, load: Callable[[], Settings]) -> AsyncIterator
                 OperatorSocket(engine, server.status, partial(_end, server), server.reload, server.addresses).serve
             )
             await nursery.start(partial(_serve_to_the_end, partial(server.serve, sockets), nursery.cancel_scope))
-            nursery.start_soon(server.systemd.watch)
-            nursery.start_soon(server.addresses.expire)
+            nursery.start_soon(kept_up, server.systemd.watch)
+            nursery.start_soon(kept_up, server.addresses.expire)
             if engine.settings.heads_to is not None:
                 from hatchway.api.ship.heads import carry_heads  # few engines send them on
 
-                nursery.start_soon(carry_heads, engine, engine.settings.heads_to)
+                nursery.start_soon(kept_up, carry_heads, engine, engine.settings.heads_to)
             if server.tls is not None:
-                nursery.start_soon(keep_in_time, server.tls, server.renew_certificate)
+                nursery.start_soon(kept_up, keep_in_time, server.tls, server.renew_certificate)
             server.systemd.ready(server.where)
             yield server
             await engine.stopping.wait()
@@ -259,11 +259,11 @@ async def _obey_signals(server: EngineServer, task_status: trio.TaskStatus[None]
 
 async def _reload(server: EngineServer) -> None:
     try:
-        waiting = await server.reload()
+        log.info("reloaded", restart_needed_for=await server.reload())
     except Refusal as refused:
         log.warning("reload_refused", why=refused.detail)
-        return
-    log.info("reloaded", restart_needed_for=waiting)
+    except Exception:
+        log.exception("reload_failed")  # a fault in it must not end everybody's sessions
 
 
 async def run_engine(home: Path, load: Callable[[], Settings]) -> None:

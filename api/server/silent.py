@@ -60,15 +60,15 @@ class SilentConnections:
 
     def take(self, sock: socket.socket) -> None:
         """Take a connection that was accepted. It begins at once where its first byte is there. Raises OSError where
-        its client has left."""
+        its client has left, or the system can't watch it."""
         if _has_spoken(sock):
             self._begin(sock)
             return
         connection = SilentConnection(sock, self._context.places(sock.family), self)
+        self._epoll.register(sock, select.EPOLLIN | select.EPOLLRDHUP)  # first, since it may fail
         self._silent[sock.fileno()] = connection
         self._context.join(connection)
         self._context.idle.enter(connection)
-        self._epoll.register(sock, select.EPOLLIN | select.EPOLLRDHUP)
 
     def leave(self, connection: SilentConnection) -> None:
         """Watch the connection no longer. A second call changes nothing."""

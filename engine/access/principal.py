@@ -40,7 +40,8 @@ class IssuedSession(NamedTuple):
 
 
 class Principal(NamedTuple):
-    """Who a good token belongs to, and what it may do now. `expires_at` is the token's own, in epoch seconds."""
+    """Who a good token belongs to, and what it may do now. `expires_at` is when the token ends, with its
+    session at the latest, in epoch seconds."""
 
     session: str
     identity: str

@@ -11,6 +11,7 @@ import structlog
 import trio
 
 from hatchway.engine.base.errors import Refusal, RuntimeUnavailable, StoreUnavailable
+from hatchway.engine.base.tasks import kept_up
 from hatchway.engine.instances.protocol import ConfirmedStart, Lost, Platform, Report, StartFailed
 from hatchway.engine.instances.request import InstanceRequest
 from hatchway.engine.runtime import Actor, Data, Effect, Runtime
@@ -103,7 +104,7 @@ class InstanceSupervisor:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take up the instances that an earlier run of the engine began, and supervise all of them for ever."""
         async with trio.open_nursery() as self._nursery:
-            self._nursery.start_soon(self._platform.run)
+            self._nursery.start_soon(kept_up, self._platform.run)
             for actor in await self._runtime.restore("instance"):
                 self._resume(actor)
             task_status.started()

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from hatchway.engine.base.clock import Clock
-from hatchway.engine.base.errors import Refusal, StoreUnavailable
+from hatchway.engine.base.errors import Refusal
 from hatchway.engine.store.protocol import Change, Store, Stored, VersionMoved
 
 log = structlog.get_logger(__name__)
@@ -74,6 +74,15 @@ class KeyUses:
 
     async def run(self, stopping: trio.Event) -> None:
         """Write what is to be written, until the engine stops: then what is left."""
+        is_read = False
+        while not stopping.is_set():
+            is_read = is_read or await self._read()
+            with trio.move_on_after(LOOK_INTERVAL):
+                await stopping.wait()
+            await self.write(everything=stopping.is_set())
+
+    async def _read(self) -> bool:
+        """Take up what there is; returns whether that was read and written."""
         try:
             await self.take_up()
             if self._long_known is not None and self._long_known not in self._known:
@@ -81,10 +90,8 @@ class KeyUses:
             await self.follow()
         except Refusal as refused:
             log.warning("key_uses_not_read", why=refused.why)
-        while not stopping.is_set():
-            with trio.move_on_after(LOOK_INTERVAL):
-                await stopping.wait()
-            await self.write(everything=stopping.is_set())
+            return False
+        return True
 
     async def take_up(self) -> None:
         """Read what the store has. Raises StoreUnavailable."""
@@ -100,7 +107,7 @@ class KeyUses:
         due = [name for name in pending if everything or name not in self._written]
         try:
             await self._change_all({name: self._use(pending[name]) for name in due})
-        except StoreUnavailable as lost:
+        except Refusal as lost:
             log.warning("key_uses_not_written", why=lost.why)
 
     def _use(self, at: float) -> Edit:
@@ -142,12 +149,12 @@ class KeyUses:
 
     async def _change_all(self, changes: Mapping[str, Edit]) -> None:
         """Make all these changes. One that fails stops no other. Raises StoreUnavailable."""
-        failures: list[StoreUnavailable] = []
+        failures: list[Refusal] = []
 
         async def change(identity: str, edit: Edit) -> None:
             try:
                 await self._change(identity, edit)
-            except StoreUnavailable as lost:
+            except Refusal as lost:
                 failures.append(lost)
 
         waiting = iter(changes.items())

@@ -182,7 +182,8 @@ class Sessions:
                 ends_soon = grant.options.ends_soon(now)
         if now > actor.used:
             actor.used = now
-        return Principal(actor.id, facts.identity, facts.method, held, payload.exp, ends_soon)
+        ends_at = min(payload.exp, int(actor.deadline or 0))  # its key's end may have been brought forward
+        return Principal(actor.id, facts.identity, facts.method, held, ends_at, ends_soon)
 
     def good_until(self, principal: Principal) -> float:
         """Epoch seconds until which the principal stays as it is, unless its session takes a step or its key

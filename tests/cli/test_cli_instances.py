@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
 
-from tests.support.containers import LONG, Place, living, new_name, place
-from tests.support.live_engine import command, live_engine, told
+from tests.support.containers import LONG, Gate, Place, living, new_name, place
+from tests.support.live_engine import Live, command, live_engine, told
 from tests.support.terminal import terminal
 
 __all__ = ["place"]
@@ -20,9 +21,9 @@ pytestmark = [pytest.mark.apptainer, pytest.mark.process]
 
 
 @asynccontextmanager
-async def engine(place: Place) -> AsyncIterator[None]:
-    async with live_engine(place.home, image_folders=(str(place.images),), volume_roots=(str(place.volumes),)):
-        yield
+async def engine(place: Place) -> AsyncIterator[Live]:
+    async with live_engine(place.home, image_folders=(str(place.images),), volume_roots=(str(place.volumes),)) as at:
+        yield at
 
 
 async def test_a_commands_life(place: Place) -> None:
@@ -82,6 +83,25 @@ async def test_refusals_in_words(place: Place, arguments: list[str], words: str)
         done = await command(place.home, "instance", "start", *arguments, code=1)
         assert done.stderr.decode().startswith(words)
         assert done.stdout == b""
+
+
+async def test_a_followed_log_of_an_engine_that_stops(place: Place) -> None:
+    """The instance runs on, so the command does not end as if its log had."""
+    name, gate = new_name(), Gate(place)
+    script = ["--volume", gate.volume, "--", "sh", "-c", f"echo begun; {gate.wait}"]
+    async with engine(place) as at:
+        await command(place.home, "instance", "start", "box.sif", "--name", name, *script)
+        async with terminal("instance", "log", name, "--follow", home=place.home) as screen:
+            await screen.wait_for("begun")
+            at.engine.stopping.set()
+            await screen.wait_for(f"may run on: hatchway instance show {name}")
+            assert await screen.wait_end() == 1
+        assert "the connection ended" in screen.text
+        assert "https" not in screen.text
+    gate.open()
+    with trio.fail_after(60):
+        while living():
+            await trio.sleep(0.1)
 
 
 async def test_progress_on_a_terminal(place: Place) -> None:

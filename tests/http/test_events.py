@@ -66,7 +66,7 @@ async def test_a_reader_sees_what_happens(browser: Browser, engine: Engine, mast
         assert reader.reply.headers["content-type"] == "text/event-stream"
         assert reader.reply.headers["cache-control"] == "no-store, no-transform"
         assert reader.reply.headers["x-accel-buffering"] == "no"
-        assert reader.reply.body == b"retry: 2000\n\n"
+        assert reader.reply.body == b"retry: 2000\nid: %d\n\n" % engine.journal.last_seq
         session = await sign_in(browser)
         await news()
         (event,) = reader.events

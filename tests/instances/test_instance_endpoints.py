@@ -207,7 +207,7 @@ async def test_the_log(place: Place) -> None:
                 while reply.body != b"one\n":
                     await trio.sleep(0.02)
                 gate.open()
-        assert reply.body == b"one\ntwo\n"
+        assert (reply.body, reply.broken_off) == (b"one\ntwo\n", False)
         assert (await at.until("stopped", name))["exit_code"] == 3
         assert (await at.ask("GET", f"{name}/log/?stream=err")).body == b"oops\n"
         assert (await at.ask("GET", f"{name}/log/?stream=both")).json()["errors"] == {"stream": "must be out or err"}
@@ -215,7 +215,8 @@ async def test_the_log(place: Place) -> None:
 
 
 async def test_a_followed_log_ends_with_its_key(place: Place) -> None:
-    """Within a second once the key has expired, though the instance runs on."""
+    """Within a second once the key has expired, though the instance runs on: so it is broken off, and not at its
+    end."""
     async with signed_in(place) as at:
         name, reply, gate = new_name(), Reply(), Gate(place)
         await at.start(identity=name, command=["sh", "-c", f"echo one; {gate.wait}"], volume=[gate.volume])
@@ -229,7 +230,7 @@ async def test_a_followed_log_ends_with_its_key(place: Place) -> None:
             with trio.fail_after(60):
                 await reply.done.wait()
             assert (time.monotonic() - began) * share.now() < 1.5
-        assert reply.body == b"one\n"
+        assert (reply.body, reply.broken_off) == (b"one\n", True)
         assert living()
         gate.open()
         with trio.fail_after(60):

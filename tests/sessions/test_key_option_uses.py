@@ -74,6 +74,8 @@ async def test_a_key_whose_end_is_moved_nearer_takes_its_sessions_along(
     await trio.sleep(2.5)
     assert ("shorten", "active") in watch_of(engine).told("session")
     assert [actor.deadline for actor in engine.runtime.actors("session")] == [EPOCH + 7201]
+    told = (await browser.get("/api/auth/inspect/", token=session["token"])).json()
+    assert told["expires_at"] == told["key_expires_at"] == EPOCH + 7201
     renewed = (await browser.post("/api/auth/renew/", token=session["token"])).json()
     assert renewed["expires_at"] == EPOCH + 7201
     limit(engine, expiry_time="20280101Z")

@@ -15,6 +15,7 @@ import trio
 
 import hatchway.api.http.quart_mount  # noqa: F401 - loaded here: a thread that does so makes virtual time jump
 from hatchway.api.host.added_addresses import AddedAddresses
+from hatchway.api.http.request import BrokenOff
 from hatchway.api.testing.held_clock import jump as jump
 from hatchway.api.testing.held_clock import run_in_virtual_time as run_in_virtual_time
 from hatchway.api.testing.watchers import FINAL as FINAL
@@ -123,6 +124,7 @@ class Reply:
         self.headers: dict[str, str] = {}
         self.pieces: list[tuple[float, bytes]] = []
         self.hang_up = trio.Event()
+        self.broken_off = False
         self.done = trio.Event()
 
     @property
@@ -204,6 +206,8 @@ class Browser:
 
         try:
             await self.app(scope, receive, send)
+        except* BrokenOff:
+            reply.broken_off = True
         finally:
             reply.done.set()
 

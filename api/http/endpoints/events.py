@@ -42,13 +42,13 @@ def _last_id(invocation: Invocation) -> int | None:
 
 async def _frames(invocation: Invocation, last: int | None) -> AsyncIterator[bytes]:
     journal = invocation.engine.journal
-    after = journal.last_seq if last is None else last
+    known = journal.last_seq
+    after = known if last is None else min(last, known)
     # Sent at once, so that the reader knows that the stream is open: it has what happens from then on, however slowly
-    # this is sent.
-    yield b"retry: 2000\n\n"
-    if after > journal.last_seq:  # the id is of another engine's log, or of one that was lost
-        yield gap(after, journal.last_seq)
-        after = journal.last_seq
+    # this is sent. With the id it can come back for that before it has seen any event.
+    yield b"retry: 2000\nid: %d\n\n" % after
+    if last is not None and last > known:  # the id is of another engine's log, or of one that was lost
+        yield gap(last, known)
     reader = _Reader(invocation)
     with (
         suppress(SubscriberDropped),

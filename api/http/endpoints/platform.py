@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from heapq import nsmallest
 from operator import attrgetter
@@ -96,11 +96,14 @@ async def read_log(invocation: Invocation) -> Response:
 
     name = invocation.params["identity"]
     pieces = await invocation.engine.all_instances.read(name, stream, goes_on if follow else None)
-    return Response(200, b"", _LOG_HEADERS, _whole_or_broken(name, pieces))
+    return Response(200, b"", _LOG_HEADERS, _whole_or_broken(name, pieces, goes_on if follow else None))
 
 
-async def _whole_or_broken(name: str, pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """The pieces of a log. Where those of another host stop coming, the response is broken off."""
+async def _whole_or_broken(
+    name: str, pieces: AsyncGenerator[bytes, None], goes_on: Callable[[], bool] | None
+) -> AsyncIterator[bytes]:
+    """The pieces of a log. The response is broken off where those of another host stop coming, or where it may not go
+    on: nobody is to think that the instance has ended."""
     async with aclosing(pieces):
         try:
             async for piece in pieces:
@@ -108,6 +111,8 @@ async def _whole_or_broken(name: str, pieces: AsyncGenerator[bytes, None]) -> As
         except Refusal as refused:
             log.warning("log_broke_off", instance=name, why=refused.detail)
             raise BrokenOff from None
+    if goes_on is not None and not goes_on():
+        raise BrokenOff
 
 
 def _log_query(query: bytes) -> tuple[Stream, bool]:
