@@ -12,7 +12,7 @@ import httpcore
 
 from hatchway.api.client import wire
 from hatchway.api.client.base import HUNG_UP, ClientBase, Driven, instance_path, log_ask, longer, session_path
-from hatchway.api.client.flows import Ask, Flow, Pause, Reply, Work
+from hatchway.api.client.flows import LEFT_WITHIN, Ask, Flow, Pause, Reply, Work
 from hatchway.engine.base import http_calls
 from hatchway.engine.base.errors import Refusal
 
@@ -31,9 +31,14 @@ class AsyncClient(ClientBase):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._is_open = False
-        await self._http.aclose()
-        self._left.close()
+        try:
+            if self._leaves:
+                with anyio.move_on_after(LEFT_WITHIN, shield=True):
+                    await self.run(self.flows.leave())
+        finally:
+            self._is_open = False
+            await self._http.aclose()
+            self._left.close()
 
     async def sign_in(self, lifetime: str | None = None) -> wire.SignedIn:
         """Sign in by the key; `lifetime` such as `30m` or `2h` (section 4.2)."""

@@ -74,10 +74,11 @@ class ClientBase:
         agent, `agent:NAME` for the one of that fingerprint or comment; `sign_with` may ask for a passphrase.
 
         `label` is what people tell its sessions by. `stored` is used if it came from `url`; `on_token` gets every new
-        token, and None after logout. `home` is the
-        engine's folder on this host, where there is one (default as for the command): while its engine is down, or
-        listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised. Where
-        `socket` is given, the engine is reached by that Unix socket of its folder, and `url` only names it. With
+        token, and None after logout: without it a session that a call has begun by itself ends with the client.
+
+        `home` is the engine's folder on this host, where there is one (default as for the command): while its engine is
+        down, or listens elsewhere, nothing is sent to a port of loopback, and `Unreachable` or `ClientFault` raised.
+        Where `socket` is given, the engine is reached by that Unix socket of its folder, and `url` only names it. With
         `ssh://[USER@]HOST[:PORT]` it is the host's, by the command `ssh` and, there, `remote_command`.
 
         Raises ClientFault where `url` is no engine's address.
@@ -86,6 +87,7 @@ class ClientBase:
             raise ClientFault(f"{url!r} is no engine's address: one such as http://127.0.0.1:7420 is wanted")
         reader = sign_with or (None if key is None else lambda: read_signers(key, passphrase))
         self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall, label)
+        self._leaves = on_token is _forget
         self._tls = tls
         self._own = OwnEngine(home)
         self._socket = socket

@@ -37,9 +37,13 @@ class Client(ClientBase):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_open = False
-        self._http.close()
-        self._left.close()
+        try:
+            if self._leaves:
+                self.run(self.flows.leave())
+        finally:
+            self._is_open = False
+            self._http.close()
+            self._left.close()
 
     def sign_in(self, lifetime: str | None = None) -> wire.SignedIn:
         """Sign in by the key; `lifetime` such as `30m` or `2h` (section 4.2)."""

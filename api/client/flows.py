@@ -30,6 +30,9 @@ READ_WAIT, START_WAIT, STREAM_WAIT = 30.0, 1800.0, 45.0
 """Seconds without a byte: of most answers, of a start that may fetch an image, of a pairing, which sends one each 5 s
 unless a proxy holds them back to its end, half a minute later."""
 
+LEFT_WITHIN = 5.0
+"""Seconds that the logout at a client's end may take."""
+
 INSTANCES = "/api/platform/singularity/instance/"
 T = TypeVar("T")
 
@@ -116,6 +119,8 @@ class Flows:
         self.signer: Signer | None = None
         """The signer of the last sign-in, which the next one is by too: a key is read once."""
         self.stored = stored if stored is not None and stored.url == url else None
+        self._alone: str | None = None
+        """The session that a call has begun by itself, so that nobody else was given its token."""
 
     def dial_as(self, dialled: str) -> None:
         """The engine is reached another way than by its address, and answers to this host and port there."""
@@ -216,7 +221,7 @@ class Flows:
         return signed_in
 
     def _store(self, stored: StoredToken | None) -> None:
-        self.stored = stored
+        self.stored, self._alone = stored, None
         self._on_token(stored)
 
     # Calls with a token
@@ -236,15 +241,27 @@ class Flows:
         lifetime."""
         age = self.wall() - self.stored.received if self.stored else 0.0
         if self.stored is None:
-            yield from self.sign_in()
+            yield from self._sign_in_alone()
         elif age >= self.stored.lifetime and self.can_sign_in:
             yield from self.heal(wire.Refused(401, "invalid_token", "sign in again: the session token has expired"))
         elif self.stored.lifetime / 2 < age < self.stored.lifetime:
+            alone = self._alone
             try:
                 yield from self.renew()
             except wire.ClientFault:
                 # The old token is good until its own end, and the call itself will say what is wrong.
                 return
+            self._alone = alone
+
+    def _sign_in_alone(self) -> Flow[None]:
+        yield from self.sign_in()
+        self._alone = self.stored.session if self.stored else None
+
+    def leave(self) -> Flow[None]:
+        """At the client's end: end a session that a call has begun by itself. One that is not ended ends in its time,
+        but counts till then among those that the key may have."""
+        if self.stored is not None and self._alone is not None:
+            yield self._signed(Ask("POST", "/api/auth/logout/", body={}, wait=LEFT_WITHIN))
 
     def heal(self, refused: wire.Refused) -> Flow[bool]:
         """Sign in again after a 401. Returns False where a new token would not help. Raises Refused where the key that
@@ -252,7 +269,7 @@ class Flows:
         if refused.code != "invalid_token" or not self.can_sign_in:
             return False
         try:
-            yield from self.sign_in()
+            yield from self._sign_in_alone()
         except (AgentFault, Refusal) as fault:
             words = f"{refused.detail}; that failed: {fault.detail}"
             raise wire.Refused(refused.status, refused.code, words, skew=refused.skew) from fault

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,41 @@ async def test_sign_in_inspect_renew_logout(home: Path) -> None:
             with pytest.raises(Refused) as refused:
                 await other.inspect()
         assert (refused.value.status, refused.value.code) == (401, "invalid_token")
+
+
+async def test_a_session_that_nobody_else_has_ends_with_its_client(home: Path) -> None:
+    """One that a call began by itself: a program that runs each minute would soon hold all that its key may have. One
+    whose token was handed out lives on, and an engine that is gone holds nobody up."""
+    async with live_engine(home) as (engine, url, _):
+
+        def use(*, explicit: bool, fail: bool = False) -> None:
+            with Client(url, key=key()) as client:
+                if explicit:
+                    client.sign_in()
+                client.inspect()
+                if fail:
+                    raise ZeroDivisionError
+
+        await trio.to_thread.run_sync(partial(use, explicit=False))
+        with pytest.raises(ZeroDivisionError):
+            await trio.to_thread.run_sync(partial(use, explicit=False, fail=True))
+        async with AsyncClient(url, key=key()) as client:
+            await client.inspect()
+        with trio.move_on_after(5) as cancelled:
+            async with AsyncClient(url, key=key()) as client:
+                await client.inspect()
+                cancelled.cancel()
+                await trio.sleep_forever()
+        assert list(engine.runtime.actors("session")) == []
+        await trio.to_thread.run_sync(partial(use, explicit=True))
+        async with AsyncClient(url, key=key()) as client:
+            await client.inspect()
+            await client.renew()
+        assert len(list(engine.runtime.actors("session"))) == 2
+        last = AsyncClient(url, key=key())
+        await last.__aenter__()
+        await last.inspect()
+    await last.__aexit__()
 
 
 async def test_the_sync_client_does_the_same(home: Path) -> None:
