@@ -30,7 +30,7 @@ from hatchway.engine.base.tasks import kept_up
 from hatchway.engine.base.text import printable
 from hatchway.engine.base.version import installed_version
 from hatchway.engine.engine import Engine, open_engine
-from hatchway.engine.journal.logs import LineWriter, set_up_logs, use_log_settings
+from hatchway.engine.journal.logs import LineWriter, reopen_log, set_up_logs, use_log_settings
 from hatchway.engine.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ class EngineServer:
         self.systemd.reloading()
         try:
             waiting = self.engine.reload(self._take_certificate)
+            reopen_log()
             use_log_settings(self.engine.settings.log, people=sys.stderr.isatty())
             if self.workers is not None:
                 await self.workers.configure()

@@ -80,9 +80,9 @@ class Heads:
         self._last: tuple[int, int, str] = (0, 0, "")
         self._written = True
         """Whether the last head is in the file; if not, that is tried again when the next one is due."""
-        self.first, self.signed_by = _last_kept(self._path)
-        """Number of the first record that was kept when the last head before this start was signed, and by which key
-        it was signed, by `kid`; 0 and None without one."""
+        self.first, self.signed_by, self.seq = _last_kept(self._path)
+        """Number of the first record that was kept when the last head before this start was signed, by which key it was
+        signed, by `kid`, and number of the last record; 0, None and 0 without one."""
         self.subscribers: list[Callable[[str], None]] = []
         """Called with each head: they carry it away from this host."""
 
@@ -151,12 +151,13 @@ def check_sifted(signed: str, kept: bytes, keys: Keys) -> None:
         raise HeadRefused("the file is not what was signed when it was sifted")
 
 
-def _last_kept(path: Path) -> tuple[int, str | None]:
+def _last_kept(path: Path) -> tuple[int, str | None, int]:
     with suppress(OSError):
         for last in reversed(path.read_text("ascii", errors="replace").split()):
             with suppress(ValueError, KeyError, TypeError, HeadRefused):  # one that a full disk has cut
-                return int(claims(last)["first"]), str(_part(last, 0)["kid"])
-    return 0, None
+                said = claims(last)
+                return int(said["first"]), str(_part(last, 0)["kid"]), int(said["seq"])
+    return 0, None, 0
 
 
 def claims(signed: str) -> dict[str, Any]:

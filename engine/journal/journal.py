@@ -80,9 +80,10 @@ class FileJournal:
         self._encode = msgspec.json.Encoder().encode
         self._recent: list[RecordLine] = []
         self.subscribers = Subscribers(self)
-        last = last_line(folder)
-        self.last_seq = max(last.seq, last_number.take_up(folder))
-        """The number of the last record; the next engine goes on from it."""
+        self.heads = Heads(folder, clock, issuer, sign) if sign else None
+        last, signed = last_line(folder), self.heads.seq if self.heads else 0
+        self.last_seq = max(last.seq, last_number.take_up(folder), signed)
+        """The number of the last record; the next engine goes on from it, also where somebody has taken the files."""
         self._end = last.seq, hash_of(last.data)
         """Number and hash of the last record that is in the files."""
         self.lost = 0
@@ -90,8 +91,7 @@ class FileJournal:
         self._latest = time_of(last.data)
         """When the last record was written."""
         self._kept = kept
-        self.heads = Heads(folder, clock, issuer, sign) if sign else None
-        self._fd, self._anew = -1, True
+        self._fd, self._anew, self._is_moved = -1, True, False
         self._first = (self.heads.first if self.heads else 0) or first_seq(folder)
         """Number of the first record that is kept, by the engine's own word: files that others remove are missed."""
         self._sifted: set[str] = set()
@@ -316,6 +316,17 @@ class FileJournal:
         while True:
             await trio.sleep(SIGN_INTERVAL)
             self.seal("minute")
+            self._look_for_file()
+
+    def _look_for_file(self) -> None:
+        moved = True
+        with suppress(OSError):
+            moved = not os.path.samestat(os.stat(self.folder / CURRENT), os.fstat(self._fd))
+        if moved and not self._is_moved:
+            log.warning(
+                "journal_moved", path=str(self.folder / CURRENT), cure="hatchway engine reload begins a new one"
+            )
+        self._is_moved = moved
 
     async def _keep_room(self) -> None:
         self._crowded = trio.Event()

@@ -12,8 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from operator import attrgetter
+from pathlib import Path
 from stat import S_ISREG
 from typing import Any, TextIO
 
@@ -46,11 +48,15 @@ _quick: tuple[int, Callable[[str], Any]] | None = None
 """While programs read the log: the level from which records are logged, and the function that writes a line."""
 
 
+_writer: LineWriter | None = None
+"""Where the engine's log goes."""
+
+
 class LineWriter:
     """Writes lines by a thread of its own: Ctrl-S on the terminal, or a full pipe, must not hold the engine."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream, self._path = stream, _path_of(stream)
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._dropped = 0
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
@@ -64,6 +70,18 @@ class LineWriter:
             self._dropped += 1
 
     debug = info = warning = error = critical = msg
+
+    def reopen(self) -> None:
+        """Go on in a file of the same name, where somebody has moved the old one away. Raises OSError."""
+        if self._path is None:
+            return
+        written = self._stream.fileno()
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self._path), os.fstat(written)):
+                return
+        opened = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.dup2(opened, written)
+        os.close(opened)
 
     def close(self) -> None:
         """Write what is queued, for as long as the reader takes it."""
@@ -107,10 +125,19 @@ class LineWriter:
             data = data[taken:]
 
 
+def _path_of(stream: TextIO) -> Path | None:
+    """The path of the plain file that the stream goes to; None for a terminal, a pipe, and what has no descriptor."""
+    with suppress(OSError, ValueError):
+        if S_ISREG(os.fstat(stream.fileno()).st_mode):
+            return Path(os.readlink(f"/proc/self/fd/{stream.fileno()}"))
+    return None
+
+
 def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> LineWriter:
     """Send every log line, also those of the libraries, to `stream` (standard error) in the form that is set."""
     stream = stream or sys.stderr
-    writer = LineWriter(stream)
+    global _writer
+    writer = _writer = LineWriter(stream)
     atexit.register(writer.close)
     structlog.configure(logger_factory=lambda *names: writer, cache_logger_on_first_use=False)
     use_log_settings(settings, people=stream.isatty())
@@ -118,6 +145,15 @@ def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> LineWrit
     root.handlers = [_ToStructlog()]
     logging.getLogger("transitions").setLevel(logging.WARNING)  # below that, the library logs every step
     return writer
+
+
+def reopen_log() -> None:
+    """Have the log go on in a file of the same name, where it goes to a file that was moved away (logrotate(8))."""
+    if _writer is not None:
+        try:
+            _writer.reopen()
+        except OSError as error:
+            log.warning("log_not_reopened", why=str(error))
 
 
 def use_log_settings(settings: LogSettings, *, people: bool) -> None:

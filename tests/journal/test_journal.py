@@ -38,6 +38,7 @@ from hatchway.engine.journal.files import (
 from hatchway.engine.journal.heads import Heads, heads_in
 from hatchway.engine.journal.journal import KEPT_BYTES, SEGMENT_BYTES
 from hatchway.engine.runtime.records import NOBODY, Origin
+from tests.support.generated_journal import Generated
 from tests.support.journals import Host, folder
 
 __all__ = ["folder"]
@@ -156,6 +157,23 @@ def test_a_head_that_a_full_disk_cut(folder: Path, monkeypatch: pytest.MonkeyPat
     third = heads.sign(3, "hash", 2, "stop")
     assert [head for head in heads_in(folder) if head in told] == [first, second, third] == told
     assert Heads(folder, SystemClock(), "urn:uuid:x", tokens.sign).first == 2
+
+
+def test_files_that_somebody_has_taken(tmp_path: Path) -> None:
+    """While they are written that is told, once; and no number is given out twice, as far as heads tell which were."""
+    made = Generated(tmp_path / "log")
+    made.work(20)
+    made.journal.seal("minute")
+    with structlog.testing.capture_logs() as lines:
+        made.journal._look_for_file()
+        (tmp_path / "log" / CURRENT).rename(tmp_path / "elsewhere")
+        made.journal._look_for_file()
+        made.journal._look_for_file()
+        made.journal.reopen()
+        made.journal._look_for_file()
+    assert [line["event"] for line in lines] == ["journal_moved"]
+    (tmp_path / "log" / CURRENT).unlink()
+    assert Generated(tmp_path / "log").journal.last_seq == made.journal.last_seq == 20
 
 
 async def test_a_file_that_begins_with_a_torn_line(folder: Path) -> None:

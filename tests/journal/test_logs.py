@@ -204,6 +204,24 @@ def test_a_file_that_takes_no_more_is_waited_for(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().splitlines() == [f"line {number}" for number in range(200)]
 
 
+def test_a_log_that_is_rotated(tmp_path: Path) -> None:
+    """As logrotate does it: moved away, then a reload. What comes after that is in a file of the old name, of our
+    own."""
+    code = (
+        "import os, sys, time; from hatchway.engine.journal import logs;"
+        "from hatchway.engine.settings.settings import LogSettings;"
+        "writer = logs.set_up_logs(LogSettings());"
+        "write = lambda line: (writer.msg(line), time.sleep(0.2));"
+        "write('one'); os.rename('log', 'log.1'); write('two'); logs.reopen_log(); write('three');"
+        "logs.reopen_log(); write('four'); writer.close()"
+    )
+    with (tmp_path / "log").open("ab") as file:
+        subprocess.run([sys.executable, "-c", code], stderr=file, check=True, cwd=tmp_path)
+    assert (tmp_path / "log.1").read_text() == "one\ntwo\n"
+    assert (tmp_path / "log").read_text() == "three\nfour\n"
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_closed_reader_ends_nothing() -> None:
     """Standard error may be gone: the engine goes on."""
     reading, writing = os.pipe()
