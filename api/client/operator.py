@@ -93,7 +93,8 @@ def operator_line(home: Path) -> Iterator[OperatorLine]:
         try:
             yield OperatorLine(connected)
         except TimeoutError:
-            raise EngineUnavailable(f"the engine on {home} does not answer") from None
+            why = f"the engine on {home} does not answer; once it goes on, it may do what it was asked"
+            raise EngineUnavailable(why) from None
 
 
 def _connect(home: Path) -> socket.socket:

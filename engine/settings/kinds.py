@@ -15,6 +15,8 @@ from hatchway.engine.settings.home import expanded
 from hatchway.engine.settings.redis_address import read_address
 
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_QUAD = re.compile(r"\d+(\.\d+){3}")
+"""What is meant for an IPv4 address, and never a name."""
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
@@ -186,7 +188,7 @@ def _host(raw: object) -> str:
         return str(ipaddress.ip_address(value.strip("[]")))
     except ValueError:
         value = wire_name(value)
-        if not _NAME.fullmatch(value):
+        if not _NAME.fullmatch(value) or _QUAD.fullmatch(value):
             raise ValueError("an IP address or a host name is wanted") from None
     return value.lower()
 

@@ -150,6 +150,7 @@ def test_a_setting_of_ours_with_a_wrong_value_is_refused(home: Path) -> None:
         ("port", 1.5, "whole number"),
         ("host", "two words", "IP address or a host name"),
         ("host", "a:1", "IP address or a host name"),
+        ("host", "999.1.1.1", "IP address or a host name"),
         ("allow_fakeroot", "maybe", "true or false"),
         ("allow_fakeroot", 1, "true or false"),
         ("session_max_age.key", "168", "duration"),
