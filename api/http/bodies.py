@@ -115,5 +115,23 @@ def _wrong_fields(kind: type[msgspec.Struct], value: dict[str, Any]) -> dict[str
     return errors or {"body": "is not what this endpoint takes"}
 
 
+_TYPES = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "an object",
+    "str": "text",
+}
+"""What msgspec calls a type of JSON's, and its name for those who send it."""
+
+
 def _words(error: str) -> str:
-    return error[:1].lower() + error[1:].replace("`", "'")
+    """msgspec's sentence, in words of JSON's."""
+    named = re.sub(r"`(\w+(?: \| \w+)*)`", lambda found: " or ".join(map(_name, found[1].split(" | "))), error)
+    placed = re.sub(r" - at `\$\[(\d+)\]`", r", at item \1", named)
+    return placed[:1].lower() + placed[1:].replace("`", "'")
+
+
+def _name(kind: str) -> str:
+    return _TYPES.get(kind, kind)

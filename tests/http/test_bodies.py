@@ -132,6 +132,8 @@ def test_every_wrong_field_is_named() -> None:
     assert set(raised.value.errors) == {"name", "count", "words", "sure", "permissions"}
     assert raised.value.errors["name"] == "is required"
     assert raised.value.errors["permissions"] == "is unknown"
+    assert raised.value.errors["count"] == "expected a whole number, got text"
+    assert raised.value.errors["words"] == "expected text, got a whole number, at item 1"
     assert "MASTER" not in raised.value.detail
 
 
