@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +21,7 @@ from hatchway.api.client.unix_paths import short_path
 from hatchway.api.client.wire import CertificateRefused, ClientFault, NotAnEngine, Unreachable
 from hatchway.engine.base import http_calls
 from hatchway.engine.base.errors import Refusal
+from hatchway.engine.settings import kinds
 
 if TYPE_CHECKING:
     from hatchway.engine.keys.keys import PrivateKey
@@ -36,7 +36,8 @@ HUNG_UP = "the engine hung up before the operator's answer"
 AGENT = f"hatchway ({platform.system()})"
 """User-Agent: what a session of ours is called where nobody gives it a label."""
 
-_ADDRESS = re.compile(r"(https?|ssh)://[^/]")
+_ADDRESS = kinds.url()
+"""What an engine's address is, as for the command."""
 
 CONNECT_WAIT = 5.0
 """Seconds in which a connection must be made."""
@@ -83,10 +84,12 @@ class ClientBase:
 
         Raises ClientFault where `url` is no engine's address.
         """
-        if _ADDRESS.match(url) is None:
-            raise ClientFault(f"{url!r} is no engine's address: one such as http://127.0.0.1:7420 is wanted")
+        try:
+            url = _ADDRESS.read(url)
+        except ValueError as error:
+            raise ClientFault(f"{url!r} is no engine's address: {error}") from None
         reader = sign_with or (None if key is None else lambda: read_signers(key, passphrase))
-        self.flows = Flows(url.rstrip("/"), reader, stored, lifetime, on_token, wall, label)
+        self.flows = Flows(url, reader, stored, lifetime, on_token, wall, label)
         self._leaves = on_token is _forget
         self._tls = tls
         self._own = OwnEngine(home)

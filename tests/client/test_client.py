@@ -100,11 +100,11 @@ async def test_the_sync_client_does_the_same(home: Path) -> None:
         assert await trio.to_thread.run_sync(use, url) == key().identity
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:7420", "ftp://x", "https:///path", ""])
+@pytest.mark.parametrize("url", ["127.0.0.1:7420", "ftp://x", "https:///path", "", "http://x:99999", "http://x/y"])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_what_is_no_address_is_refused(kind: type[Client | AsyncClient], url: str) -> None:
     """Before anything is sent, in words that say what would be one."""
-    with pytest.raises(ClientFault, match="one such as http"):
+    with pytest.raises(ClientFault, match=r"is no engine's address: .* is wanted|such as http"):
         kind(url)
 
 
