@@ -30,8 +30,8 @@ Result = TypeVar("Result")
 
 log = structlog.get_logger(__name__)
 
-STORE_RETRY = 1.0
-"""Seconds until a delay that could not be stored is tried again."""
+RETRY = 1.0
+"""Seconds until a delay whose step failed, or could not be stored, fires again."""
 
 
 class Sent(msgspec.Struct, Generic[Result], gc=False):
@@ -307,11 +307,13 @@ class Runtime:
             await self.catch_up(actor)
         except StoreUnavailable as error:
             log.warning("delay_not_stored", chart=actor.chart, actor=actor.id, why=error.why)
-            if (timing := table.chart.timings.get(actor.state)) is not None:  # else it has ended meanwhile
-                self.timers.arm(actor, timing.now() + STORE_RETRY, timing.clock)
         except Exception:
             # An error in one actor's delay must not end the task that fires all delays.
             log.exception("delay_failed", chart=actor.chart, actor=actor.id)
+        else:
+            return
+        if (timing := table.chart.timings.get(actor.state)) is not None:  # else it has ended meanwhile
+            self.timers.arm(actor, timing.now() + RETRY, timing.clock)
 
     async def catch_up(self, actor: Actor) -> None:
         """Take the elapsed row where it is due, without waiting for its timer."""

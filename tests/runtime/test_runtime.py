@@ -96,7 +96,7 @@ async def test_how_long_a_step_took_to_be_stored(small: SmallRuntime, autojump_c
 async def test_a_delay_that_fails_stops_no_other(
     small: SmallRuntime, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    """One actor's fault is logged, and the clock of all the others goes on."""
+    """One actor's fault is logged, and the clock of all the others goes on; its own fires again."""
     nursery.start_soon(small.runtime.run)
     await small.build("faulty")
     await small.build("sound")
@@ -105,6 +105,8 @@ async def test_a_delay_that_fails_stops_no_other(
         await trio.sleep(31)
     assert [(line["event"], line["actor"]) for line in lines] == [("delay_failed", "faulty")]
     assert small.runtime.peek("gate", "sound") is None
+    await trio.sleep(2)
+    assert small.runtime.peek("gate", "faulty") is None
 
 
 @pytest.mark.parametrize("event", ["open", "shut"])
