@@ -54,7 +54,6 @@ class RedisLink:
         self.replicated = bool(address.sentinels)
         """Whether every change waits for a replica."""
         self._client: Any = None
-        self._up = trio.Event()
         self._failing_since = inf
         """Elapsed seconds since when every call has failed; infinity while calls succeed."""
         self._given_up = False
@@ -100,12 +99,11 @@ class RedisLink:
                     if not told:
                         told = True
                         task_status.started()
-                    self._up.set()
                     await self._wait_broken()
             except Exception as error:  # whatever broke the pool, a new one is made
                 self._lost(error)
             finally:
-                self._client, self._up = None, trio.Event()
+                self._client = None
             if not told:
                 told = True
                 task_status.started()
