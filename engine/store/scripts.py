@@ -99,7 +99,9 @@ CLAIM = _script("""
 -- The answer: {'claimed', run} and that run has the call in its inbox, the pairing ahead of the body; or {'used'},
 -- {'wrong'}.
 local function send(run, ...)
-  redis.call('XADD', 'hatchway:inbox:' .. run, 'MAXLEN', '~', '10000', '*', ...)
+  local inbox = 'hatchway:inbox:' .. run
+  redis.call('XADD', inbox, 'MAXLEN', '~', '10000', '*', ...)
+  if redis.call('PTTL', inbox) < 0 then redis.call('PEXPIRE', inbox, 60000) end
 end
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if held then
@@ -212,6 +214,7 @@ CALL = _script("""
 -- KEYS: inbox and lease of a run. ARGV: as of SEND. The answer: 1 where that run is alive and has the message, else 0.
 if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end
 redis.call('XADD', KEYS[1], 'MAXLEN', '~', '10000', '*', unpack(ARGV))
+if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], 60000) end
 return 1
 """)
 

@@ -20,6 +20,7 @@ from hatchway.engine.fleet.limits import FleetLimit
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records
 from hatchway.engine.store.redis_link import RedisLink
+from hatchway.engine.store.scripts import CALL, CLAIM, REPLY, SEND, Script
 from tests.support.fakes import SetClock
 from tests.support.redis_server import RedisServer, redis_link, speak
 
@@ -267,6 +268,30 @@ async def test_who_is_heard_of_no_more_is_dead(
         assert await told() == ["stops"]
     assert await told() == []
     assert len({each.run_id for each in (here, stops, lives, silent)}) == 4
+
+
+INBOX, MESSAGE = "hatchway:inbox:ash", ("kind", "call", "ticket", "t")
+
+
+@pytest.mark.parametrize(
+    ("script", "keys", "args"),
+    [
+        (CALL, (INBOX, "hatchway:engine:ash"), MESSAGE),
+        (CLAIM, ("hatchway:codes", "hatchway:recent:digest"), ("digest", 50, "t", "birch", b"body")),
+        (REPLY, (INBOX, "hatchway:reply:t"), ("t", b"reply")),
+        (SEND, (INBOX,), MESSAGE),
+    ],
+    ids=["call", "claim", "reply", "send"],
+)
+async def test_an_inbox_that_nobody_reads_goes(
+    link: RedisLink, server: RedisServer, script: Script, keys: tuple[str, ...], args: tuple[Any, ...]
+) -> None:
+    """Whatever is sent to an engine that dies before it renews its lease: who claimed a code is kept for a minute."""
+    speak(server.port, "SET", "hatchway:engine:ash", "ash")
+    speak(server.port, "HSET", "hatchway:codes", "digest", "ash|pairing|0")
+    await link.script(script, keys, args)
+    assert speak(server.port, "XLEN", INBOX) == b":1\r\n"
+    assert 50 < int(speak(server.port, "TTL", INBOX)[1:]) <= 60
 
 
 async def test_what_cannot_be_told_runs_out(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
