@@ -13,13 +13,14 @@ from hatchway.engine.access.limits import Limit
 from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import EngineUnavailable, StoreUnavailable
 from hatchway.engine.fleet.change_reader import ChangeReader, Follow
-from hatchway.engine.fleet.lease import SECONDS, Lease, inbox, lease_of
+from hatchway.engine.fleet.lease import SECONDS, Lease, inbox
 from hatchway.engine.fleet.limits import FleetLimit
 from hatchway.engine.fleet.messages import Messages
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.settings.redis_address import read_address
 from hatchway.engine.store.redis import PREFIX, RedisStore
 from hatchway.engine.store.redis_link import RedisLink
+from hatchway.engine.store.scripts import OTHERS
 
 log = structlog.get_logger(__name__)
 
@@ -115,12 +116,8 @@ class Fleet:
 
     async def others(self) -> list[str]:
         """The live engines of the fleet but this one."""
-        runs = await self.link.call(lambda client: client.hkeys(f"{PREFIX}engines"))
-        others = [run.decode() for run in runs if run.decode() != self.lease.run_id]
-        return [run for run in others if await self._is_alive(run)]
-
-    async def _is_alive(self, run: str) -> bool:
-        return bool(await self.link.call(lambda client: client.exists([lease_of(run)])))
+        runs = await self.link.script(OTHERS, [f"{PREFIX}engines"], [self.lease.run_id])
+        return [run.decode() for run in runs]
 
     # Freshness
 

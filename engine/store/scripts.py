@@ -80,6 +80,20 @@ end
 return answer
 """)
 
+OTHERS = _script("""
+-- KEYS: engines. ARGV: a run. The answer: the other runs that are alive. Those that are dead, and could not say so, are
+-- forgotten: one whose lease had only run out is entered again by its renewal.
+local others = {}
+for _, run in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if redis.call('EXISTS', 'hatchway:engine:' .. run) == 0 then
+    redis.call('HDEL', KEYS[1], run)
+  elseif run ~= ARGV[1] then
+    others[#others + 1] = run
+  end
+end
+return others
+""")
+
 COUNT = _script("""
 -- KEYS: a source's counter. ARGV: the most there may be, window ms. The answer: 0 if counted, else the ms to wait.
 local count = tonumber(redis.call('GET', KEYS[1]) or '0')

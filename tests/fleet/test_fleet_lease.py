@@ -270,6 +270,22 @@ async def test_who_is_heard_of_no_more_is_dead(
     assert len({each.run_id for each in (here, stops, lives, silent)}) == 4
 
 
+async def test_engines_that_were_killed_are_forgotten(server: RedisServer, link: RedisLink) -> None:
+    """Those that live are asked for in one call, however many others could not say that they stopped."""
+    for number in range(20):
+        speak(server.port, "HSET", "hatchway:engines", f"killed{number}", "host")
+    clock = SystemClock()
+    async with open_fleet(server.url, clock, "ash", "a") as here, open_fleet(server.url, clock, "elm", "b") as there:
+        with patch.object(here.link, "call", wraps=here.link.call) as asked:
+            assert await here.others() == [there.lease.run_id]
+        assert asked.call_count == 1
+        assert speak(server.port, "HLEN", "hatchway:engines") == b":2\r\n"
+        speak(server.port, "DEL", f"hatchway:engine:{there.lease.run_id}")
+        assert await here.others() == []
+        await there.lease.refresh()
+        assert await here.others() == [there.lease.run_id]
+
+
 INBOX, MESSAGE = "hatchway:inbox:ash", ("kind", "call", "ticket", "t")
 
 
