@@ -190,21 +190,7 @@ class ChangeReader:
         read: Mapping[bytes, Sequence[Any]] = dict(reply or {})
         await self._check_identity(ask, sent)
         changes = [_change(*entry) for entry in read.get(CHANGES.encode(), ())]
-        moved: dict[str, dict[str, int]] = {}
-        for change in changes:
-            if change.number != heard.number + 1:
-                self._heard = None
-                raise StoreUnavailable("messages are missing", cause="gap")
-            heard = change
-            # A change says to which version `v` the actor `a` of the chart `c` was moved; its number is `n`.
-            chart, name, version = (change.fields[field].decode() for field in (b"c", b"a", b"v"))
-            moved.setdefault(chart, {})[name] = int(version)
-            self._store.unheard.discard((chart, name, int(version)))
-        for chart, versions in moved.items():
-            if chart in SHARED_CHARTS:
-                await self._runtime.absorb(chart, versions)
-            elif chart in self._mirrors:
-                await self._mirrors[chart]()
+        heard = await self._take_changes(changes, heard)
         for message, entry in read.get(self._inbox.encode(), ()):
             fields, self._inbox_at = _fields(entry), message
             self._deliver({name.decode(): value for name, value in fields.items()})
@@ -214,6 +200,28 @@ class ChangeReader:
             confirmed.set()
             if changes:
                 await trio.sleep(GATHER_PAUSE)
+        return heard
+
+    async def _take_changes(self, changes: Sequence[LastChange], heard: LastChange) -> LastChange:
+        """Take up what these changes moved, which come behind `heard`. Returns the last of them."""
+        moved: dict[str, dict[str, int]] = {}
+        told = set()
+        for change in changes:
+            if change.number != heard.number + 1:
+                self._heard = None
+                raise StoreUnavailable("messages are missing", cause="gap")
+            heard = change
+            # A change says to which version `v` the actor `a` of the chart `c` was moved; its number is `n`.
+            chart, name, version = (change.fields[field].decode() for field in (b"c", b"a", b"v"))
+            moved.setdefault(chart, {})[name] = int(version)
+            told.add((chart, name, int(version)))
+        for chart, versions in moved.items():
+            if chart in SHARED_CHARTS:
+                await self._runtime.absorb(chart, versions)
+            elif chart in self._mirrors:
+                await self._mirrors[chart]()
+        # Not before they are taken up: where that failed, this engine's own must be read anew.
+        self._store.unheard.difference_update(told)
         return heard
 
 

@@ -101,7 +101,7 @@ class RedisStore:
         args = (change.actor, change.chart, change.expected, version, value, tag, *_milliseconds(once), self.fleet)
         moved = (change.chart, change.actor, version)
         self.unheard.add(moved)
-        answer = await self._insist(keys, args)
+        answer = await self._insist(moved, keys, args)
         if answer != b"OK":
             self.unheard.discard(moved)
         if answer == b"EMPTIED":
@@ -111,15 +111,18 @@ class RedisStore:
         if answer == b"USED":
             raise AlreadyUsed("used before")
 
-    async def _insist(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    async def _insist(self, moved: tuple[str, str, int], keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run the commit's script, again where its answer was lost. Raises StoreUnavailable after `COMMIT_WITHIN`
-        seconds: then nobody knows whether the change was made."""
-        until = trio.current_time() + COMMIT_WITHIN
+        seconds: then nobody knows whether the change was made, unless the server has refused it each time."""
+        until, refused = trio.current_time() + COMMIT_WITHIN, True
         while True:
             try:
                 return await self.link.script(COMMIT, keys, args, durable=True)
-            except StoreUnavailable:
+            except StoreUnavailable as lost:
+                refused = refused and self.link.was_refused(lost)
                 if trio.current_time() + AGAIN >= until:
+                    if refused:
+                        self.unheard.discard(moved)
                     raise
                 await trio.sleep(AGAIN)
 

@@ -147,6 +147,10 @@ class RedisLink:
             raise self._lost(error) from error
         return answer
 
+    def was_refused(self, lost: StoreUnavailable) -> bool:
+        """Whether the server itself refused the call that failed so: then nothing was done."""
+        return lost.__cause__ is not None and self._is_answer(lost.__cause__)
+
     def _is_answer(self, error: BaseException) -> bool:
         """Whether the error is a server's own answer, as of one that is full: then its connections are sound.
 

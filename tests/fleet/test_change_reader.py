@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -265,6 +265,36 @@ async def test_an_own_change_that_a_failover_lost(
     await reader.holds("a", "b", "c", "e")
     assert not all_read(server)
     assert not reader.fleet.store.unheard
+
+
+async def test_an_own_change_that_was_told_and_not_taken_up(
+    server: RedisServer, other: Reading, relay: Relay, reader: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message of it came, the store failed, and a failover lost both: it is read anew all the same."""
+    absorb, made = reader.runtime.absorb, trio.Event()
+
+    async def failing(chart: str, versions: Mapping[str, int]) -> None:
+        if "c" in versions:
+            await made.wait()
+            relay.cut()
+            last = speak(server.port, "XREVRANGE", CHANGES, "+", "-", "COUNT", "1").split(b"\r\n")[3].decode()
+            speak(server.port, "XDEL", CHANGES, last)
+            speak(server.port, "DECR", f"{CHANGES}:n")
+            speak(server.port, "HDEL", "hatchway:actors:session", "c")
+            monkeypatch.setattr(reader.runtime, "absorb", absorb)
+            raise StoreUnavailable("lost")
+        await absorb(chart, versions)
+
+    monkeypatch.setattr(reader.runtime, "absorb", failing)
+    await reader.start("c")
+    made.set()
+    with trio.fail_after(SOON):
+        while reader.runtime.absorb != absorb:
+            await trio.sleep(0.01)
+    relay.mend()
+    await other.start("d")
+    await reader.holds("a", "b", "d")
+    assert not all_read(server)
 
 
 async def test_a_number_that_is_missing(server: RedisServer, other: Reading, reader: Reading) -> None:

@@ -11,6 +11,7 @@ import trio
 from hatchway.engine.access.challenges import LIFETIME, SLACK, Challenges
 from hatchway.engine.access.principal import SessionFacts
 from hatchway.engine.base.errors import SignatureRefused, StoreUnavailable
+from hatchway.engine.store import redis as redis_module
 from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored
 from hatchway.engine.store.redis import RedisStore
 from tests.support.fakes import SetClock
@@ -88,6 +89,31 @@ async def test_a_store_that_was_emptied_takes_no_change(redis: RedisServer) -> N
         with pytest.raises(StoreUnavailable, match="restart the engine"):
             await store.load("session", "a")
     assert speak(redis.port, "DBSIZE") == b":1\r\n"
+
+
+@redis_wanted
+@pytest.mark.parametrize("answer_lost", [False, True])
+async def test_a_change_that_a_full_store_refused_is_not_waited_for(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch, answer_lost: bool
+) -> None:
+    """Its message never comes. One whose first answer was lost may have been made, whatever the next answer is."""
+    monkeypatch.setattr(redis_module, "COMMIT_WITHIN", 0.1)
+    async with redis_store(redis.url) as store:
+        store.define({"session": SessionFacts})
+        await start(store, "a")
+        assert store.unheard == {("session", "a", 1)}
+        speak(redis.port, "CONFIG", "SET", "maxmemory", "1")
+        script, lost = store.link.script, [answer_lost]
+
+        async def asked(*args: Any, **more: Any) -> Any:
+            if lost and lost.pop():
+                raise StoreUnavailable("no answer in time")
+            return await script(*args, **more)
+
+        monkeypatch.setattr(store.link, "script", asked)
+        with pytest.raises(StoreUnavailable, match="OOM"):
+            await start(store, "b")
+        assert (("session", "b", 1) in store.unheard) == answer_lost
 
 
 @redis_wanted
