@@ -23,7 +23,7 @@ from hatchway.engine.base.clock import Clock
 from hatchway.engine.base.errors import StoreUnavailable
 from hatchway.engine.runtime import UNKNOWN, Runtime
 from hatchway.engine.store.redis import CHANGES, COUNTER, IDENTITY, RedisStore
-from hatchway.engine.store.redis_link import RedisLink
+from hatchway.engine.store.redis_link import RETRY_AFTER, RedisLink
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +36,8 @@ IDENTITY_INTERVAL = 0.2
 GATHER_PAUSE = 0.02
 """Seconds after a read that brought changes, until the next: changes that come meanwhile are taken up together, at a
 fraction of the cost."""
+
+FAULT = "this engine can't follow what the others of the fleet do; its log has why"
 
 BLOCK_MS = 200
 COUNT = 500
@@ -113,8 +115,10 @@ class ChangeReader:
                 if self.lost is None:
                     log.warning("store_not_followed", why=lost.why)
                 self.lost = lost
-            except Exception:
-                log.exception("store_not_followed")
+            except Exception as fault:
+                if self.lost is None or self.lost.why != repr(fault):  # said once, however often it comes again
+                    log.exception("store_not_followed")
+                self.lost = StoreUnavailable(FAULT, why=repr(fault), retry_after=RETRY_AFTER)
             await trio.sleep(0.05)
 
     async def _check_identity(self, ask: Ask, now: float) -> None:
@@ -207,14 +211,14 @@ class ChangeReader:
         moved: dict[str, dict[str, int]] = {}
         told = set()
         for change in changes:
-            if change.number != heard.number + 1:
-                self._heard = None
+            entry = _entry(change)
+            if change.number != heard.number + 1 or entry is None:
+                self._heard = None  # so that all sessions are compared
                 raise StoreUnavailable("messages are missing", cause="gap")
             heard = change
-            # A change says to which version `v` the actor `a` of the chart `c` was moved; its number is `n`.
-            chart, name, version = (change.fields[field].decode() for field in (b"c", b"a", b"v"))
-            moved.setdefault(chart, {})[name] = int(version)
-            told.add((chart, name, int(version)))
+            chart, name, version = entry
+            moved.setdefault(chart, {})[name] = version
+            told.add(entry)
         for chart, versions in moved.items():
             if chart in SHARED_CHARTS:
                 await self._runtime.absorb(chart, versions)
@@ -227,7 +231,18 @@ class ChangeReader:
 
 def _change(id: bytes, entry: Any) -> LastChange:
     fields = _fields(entry)
-    return LastChange(id, int(fields[b"n"]), fields)
+    number = fields.get(b"n", b"")
+    return LastChange(id, int(number) if number.isdigit() else 0, fields)
+
+
+def _entry(change: LastChange) -> tuple[str, str, int] | None:
+    """To which version `v` the actor `a` of the chart `c` was moved, as chart, actor and version; None where the change
+    is none of an engine's, and can't be decoded."""
+    try:
+        chart, name, version = (change.fields[field].decode() for field in (b"c", b"a", b"v"))
+        return chart, name, int(version)
+    except (KeyError, ValueError):
+        return None
 
 
 def _fields(entry: Any) -> dict[bytes, bytes]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import structlog
 import trio
 
 from hatchway.engine.base.errors import StoreUnavailable
@@ -15,6 +16,8 @@ from hatchway.engine.store.facts import share_texts
 from hatchway.engine.store.protocol import AlreadyUsed, Change, Once, Stored, VersionMoved, new_identity
 from hatchway.engine.store.redis_link import RedisLink
 from hatchway.engine.store.scripts import COMMIT
+
+log = structlog.get_logger(__name__)
 
 PREFIX = "hatchway:"
 CHANGES, COUNTER, IDENTITY = PREFIX + "changes", PREFIX + "changes:n", PREFIX + "identity"
@@ -44,6 +47,8 @@ class RedisStore:
         self.unheard: set[tuple[str, str, int]] = set()
         """Chart, actor and version (0 for gone) of each change sent from here that its reader has not heard of yet."""
         self._decode: dict[str, Callable[[bytes], tuple[str, float | None, msgspec.Struct]]] = {}
+        self._not_understood: set[tuple[str, str]] = set()
+        """Chart and name of each actor that was logged since its value can't be decoded."""
 
     def define(self, facts: Mapping[str, type[msgspec.Struct]]) -> None:
         for chart, kind in facts.items():
@@ -51,11 +56,21 @@ class RedisStore:
             self._decode[chart] = msgspec.msgpack.Decoder(shape).decode
 
     async def load(self, chart: str, actor: str) -> Stored | None:
-        return (await self.load_many(chart, [actor]))[0]
+        """As the protocol says. Raises a MsgspecError or ValueError where the value can't be decoded."""
+        (value,) = await self._values(chart, [actor])
+        return None if value is None else self._read(chart, value)
 
     async def load_many(self, chart: str, actors: Sequence[str]) -> list[Stored | None]:
-        values = await self.link.call(lambda client: client.hmget(_actors(chart), list(actors)))
-        return [None if value is None else self._read(chart, value) for value in values]
+        """As the protocol says; an actor whose value can't be decoded is as one that is gone."""
+        values = await self._values(chart, actors)
+        return [
+            None if value is None else self._understood(chart, name, value)
+            for name, value in zip(actors, values, strict=True)
+        ]
+
+    async def _values(self, chart: str, actors: Sequence[str]) -> Sequence[bytes | None]:
+        values: Sequence[bytes | None] = await self.link.call(lambda client: client.hmget(_actors(chart), list(actors)))
+        return values
 
     async def live(self, chart: str) -> list[tuple[str, Stored]]:
         found: dict[str, Stored] = {}
@@ -69,21 +84,32 @@ class RedisStore:
     async def page(self, chart: str, cursor: int) -> tuple[int, dict[str, Stored]]:
         """Some stored actors by name, from `cursor` on, and the cursor of the next: it is 0 first and last.
 
-        An actor that is made meanwhile may be missing. Another server has other cursors.
+        An actor that is made meanwhile may be missing. One whose value can't be decoded is. Another server has other
+        cursors.
         """
         cursor, page = await self._page(chart, cursor)
-        return cursor, {name.decode(): self._read(chart, value) for name, value in page.items()}
+        read = ((name, self._understood(chart, name, value)) for name, value in page.items())
+        return cursor, {name: stored for name, stored in read if stored is not None}
 
     async def versions(self, chart: str, cursor: int) -> tuple[int, dict[str, int]]:
-        """As `page`, of the actors' versions alone."""
+        """As `page`, of the actors' versions alone. A value that does not even tell a version counts as gone."""
         cursor, page = await self._page(chart, cursor)
-        return cursor, {name.decode(): int(value.partition(b":")[0]) for name, value in page.items()}
+        versions = ((name, value.partition(b":")[0]) for name, value in page.items())
+        return cursor, {name: int(version) for name, version in versions if version.isdigit()}
 
-    async def _page(self, chart: str, cursor: int) -> tuple[int, dict[bytes, bytes]]:
-        page: tuple[int, dict[bytes, bytes]] = await self.link.call(
-            lambda client: client.hscan(_actors(chart), cursor, count=PAGE)
-        )
-        return page
+    async def _page(self, chart: str, cursor: int) -> tuple[int, dict[str, bytes]]:
+        cursor, page = await self.link.call(lambda client: client.hscan(_actors(chart), cursor, count=PAGE))
+        return cursor, {name.decode(errors="replace"): value for name, value in page.items()}
+
+    def _understood(self, chart: str, name: str, value: bytes) -> Stored | None:
+        """The actor; None where its value can't be decoded, which is logged once: one must not hide all others."""
+        try:
+            return self._read(chart, value)
+        except (msgspec.MsgspecError, ValueError) as fault:
+            if (chart, name) not in self._not_understood:
+                self._not_understood.add((chart, name))
+                log.warning("actor_not_understood", chart=chart, actor=name, why=str(fault))
+            return None
 
     def _read(self, chart: str, value: bytes) -> Stored:
         version, _, packed = value.split(b":", 2)

@@ -138,11 +138,7 @@ class RedisLink:
                 answer = await ask(client)
             self._failing_since, self._told_lost = inf, False
         except (Exception, BaseExceptionGroup) as error:
-            if _holds_cancelled(error):
-                raise
-            await (
-                trio.lowlevel.checkpoint_if_cancelled()
-            )  # coredis turns a cancellation during a connect into an error of its own
+            await _pass_on_cancelled(error)
             self._failing_since = inf if self._is_answer(error) else min(self._failing_since, trio.current_time())
             raise self._lost(error) from error
         return answer
@@ -204,35 +200,44 @@ class RedisLink:
         """A function that runs commands over one connection, for the block. While the connection lasts it leads to one
         server, so that no command sees an older state than the command before it.
 
-        Raises StoreUnavailable where there is no connection, or it is lost.
+        Raises StoreUnavailable where there is no connection, and the function where it is lost. What else the block
+        raises is not the store's fault, and goes through as it is.
         """
         client = None if self._given_up else self._client
         if client is None:
             raise self.unavailable()
-        connection: Any = None
-        try:
+        async with self._told_as_lost():
             with trio.fail_after(2 * PATIENCE):
                 connection = await client.connection_pool.get_connection()
 
-            async def ask(*command: Any, seconds: float = PATIENCE) -> Any:
+        async def ask(*command: Any, seconds: float = PATIENCE) -> Any:
+            async with self._told_as_lost():
                 with trio.fail_after(seconds):
                     return await connection.create_request(*command, disconnect_on_cancellation=True)
 
+        try:
             yield ask
-        except (Exception, BaseExceptionGroup) as error:
-            if _holds_cancelled(error) or isinstance(error, StoreUnavailable):
-                raise
-            await trio.lowlevel.checkpoint_if_cancelled()
-            raise self._lost(error) from error
         finally:
-            if connection is not None:
-                # The order matters: coredis counts a connection that is returned broken as in use for ever.
-                client.connection_pool.release(connection)
-                connection.invalidate()
+            # The order matters: coredis counts a connection that is returned broken as in use for ever.
+            client.connection_pool.release(connection)
+            connection.invalidate()
+
+    @asynccontextmanager
+    async def _told_as_lost(self) -> AsyncIterator[None]:
+        """Raises StoreUnavailable for whatever the block raises, which does nothing but ask the store."""
+        try:
+            yield
+        except (Exception, BaseExceptionGroup) as error:
+            await _pass_on_cancelled(error)
+            raise self._lost(error) from error
 
 
-def _holds_cancelled(error: BaseException) -> bool:
-    return isinstance(error, BaseExceptionGroup) and error.subgroup((trio.Cancelled, KeyboardInterrupt)) is not None
+async def _pass_on_cancelled(error: BaseException) -> None:
+    """Raises trio.Cancelled, or the error where it holds one, if this task was cancelled: coredis turns a cancellation
+    during a connect into an error of its own."""
+    if isinstance(error, BaseExceptionGroup) and error.subgroup((trio.Cancelled, KeyboardInterrupt)) is not None:
+        raise error
+    await trio.lowlevel.checkpoint_if_cancelled()
 
 
 def _first(error: BaseException) -> BaseException:

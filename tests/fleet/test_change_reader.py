@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import StoreUnavailable
@@ -304,6 +306,68 @@ async def test_a_number_that_is_missing(server: RedisServer, other: Reading, rea
     await other.start("c")
     await reader.holds("b", "c")
     assert all_read(server)
+
+
+def spoil(server: RedisServer, name: str, value: str) -> None:
+    """Have the store hold a session that can't be decoded, as of another version's, and tell it as a change."""
+    speak(server.port, "HSET", "hatchway:actors:session", name, value)
+    number = int(speak(server.port, "INCR", f"{CHANGES}:n")[1:])
+    speak(server.port, "XADD", CHANGES, "*", "n", str(number), "c", "session", "a", name, "v", "2")
+
+
+def named(said: list[MutableMapping[str, Any]]) -> list[str]:
+    """The sessions that the log says are not understood, in the order of their names."""
+    return sorted(line["actor"] for line in said if line["event"] == "actor_not_understood")
+
+
+async def test_sessions_that_cannot_be_decoded(server: RedisServer, other: Reading, reader: Reading) -> None:
+    """Each is as one that is gone, named in the log once, and hides no other: neither where it is heard of, nor where
+    all are compared."""
+    with capture_logs() as said:
+        spoil(server, "a", "2:tag:garbage")
+        spoil(server, "bad", "no version")
+        await other.start("c")
+        await reader.holds("b", "c")
+        assert not all_read(server)
+        speak(server.port, "INCR", f"{CHANGES}:n")
+        await other.start("d")
+        await reader.holds("b", "c", "d")
+        assert all_read(server)
+    assert named(said) == ["a", "bad"]
+
+
+async def test_a_start_beside_sessions_that_cannot_be_decoded(
+    server: RedisServer, other: Reading, nursery: trio.Nursery
+) -> None:
+    """All others are taken up, and then that is all."""
+    await other.start("a", "b")
+    spoil(server, "bad", "1:tag:garbage")
+    spoil(server, "a", "2:tag:")
+    with capture_logs() as said:
+        async with member(server.url, "ash") as made:
+            nursery.start_soon(made.fleet.run, made.runtime, {})
+            with trio.fail_after(SOON):
+                await made.fleet.wait_whole()
+            await made.holds("b")
+            nursery.cancel_scope.cancel()
+    assert named(said) == ["a", "bad"]
+
+
+@pytest.mark.parametrize(
+    "entry", [("n", "3"), ("n", "3", "c", "session", "a", "b", "v", "x"), ("n", "x"), ("some", "words")]
+)
+async def test_a_change_that_cannot_be_decoded(
+    server: RedisServer, other: Reading, reader: Reading, entry: tuple[str, ...]
+) -> None:
+    """Whoever wrote it into the store: all sessions are compared, and reading goes on."""
+    if entry[1] == "3":
+        speak(server.port, "INCR", f"{CHANGES}:n")
+    speak(server.port, "HDEL", "hatchway:actors:session", "a")
+    speak(server.port, "XADD", CHANGES, "*", *entry)
+    await reader.holds("b")
+    assert all_read(server)
+    await other.start("c")
+    await reader.holds("b", "c")
 
 
 async def test_nothing_is_believed_before_it_was_read(other: Reading, relay: Relay, nursery: trio.Nursery) -> None:

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from hatchway.engine.base.clock import SystemClock
 from hatchway.engine.base.errors import StoreUnavailable, TooManyRequests
@@ -58,10 +59,12 @@ async def taken(limit: FleetLimit, address: str = "192.0.2.1") -> int:
     [
         (StoreUnavailable("its log has why", why="/home/engine is full"), "its log has why"),
         (StoreUnavailable("it has lost keys; restart the engine", cause="older"), "lost keys; restart the engine"),
+        (ValueError("/home/engine is not understood"), "its log has why"),
     ],
 )
-async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: StoreUnavailable, words: str) -> None:
-    """Where it is not the way to the store, that is not what is told; nor is a path of the host's."""
+async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: Exception, words: str) -> None:
+    """Where it is not the way to the store, that is not what is told; nor is a path of the host's. The log has it
+    once."""
 
     async def follow() -> None:
         raise lost
@@ -69,7 +72,7 @@ async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: St
     clock = SystemClock()
     async with open_fleet(server.url, clock, "ash", "home") as fleet, trio.open_nursery() as nursery:
         runtime = Runtime(clock, Records(clock, lambda record: None))
-        with patch.object(change_reader, "SHARED_CHARTS", ()):
+        with patch.object(change_reader, "SHARED_CHARTS", ()), capture_logs() as said:
             nursery.start_soon(fleet.run, runtime, {"keys": follow})
             told = ""
             with trio.fail_after(20):
@@ -80,6 +83,7 @@ async def test_what_keeps_an_engine_from_answering(server: RedisServer, lost: St
                     await trio.sleep(0.05)
             nursery.cancel_scope.cancel()
     assert "/home" not in told
+    assert [line["event"] for line in said].count("store_not_followed") == 1
 
 
 async def test_a_fleet_counts_as_one(link: RedisLink) -> None:
