@@ -46,8 +46,10 @@ up when its time is over and sends `cancel`. The methods:
 - `claim`: a console of the caller claims a code that was printed here. The caller does not know who printed it, so the
   store's script `CLAIM` consumes the code and addresses the call. Progress within two seconds is the match number;
   without it the claim is refused. The reply comes with the operator's answer and is the name of a session, for which
-  the caller issues a token: no token is in the store. `cancel` is the console's leaving; where the operator's yes came
-  first the reply is the session all the same, and the caller ends it.
+  the caller issues a token: no token is in the store. Where none has come 15 s after the operator's window, a failover
+  of the store has lost it: the caller tells the console that the window is over, and sends `cancel`. Else `cancel` is
+  the console's leaving; where the operator's yes came first the reply is the session all the same, and the caller ends
+  it.
 - `stop` and `read`: end an instance, and the piece of a log at a position. Neither is cut short by `cancel`.
 
 What each side may assume. The caller: a reply is from the method that it called, a refusal is the one that was raised

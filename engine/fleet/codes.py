@@ -13,16 +13,16 @@ import structlog
 import trio
 
 from hatchway.engine.access.principal import IssuedSession
-from hatchway.engine.base.errors import HostUnavailable, PairingCodeRefused, Refusal
+from hatchway.engine.base.errors import HostUnavailable, PairingCodeRefused, PairingExpired, Refusal
 from hatchway.engine.fleet.fleet import Fleet
-from hatchway.engine.fleet.messages import Message
-from hatchway.engine.fleet.remote_calls import Caller, NoReply, RemoteCall, RemoteCalls
+from hatchway.engine.fleet.messages import SEND_WITHIN, Message
+from hatchway.engine.fleet.remote_calls import Caller, NoReply, Overdue, RemoteCall, RemoteCalls
 from hatchway.engine.pairings.claims import Claim, Shown
 from hatchway.engine.pairings.pairings import REMEMBERED, Pairings
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.store.redis import PREFIX
 from hatchway.engine.store.scripts import CLAIM, PUBLISH
-from hatchway.statecharts.pairing import CLAIM_WINDOW
+from hatchway.statecharts.pairing import CLAIM_WINDOW, DECISION_WINDOW
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +30,10 @@ CODES = PREFIX + "codes"
 
 ACCEPT_WITHIN = 2.0
 """Seconds in which the engine that issued a code must accept a claim of it."""
+
+
+ANSWERED_WITHIN = DECISION_WINDOW + SEND_WITHIN
+"""Seconds after which no answer of the operator's is on its way any more: a failover of the store may lose a reply."""
 
 
 class ClaimRequest(msgspec.Struct, array_like=True):
@@ -101,7 +105,10 @@ class RemoteCodes:
 
     async def _result(self, call: RemoteCall) -> IssuedSession | Refusal:
         try:
-            signed_in: IssuedSession = await self._started_elsewhere((await call.reply()).decode())
+            name = await call.reply(ANSWERED_WITHIN)
+            signed_in: IssuedSession = await self._started_elsewhere(name.decode())
+        except Overdue:
+            return PairingExpired()
         except NoReply:
             return PairingCodeRefused("engine_gone")
         except HostUnavailable as refused:

@@ -47,6 +47,10 @@ class NoReply(Exception):
     """The called engine is dead, or did not reply in time."""
 
 
+class Overdue(NoReply):
+    """The called engine lives, and no reply has come in time."""
+
+
 class CallReply(msgspec.Struct, array_like=True):
     """What a method returned, or the refusal that it raised."""
 
@@ -79,9 +83,12 @@ class RemoteCall:
         return await self.reply(0) if self._progress is None else self._progress
 
     async def reply(self, within: float = inf) -> bytes:
-        """What the method returns. Raises its refusal, NoReply, StoreUnavailable, and what the call was ended with."""
+        """What the method returns. Raises its refusal, NoReply (Overdue after the seconds), StoreUnavailable, and what
+        the call was ended with."""
         with trio.move_on_after(within):
             await self._over.wait()
+        if not self._over.is_set():
+            raise Overdue
         if self._ended is not None:
             raise self._ended
         held = await self._fleet.link.script(TAKE, [_reply_key(self.ticket)], []) if self.replied else None
