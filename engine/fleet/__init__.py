@@ -11,8 +11,10 @@ What is in the store, each key after `hatchway:`.
 - `changes`, a stream. Each commit of a session, and each change of the shared keys, adds one numbered entry with the
   actor's name and version, in the same atomic step as the change itself. Entries stay for ten minutes.
 - `inbox:RUN`, a stream of messages to one engine.
-- `codes`, the pairing codes that are out, by digest; `instances`, one row for each instance, which its home alone
-  writes; the sessions and the keys; counters of failures; the keys under which nonces are made.
+- `codes`, the pairing codes that are out, by digest; `claim:TICKET`, for a minute, the run that has the call of that
+  claim, or nothing where it was cancelled first.
+- `instances`, one row for each instance, which its home alone writes; the sessions and the keys; counters of failures;
+  the keys under which nonces are made.
 
 How the sessions are followed. Every engine has all live sessions in memory and reads `changes` and its own inbox with
 one blocking read, at least five times a second (`change_reader.py`). An entry says that an actor moved; the stored
@@ -45,11 +47,12 @@ exactly one `reply`, also where the method refused, failed, or was cancelled fir
 up when its time is over and sends `cancel`. The methods:
 - `claim`: a console of the caller claims a code that was printed here. The caller does not know who printed it, so the
   store's script `CLAIM` consumes the code and addresses the call. Progress within two seconds is the match number;
-  without it the claim is refused. The reply comes with the operator's answer and is the name of a session, for which
-  the caller issues a token: no token is in the store. Where none has come 15 s after the operator's window, a failover
-  of the store has lost it: the caller tells the console that the window is over, and sends `cancel`. Else `cancel` is
-  the console's leaving; where the operator's yes came first the reply is the session all the same, and the caller ends
-  it.
+  without it the claim is refused. Where the answer of `CLAIM` was lost, or the console left before it, the caller does
+  not know whom to send `cancel`: the script `UNCLAIM` does that, or keeps a `CLAIM` that still comes from being done.
+  The reply comes with the operator's answer and is the name of a session, for which the caller issues a token: no token
+  is in the store. Where none has come 15 s after the operator's window, a failover of the store has lost it: the caller
+  tells the console that the window is over, and sends `cancel`. Else `cancel` is the console's leaving; where the
+  operator's yes came first the reply is the session all the same, and the caller ends it.
 - `stop` and `read`: end an instance, and the piece of a log at a position. Neither is cut short by `cancel`.
 
 What each side may assume. The caller: a reply is from the method that it called, a refusal is the one that was raised

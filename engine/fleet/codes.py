@@ -21,7 +21,7 @@ from hatchway.engine.pairings.claims import Claim, Shown
 from hatchway.engine.pairings.pairings import REMEMBERED, Pairings
 from hatchway.engine.runtime.records import Origin
 from hatchway.engine.store.redis import PREFIX
-from hatchway.engine.store.scripts import CLAIM, PUBLISH
+from hatchway.engine.store.scripts import CLAIM, PUBLISH, UNCLAIM
 from hatchway.statecharts.pairing import CLAIM_WINDOW, DECISION_WINDOW
 
 log = structlog.get_logger(__name__)
@@ -96,9 +96,19 @@ class RemoteCodes:
                 del self._claims[claim]
 
     async def _deliver(self, digest: str, body: bytes, ticket: str) -> str:
-        """Have the store consume the code and send the call to the engine that issued it. Returns that engine's run."""
-        keys, args = [CODES, _recent(digest)], [digest, self._most_wrong(), ticket, self._fleet.lease.run_id, body]
-        outcome, *run = await self._fleet.link.script(CLAIM, keys, args, durable=True)
+        """Have the store consume the code and send the call to the engine that issued it. Returns that engine's run.
+
+        Where the store's answer was lost, or the console left before it came, the claim is cancelled through the store:
+        that alone knows which run has the call, if any.
+        """
+        link, claim = self._fleet.link, f"{PREFIX}claim:{ticket}"
+        keys = [CODES, _recent(digest), claim]
+        args = [digest, self._most_wrong(), ticket, self._fleet.lease.run_id, body]
+        try:
+            outcome, *run = await link.script(CLAIM, keys, args, durable=True)
+        except BaseException:
+            self._fleet.messages.write_later(partial(link.script, UNCLAIM, [claim], [ticket], durable=True))
+            raise
         if not run:
             raise PairingCodeRefused(f"{outcome.decode()}_code")
         return str(run[0].decode())

@@ -17,6 +17,20 @@ def _script(text: str) -> Script:
     return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
+def _sending(text: str) -> Script:
+    """A script with a function that sends a message to a run, which it has found in the store."""
+    return _script(_SEND + text)
+
+
+_SEND = """
+local function send(run, ...)
+  local inbox = 'hatchway:inbox:' .. run
+  redis.call('XADD', inbox, 'MAXLEN', '~', '10000', '*', ...)
+  if redis.call('PTTL', inbox) < 0 then redis.call('PEXPIRE', inbox, 60000) end
+end
+"""
+
+
 COMMIT = _script("""
 -- KEYS: actors, changes, counter, tombstone, used, identity.
 -- ARGV: actor, chart, expected version, new version or 0, value or '', tag, milliseconds of the once or '', '1' where
@@ -107,16 +121,12 @@ if tonumber(redis.call('GET', KEYS[1]) or '0') > 0 then redis.call('DECR', KEYS[
 return 0
 """)
 
-CLAIM = _script("""
--- KEYS: codes, recent. ARGV: digest, most wrong tries, then of the call: ticket, caller, body.
+CLAIM = _sending("""
+-- KEYS: codes, recent, the claim. ARGV: digest, most wrong tries, then of the call: ticket, caller, body.
 -- A code's value is run|pairing|wrong tries.
 -- The answer: {'claimed', run} and that run has the call in its inbox, the pairing ahead of the body; or {'used'},
--- {'wrong'}.
-local function send(run, ...)
-  local inbox = 'hatchway:inbox:' .. run
-  redis.call('XADD', inbox, 'MAXLEN', '~', '10000', '*', ...)
-  if redis.call('PTTL', inbox) < 0 then redis.call('PEXPIRE', inbox, 60000) end
-end
+-- {'wrong'}. Where UNCLAIM came first nothing is done.
+if redis.call('EXISTS', KEYS[3]) == 1 then return {'used'} end
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if held then
   redis.call('HDEL', KEYS[1], ARGV[1])
@@ -124,6 +134,7 @@ if held then
   if redis.call('EXISTS', 'hatchway:engine:' .. run) == 0 then return {'used'} end
   local body = pairing .. '|' .. ARGV[5]
   send(run, 'kind', 'call', 'ticket', ARGV[3], 'caller', ARGV[4], 'method', 'claim', 'body', body)
+  redis.call('SET', KEYS[3], run, 'PX', 60000)
   return {'claimed', run}
 end
 if redis.call('EXISTS', KEYS[2]) == 1 then return {'used'} end
@@ -143,6 +154,18 @@ for place = 1, #codes, 2 do
   end
 end
 return {'wrong'}
+""")
+
+UNCLAIM = _sending("""
+-- KEYS: a claim. ARGV: its ticket. The caller does not know whether CLAIM was done, and waits no more: the run that has
+-- the call is told, or a CLAIM that still comes is not done.
+local run = redis.call('GET', KEYS[1])
+if run and run ~= '' then
+  send(run, 'kind', 'cancel', 'ticket', ARGV[1])
+else
+  redis.call('SET', KEYS[1], '', 'PX', 60000)
+end
+return 0
 """)
 
 SEND = _script("""

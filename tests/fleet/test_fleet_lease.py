@@ -21,7 +21,7 @@ from hatchway.engine.fleet.limits import FleetLimit
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records
 from hatchway.engine.store.redis_link import RedisLink
-from hatchway.engine.store.scripts import CALL, CLAIM, REPLY, SEND, Script
+from hatchway.engine.store.scripts import CALL, CLAIM, REPLY, SEND, UNCLAIM, Script
 from tests.support.fakes import SetClock
 from tests.support.redis_server import RedisServer, redis_link, speak
 
@@ -297,11 +297,16 @@ INBOX, MESSAGE = "hatchway:inbox:ash", ("kind", "call", "ticket", "t")
     ("script", "keys", "args"),
     [
         (CALL, (INBOX, "hatchway:engine:ash"), MESSAGE),
-        (CLAIM, ("hatchway:codes", "hatchway:recent:digest"), ("digest", 50, "t", "birch", b"body")),
+        (
+            CLAIM,
+            ("hatchway:codes", "hatchway:recent:digest", "hatchway:claim:t"),
+            ("digest", 50, "t", "birch", b"body"),
+        ),
+        (UNCLAIM, ("hatchway:claim:known",), ("t",)),
         (REPLY, (INBOX, "hatchway:reply:t"), ("t", b"reply")),
         (SEND, (INBOX,), MESSAGE),
     ],
-    ids=["call", "claim", "reply", "send"],
+    ids=["call", "claim", "unclaim", "reply", "send"],
 )
 async def test_an_inbox_that_nobody_reads_goes(
     link: RedisLink, server: RedisServer, script: Script, keys: tuple[str, ...], args: tuple[Any, ...]
@@ -309,6 +314,7 @@ async def test_an_inbox_that_nobody_reads_goes(
     """Whatever is sent to an engine that dies before it renews its lease: who claimed a code is kept for a minute."""
     speak(server.port, "SET", "hatchway:engine:ash", "ash")
     speak(server.port, "HSET", "hatchway:codes", "digest", "ash|pairing|0")
+    speak(server.port, "SET", "hatchway:claim:known", "ash")
     await link.script(script, keys, args)
     assert speak(server.port, "XLEN", INBOX) == b":1\r\n"
     assert 50 < int(speak(server.port, "TTL", INBOX)[1:]) <= 60
