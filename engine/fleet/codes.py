@@ -16,7 +16,7 @@ from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.errors import HostUnavailable, PairingCodeRefused, PairingExpired, Refusal
 from hatchway.engine.fleet.fleet import Fleet
 from hatchway.engine.fleet.messages import SEND_WITHIN, Message
-from hatchway.engine.fleet.remote_calls import Caller, NoReply, Overdue, RemoteCall, RemoteCalls
+from hatchway.engine.fleet.remote_calls import Caller, NoReply, Overdue, RemoteCall, RemoteCalls, insist
 from hatchway.engine.pairings.claims import Claim, Shown
 from hatchway.engine.pairings.pairings import REMEMBERED, Pairings
 from hatchway.engine.runtime.records import Origin
@@ -115,8 +115,8 @@ class RemoteCodes:
 
     async def _result(self, call: RemoteCall) -> IssuedSession | Refusal:
         try:
-            name = await call.reply(ANSWERED_WITHIN)
-            signed_in: IssuedSession = await self._started_elsewhere(name.decode())
+            name = (await call.reply(ANSWERED_WITHIN)).decode()
+            signed_in: IssuedSession = await insist(lambda: self._started_elsewhere(name))
         except Overdue:
             return PairingExpired()
         except NoReply:

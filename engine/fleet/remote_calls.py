@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from math import inf
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -23,7 +24,7 @@ from hatchway.engine.base.errors import (
 )
 from hatchway.engine.fleet.fleet import Fleet
 from hatchway.engine.fleet.lease import inbox, lease_of
-from hatchway.engine.fleet.messages import Message
+from hatchway.engine.fleet.messages import SEND_WITHIN, Message
 from hatchway.engine.store.redis import PREFIX
 from hatchway.engine.store.scripts import CALL, REPLY, TAKE
 
@@ -31,6 +32,9 @@ log = structlog.get_logger(__name__)
 
 RETRY_AFTER = 30
 """Seconds after which to try again what another engine could not do."""
+
+AGAIN = 0.1
+"""Seconds after which a store that is away is asked again."""
 
 _REFUSALS: dict[str, type[Refusal]] = {
     refusal.code: refusal for refusal in (InstanceNotFound, RuntimeUnavailable, StoreUnavailable)
@@ -41,6 +45,22 @@ _encode = msgspec.msgpack.encode
 
 Deliver = Callable[[str], Awaitable[str]]
 """Takes the ticket of a call, sends the call to an engine of its choice, and returns that one's run."""
+
+
+T = TypeVar("T")
+
+
+async def insist(ask: Callable[[], Awaitable[T]]) -> T:
+    """What `ask` returns, which is called again while the store is away. Raises StoreUnavailable after `SEND_WITHIN`
+    seconds: as long as the called engine tries to send a reply, the caller tries to take it."""
+    until = trio.current_time() + SEND_WITHIN
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailable:
+            if trio.current_time() >= until:
+                raise
+            await trio.sleep(AGAIN)
 
 
 class NoReply(Exception):
@@ -91,7 +111,8 @@ class RemoteCall:
             raise Overdue
         if self._ended is not None:
             raise self._ended
-        held = await self._fleet.link.script(TAKE, [_reply_key(self.ticket)], []) if self.replied else None
+        take = partial(self._fleet.link.script, TAKE, [_reply_key(self.ticket)], [])
+        held = await insist(take) if self.replied else None
         if held is None:
             raise NoReply
         reply = msgspec.msgpack.decode(held, type=CallReply)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import pytest
 import trio
 
+from hatchway.engine.access.principal import IssuedSession
 from hatchway.engine.base.errors import PairingExpired, StoreUnavailable
 from hatchway.engine.fleet import codes
 from hatchway.engine.fleet.codes import RemoteCodes
 from hatchway.engine.fleet.remote_calls import Caller
 from hatchway.engine.runtime.records import NOBODY
-from hatchway.engine.store.scripts import CLAIM, UNCLAIM, Script
+from hatchway.engine.store.scripts import CLAIM, TAKE, UNCLAIM, Script
 from tests.fleet.test_remote_calls import SOON, Side, Sides, present
 from tests.fleet.test_remote_calls import sides as sides
 
@@ -27,8 +29,8 @@ async def nowhere(name: str) -> None:
     raise AssertionError(name)
 
 
-def codes_of(side: Side) -> RemoteCodes:
-    return RemoteCodes(side.fleet, side.calls, lambda: 50, nowhere)
+def codes_of(side: Side, started_elsewhere: Callable[[str], Any] = nowhere) -> RemoteCodes:
+    return RemoteCodes(side.fleet, side.calls, lambda: 50, started_elsewhere)
 
 
 async def test_an_answer_that_never_comes(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,3 +105,34 @@ async def test_a_claim_that_comes_after_its_end(sides: Sides, monkeypatch: pytes
         assert calls == []
         await codes_of(a).claim(CODE, {}, NOBODY)
         assert calls == [a.run_id]
+
+
+async def test_a_store_that_is_away_as_the_answer_comes(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session is made by then, so its name and what is stored of it are asked for until the store is back."""
+    a, b = sides
+    script, away = a.fleet.link.script, [True, True, True]
+    session = IssuedSession("token", ("SHELL",), 0)
+
+    async def approved(body: bytes, caller: Caller) -> bytes:
+        caller.report(b"42")
+        return b"session"
+
+    async def failing(what: Script, *args: Any, **more: Any) -> Any:
+        if what is TAKE and away:
+            raise StoreUnavailable(f"away for {away.pop()}")
+        return await script(what, *args, **more)
+
+    async def started(name: str) -> IssuedSession:
+        assert name == "session"
+        if not asked:
+            asked.append(name)
+            raise StoreUnavailable("away")
+        return session
+
+    asked: list[str] = []
+    b.calls.serve("claim", approved)
+    monkeypatch.setattr(a.fleet.link, "script", failing)
+    await codes_of(b).publish("pairing", CODE)
+    with trio.fail_after(SOON):
+        claim = await codes_of(a, started).claim(CODE, {}, NOBODY)
+        assert await claim.wait_answer() is session
