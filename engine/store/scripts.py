@@ -123,7 +123,7 @@ return 0
 
 CLAIM = _sending("""
 -- KEYS: codes, recent, the claim. ARGV: digest, most wrong tries, then of the call: ticket, caller, body.
--- A code's value is run|pairing|wrong tries.
+-- A code's value is run|pairing|wrong tries; any other goes, so that it does not keep all codes from being claimed.
 -- The answer: {'claimed', run} and that run has the call in its inbox, the pairing ahead of the body; or {'used'},
 -- {'wrong'}. Where UNCLAIM came first nothing is done.
 if redis.call('EXISTS', KEYS[3]) == 1 then return {'used'} end
@@ -131,7 +131,7 @@ local held = redis.call('HGET', KEYS[1], ARGV[1])
 if held then
   redis.call('HDEL', KEYS[1], ARGV[1])
   local run, pairing = string.match(held, '^(%w+)|([^|]+)|')
-  if redis.call('EXISTS', 'hatchway:engine:' .. run) == 0 then return {'used'} end
+  if not run or redis.call('EXISTS', 'hatchway:engine:' .. run) == 0 then return {'used'} end
   local body = pairing .. '|' .. ARGV[5]
   send(run, 'kind', 'call', 'ticket', ARGV[3], 'caller', ARGV[4], 'method', 'claim', 'body', body)
   redis.call('SET', KEYS[3], run, 'PX', 60000)
@@ -141,7 +141,7 @@ if redis.call('EXISTS', KEYS[2]) == 1 then return {'used'} end
 local codes = redis.call('HGETALL', KEYS[1])
 for place = 1, #codes, 2 do
   local run, pairing, wrong = string.match(codes[place + 1], '^(%w+)|([^|]+)|(%d+)$')
-  if redis.call('EXISTS', 'hatchway:engine:' .. run) == 0 then
+  if not run or redis.call('EXISTS', 'hatchway:engine:' .. run) == 0 then
     redis.call('HDEL', KEYS[1], codes[place])
   else
     wrong = tonumber(wrong) + 1
@@ -191,7 +191,7 @@ ENTER = _script("""
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if held then
   local home, generation, version, live = string.match(held, '^([^|]*)|([^|]*)|(%d+)|(%d)|')
-  if home ~= ARGV[2] then
+  if home and home ~= ARGV[2] then
     local known = redis.call('GET', 'hatchway:home:' .. home)
     if known and (live == '1' or ARGV[5] == '0') then return string.match(known, '|(.*)$') end
   elseif generation == ARGV[3] and tonumber(version) > tonumber(ARGV[4]) then
@@ -225,13 +225,13 @@ return 0
 
 ROWS = _script("""
 -- KEYS: instances. ARGV: a name, or nothing for all. The answer: for each its name, its row, its home as run|host, and
--- whether that run is alive. Of a home that is forgotten nothing is kept.
+-- whether that run is alive. Of a home that is forgotten nothing is kept, nor a row that names none.
 local rows = ARGV[1] and {ARGV[1], redis.call('HGET', KEYS[1], ARGV[1])} or redis.call('HGETALL', KEYS[1])
 local homes, alive, answer = {}, {}, {}
 for place = 1, #rows, 2 do
   local name, row = rows[place], rows[place + 1]
   if row then
-    local home = string.match(row, '^([^|]*)|')
+    local home = string.match(row, '^([^|]*)|') or ''
     if homes[home] == nil then
       homes[home] = redis.call('GET', 'hatchway:home:' .. home)
       local run = homes[home] and string.match(homes[home], '^([^|]*)|')

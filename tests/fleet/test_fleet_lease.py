@@ -21,7 +21,7 @@ from hatchway.engine.fleet.limits import FleetLimit
 from hatchway.engine.runtime import Runtime
 from hatchway.engine.runtime.records import Records
 from hatchway.engine.store.redis_link import RedisLink
-from hatchway.engine.store.scripts import CALL, CLAIM, REPLY, SEND, UNCLAIM, Script
+from hatchway.engine.store.scripts import CALL, CLAIM, ENTER, REPLY, ROWS, SEND, UNCLAIM, Script
 from tests.support.fakes import SetClock
 from tests.support.redis_server import RedisServer, redis_link, speak
 
@@ -318,6 +318,24 @@ async def test_an_inbox_that_nobody_reads_goes(
     await link.script(script, keys, args)
     assert speak(server.port, "XLEN", INBOX) == b":1\r\n"
     assert 50 < int(speak(server.port, "TTL", INBOX)[1:]) <= 60
+
+
+async def test_what_no_engine_wrote_stops_none(link: RedisLink, server: RedisServer) -> None:
+    """One value among the codes or the rows that can't be read goes, and all others are as they were."""
+    speak(server.port, "SET", "hatchway:engine:ash", "ash")
+    speak(server.port, "SET", "hatchway:home:ash", "ash|ash")
+    for value in ("good", "ash|pairing|0"), ("bad", "garbage"):
+        speak(server.port, "HSET", "hatchway:codes", *value)
+    for value in ("good", "ash|1|1|1|row"), ("bad", "garbage"), ("taken", "garbage"):
+        speak(server.port, "HSET", "hatchway:instances", *value)
+    keys = ("hatchway:codes", "hatchway:recent:guess", "hatchway:claim:t")
+    assert await link.script(CLAIM, keys, ("guess", 50, "t", "birch", b"body")) == [b"wrong"]
+    assert speak(server.port, "HKEYS", "hatchway:codes") == b"*1\r\n$4\r\ngood\r\n"
+    assert await link.script(ENTER, ("hatchway:instances",), ("taken", "ash", "1", 1, 1, b"row", "", "")) == b""
+    rows = await link.script(ROWS, ("hatchway:instances",), ())
+    assert sorted(rows[::4]) == [b"good", b"taken"]
+    speak(server.port, "HSET", "hatchway:codes", "bad", "garbage")
+    assert await link.script(CLAIM, keys, ("bad", 50, "t", "birch", b"body")) == [b"used"]
 
 
 async def test_what_cannot_be_told_runs_out(link: RedisLink, monkeypatch: pytest.MonkeyPatch) -> None:
