@@ -68,7 +68,7 @@ TESTS = {
     "engine/pairings/claims.py": ("codes", "pairings"),
     "engine/fleet/lease.py": ("fleet_lease",),
     "engine/fleet/limits.py": ("fleet_lease",),
-    "engine/fleet/remote_calls.py": ("remote_calls", "roster"),
+    "engine/fleet/remote_calls.py": ("remote_calls", "remote_codes", "roster"),
     "engine/fleet/change_reader.py": ("change_reader", "remote_calls", "roster", "key_mirror"),
     "engine/sessions/session_limit.py": ("session_limit",),
     "engine/instances/binds.py": ("binds",),
