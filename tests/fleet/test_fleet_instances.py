@@ -25,6 +25,22 @@ pytest_plugins = ["tests.support.ordinary_user"]
 pytestmark = [pytest.mark.apptainer, pytest.mark.redis, pytest.mark.process]
 
 
+class Follower(threading.Thread):
+    """Somebody who follows an instance's log, and to whom it ends or breaks off."""
+
+    def __init__(self, client: InstancesClient, name: str) -> None:
+        super().__init__()
+        self.came: list[bytes] = []
+        self.broke_off = False
+        self._client, self._followed = client, name
+
+    def run(self) -> None:
+        try:
+            self._client.follow(self._followed, self.came)
+        except httpx.TransportError:
+            self.broke_off = True
+
+
 class Two:
     """Two engines, with a client of each."""
 
@@ -110,18 +126,18 @@ def test_a_log_elsewhere(two: Two) -> None:
 
 
 def test_a_log_elsewhere_ends_with_its_session(two: Two) -> None:
-    """Logged out, who follows is sent no more."""
+    """Logged out, who follows is sent no more, and is not told that it was all."""
     name = new_name()
     two.a.start(name, "sh", "-c", f"echo begun; sleep {LONG}")
     with client(two.b.engine) as http:
         reader = InstancesClient(two.b.engine, http, sign_in(http)["token"])
-        came: list[bytes] = []
-        following = threading.Thread(target=reader.follow, args=(name, came))
+        following = Follower(reader, name)
         following.start()
-        until(lambda: bool(came), what="its output")
+        until(lambda: bool(following.came), what="its output")
         assert http.post("/api/auth/logout/", headers=reader.headers).status_code == 204
         following.join(20)
         assert not following.is_alive()
+        assert following.broke_off
 
 
 def test_one_name(two: Two) -> None:
@@ -158,21 +174,12 @@ def test_its_engine_is_killed(two: Two) -> None:
     stays, ends, gate = new_name(), new_name(), Gate(two.place)
     two.a.start(stays, "sh", "-c", f"echo begun; sleep {LONG}")
     two.a.start(ends, "sh", "-c", f"{gate.wait}; exit 7", volume=[gate.volume])
-    came: list[bytes] = []
-    broken: list[BaseException] = []
-
-    def follow() -> None:
-        try:
-            two.b.follow(stays, came)
-        except httpx.TransportError as error:
-            broken.append(error)
-
-    reader = threading.Thread(target=follow)
+    reader = Follower(two.b, stays)
     reader.start()
-    until(lambda: bool(came), what="its output")
+    until(lambda: bool(reader.came), what="its output")
     two.a.engine.kill()
     reader.join(20)
-    assert broken, "a log that broke off must not look whole"
+    assert reader.broke_off, "a log that broke off must not look whole"
     until(lambda: "log_broke_off" in two.b.engine.log(), what="a word on why")
     assert "Traceback" not in two.b.engine.log()
     until(lambda: two.b.show(stays)["host_answers"] is False, what="the death to be known")
