@@ -77,7 +77,7 @@ def _edited(home: Path) -> Iterator[tomlkit.TOMLDocument]:
 
 def _read(path: Path) -> tomlkit.TOMLDocument:
     try:
-        return tomlkit.parse(read_private(path))
+        return tomlkit.parse(read_private(path).decode("utf-8-sig"))  # as `read_config`
     except FileNotFoundError:
         return tomlkit.document()
     except (TOMLKitError, UnicodeDecodeError) as fault:

@@ -60,7 +60,7 @@ def read_config(home: Path, refused: OnRefusal = _raise) -> dict[str, Any]:
     import tomllib  # imported here: many a folder has no such file
 
     try:
-        document = tomllib.loads(data.decode())
+        document = tomllib.loads(data.decode("utf-8-sig"))  # some editors begin a file with a BOM
     except (ValueError, RecursionError) as fault:  # tomllib's own fault, bad UTF-8, a number or a nesting without end
         refused(SettingRefused(f"{path} is not TOML: {fault}"))
         return {}

@@ -253,6 +253,15 @@ def test_a_refused_value_changes_nothing(home: Path) -> None:
     assert path.read_text() == "port = = 1"
 
 
+def test_a_byte_order_mark_is_no_fault(home: Path) -> None:
+    """Some editors put one at the beginning of a file: it is read, and edited, as if it were not there."""
+    write_config(home, "\ufeffport = 2\n")
+    assert load_settings(home, {}, {}).port == 2
+    set_value(home, "log.level", "debug")
+    settings = load_settings(home, {}, {})
+    assert (settings.port, settings.log.level) == (2, "debug")
+
+
 def test_an_unknown_setting_can_be_taken_out(home: Path) -> None:
     """What `config list` refuses, `config unset` mends."""
     write_config(home, "prot = 1\nport = 2\n")
