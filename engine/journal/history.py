@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -62,7 +63,7 @@ def page(folder: Path, question: Question, after: int | None, limit: int) -> His
     scanned, last = 0, after or 0
     for data in _contents(_until(paths, until), question.since if after is None else None):
         scanned += len(data)
-        for line in _fitting(data, question):
+        for line in () if question.until is not None and _begin_later(data, until) else _fitting(data, question):
             if line.seq <= (after or 0) or not since <= time_of(line.data) <= until:
                 continue
             found.append(line)
@@ -81,6 +82,14 @@ def _fitting(data: bytes, question: Question) -> Iterator[RecordLine]:
     for text in data.split(b"\n"):
         if all(needle in text for needle in needles) and (line := parse(text)) is not None:
             yield line
+
+
+def _begin_later(data: bytes, moment: float) -> bool:
+    """Whether all these lines are later than `moment`: to see that costs a tenth of reading them."""
+    with suppress(ValueError):
+        times = (float(text[: text.find(b",")]) for text in data.split(b'{"time":')[1:])
+        return min(times, default=0.0) > moment
+    return False
 
 
 def _contents(paths: list[Path], since: float | None) -> Iterator[bytes]:
