@@ -85,7 +85,7 @@ def _fitting(data: bytes, question: Question) -> Iterator[RecordLine]:
 
 
 def _begin_later(data: bytes, moment: float) -> bool:
-    """Whether all these lines are later than `moment`: to see that costs a tenth of reading them."""
+    """Whether all these lines are later than `moment`: to see that costs less than to read them."""
     with suppress(ValueError):
         times = (float(text[: text.find(b",")]) for text in data.split(b'{"time":')[1:])
         return min(times, default=0.0) > moment
