@@ -1,7 +1,7 @@
 // The signed-in page: who, what, for how long; then the lists this session may see.
 
 import { countdown, now, spell, when } from "./clock.js";
-import { announce, byId, el } from "./dom.js";
+import { announce, byId, el, note } from "./dom.js";
 import { call } from "./http.js";
 import * as instances from "./instances.js";
 import * as keyList from "./key_list.js";
@@ -70,6 +70,13 @@ export function leave() {
   instances.leave();
   keyList.leave();
   live.leave();
+}
+
+/** Takes out what the person who was signed in typed, and what was said to that person. */
+export function clear() {
+  instances.clear();
+  for (const list of ["sessions", "keys"]) note(byId(`${list}-problem`), "");
+  announce("");
 }
 
 function fact(name, value) {

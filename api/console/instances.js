@@ -2,10 +2,9 @@
 
 import { poll, when } from "./clock.js";
 import { announce, byId, confirm, el, note, reconcile, unbroken } from "./dom.js";
-import { Problem } from "./http.js";
 import { toggleLog } from "./log.js";
 import { allows } from "./permissions.js";
-import { current, use, useList } from "./session.js";
+import { attempt, current, use, useList } from "./session.js";
 import * as startForm from "./start_form.js";
 
 const PATH = "/api/platform/singularity/instance/";
@@ -39,15 +38,11 @@ export function leave() {
   startForm.close();
 }
 
-/** The engine's reason against it; empty where there is none. */
-async function attempt(work) {
-  try {
-    await work();
-    return "";
-  } catch (error) {
-    if (!(error instanceof Problem)) throw error;
-    return error.message;
-  }
+/** Takes out what belongs to the person who was signed in. */
+export function clear() {
+  startForm.clear();
+  refused = {};
+  note(byId("instances-problem"), "");
 }
 
 async function load() {
@@ -57,7 +52,6 @@ async function load() {
 
 async function list() {
   const { rows: instances, first } = await useList(PATH, "instances");
-  if (!current()) return;
   instances.sort((a, b) => a.requested_at - b.requested_at);
   tell(instances);
   severalHosts = new Set(instances.map(({ host }) => host)).size > 1;

@@ -2,8 +2,7 @@
 
 import { now, poll, when } from "./clock.js";
 import { byId, el, note, reconcile, unbroken } from "./dom.js";
-import { Problem } from "./http.js";
-import { current, useList } from "./session.js";
+import { attempt, useList } from "./session.js";
 
 const WEEK = 7 * 86400;
 let stop = () => {};
@@ -22,16 +21,13 @@ export function leave() {
 }
 
 async function load() {
-  try {
-    const { rows } = await useList("/api/auth/keys/", "keys");
-    if (!current()) return;
-    rows.sort((a, b) => (b.used_at ?? 0) - (a.used_at ?? 0));
-    reconcile(byId("keys-list"), rows, { key: (row) => row.identity, make, update });
-    note(byId("keys-problem"), "");
-  } catch (error) {
-    if (!(error instanceof Problem)) throw error;
-    if (current()) note(byId("keys-problem"), error.message);
-  }
+  note(byId("keys-problem"), await attempt(list));
+}
+
+async function list() {
+  const { rows } = await useList("/api/auth/keys/", "keys");
+  rows.sort((a, b) => (b.used_at ?? 0) - (a.used_at ?? 0));
+  reconcile(byId("keys-list"), rows, { key: (row) => row.identity, make, update });
 }
 
 function make() {

@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { now, pause } from "./clock.js";
 import { byId, el, note } from "./dom.js";
 import { Problem } from "./http.js";
-import { current, use } from "./session.js";
+import { attempt, current, use } from "./session.js";
 import { events, inSlot } from "./streams.js";
 import * as timeline from "./timeline.js";
 
@@ -63,17 +63,14 @@ async function settlePairings() {
 }
 
 async function drawChart(name) {
-  try {
+  const problem = await attempt(async () => {
     const board = new Board(await (await use("GET", `/api/charts/${name}/`)).json());
-    if (!current()) return;
     boards.set(name, board);
     if (known.has(name)) board.settle(known.get(name));
     place(boards);
     timeline.know(board.chart);
-  } catch (error) {
-    if (!(error instanceof Problem)) throw error;
-    if (current()) say(error.message);
-  }
+  });
+  if (problem) say(problem);
 }
 
 /** Shows these boards: those of now, or those of a moment that is past. */

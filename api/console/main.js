@@ -29,8 +29,19 @@ function show(view) {
   byId(`view-${view}`).querySelector("h1").focus({ preventScroll: true });
 }
 
+let shown = null; // the name of the session that the page is open for
+let person = null; // the identity whose words the page's forms may still hold
+
+/** Opens the page for a session. What another identity typed is taken out first. */
+function open(session) {
+  if (person !== session.identity) home.clear();
+  [shown, person] = [session.session, session.identity];
+  show("home");
+  home.enter(session);
+}
+
 onChange((session, why, problem) => {
-  if (why === "renewed") {
+  if (session && shown === session.session) {
     home.refresh(session);
   } else if (why === "logged-out") {
     signin.say(FAREWELLS[why]);
@@ -40,11 +51,13 @@ onChange((session, why, problem) => {
         " It ends by itself when its time is up.",
     );
   } else if (session) {
+    if (shown) home.leave(); // of a session that another tab's has replaced
     signin.leave();
-    show("home");
-    home.enter(session);
+    open(session);
   } else {
     home.leave();
+    shown = null;
+    if (why === "logging-out" || why === "elsewhere") home.clear();
     show("signin");
     signin.enter({ notice: FAREWELLS[why] });
   }
@@ -71,8 +84,7 @@ const code = takeFragment();
 show("looking");
 signin.start(show);
 if (await restore()) {
-  show("home");
-  home.enter(current());
+  if (!shown) open(current()); // another tab's session has opened it already
 } else {
   show("signin");
   await signin.enter({ code });

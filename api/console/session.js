@@ -44,18 +44,34 @@ export async function check() {
   }
 }
 
-/** A request under the session. A 401 ends it here, unless another tab has a newer token. */
+/**
+ * A request under the session. A 401 ends it here, unless another tab has a newer token. An answer that comes once the
+ * session is over, or is another, is nobody's: it is refused.
+ */
 export async function use(method, path, options = {}) {
-  const token = live?.token;
-  try {
-    return await send(method, path, { ...options, token });
-  } catch (problem) {
+  const { token, session } = live ?? {};
+  const response = await send(method, path, { ...options, token }).catch(async (problem) => {
     if (problem.status !== 401 || !token) throw problem;
     if (live?.token === token) await askOthers();
-    if (live && live.token !== token) return send(method, path, { ...options, token: live.token });
-    if (live) end(now() >= live.expires_at ? "expired" : "ended");
+    if (live?.session !== session) throw problem;
+    if (live.token !== token) return send(method, path, { ...options, token: live.token });
+    end(now() >= live.expires_at ? "expired" : "ended");
     throw problem;
+  });
+  if (live?.session !== session) throw new Problem(0, { code: "session_over", detail: "the session that asked is over" });
+  return response;
+}
+
+/** Carries out `work`; resolves to the reason against it. It is empty where there is none, or none for the session that is now. */
+export async function attempt(work) {
+  const asked = live?.session;
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    if (live?.session === asked) return error.message;
   }
+  return "";
 }
 
 /**
@@ -100,6 +116,7 @@ async function renew() {
 
 /** Ends it for every tab at once, then at the engine, also if the page is closed now; what came of it is told last. */
 export async function logout() {
+  if (!live) return;
   const { token, session } = live;
   end("logging-out");
   tabs.tell({ kind: "ended", session });

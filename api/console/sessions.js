@@ -2,8 +2,7 @@
 
 import { poll, when } from "./clock.js";
 import { byId, confirm, el, note, reconcile, unbroken } from "./dom.js";
-import { Problem } from "./http.js";
-import { current, logout, use, useList } from "./session.js";
+import { attempt, current, logout, use, useList } from "./session.js";
 
 export const METHODS = new Map([
   ["key", "private key"],
@@ -29,20 +28,13 @@ export function leave() {
 }
 
 /** Carries out `work`; a refusal is shown above the list. */
-async function attempt(work) {
-  try {
-    await work();
-    note(byId("sessions-problem"), "");
-  } catch (error) {
-    if (!(error instanceof Problem)) throw error;
-    if (current()) note(byId("sessions-problem"), error.message);
-  }
+async function carryOut(work) {
+  note(byId("sessions-problem"), await attempt(work));
 }
 
 const load = () =>
-  attempt(async () => {
+  carryOut(async () => {
     const { rows } = await useList("/api/auth/sessions/", "sessions");
-    if (!current()) return;
     listed = rows.sort((a, b) => b.current - a.current || b.started_at - a.started_at);
     tell(listed);
     reconcile(byId("sessions-list"), listed, { key: (session) => session.session, make, update });
@@ -89,7 +81,7 @@ function revokeButton(session) {
 async function revoke(session) {
   const text = `${session.identity}, signed in ${when(session.started_at)} from ${session.address}. It ends at once.`;
   if (!(await confirm({ title: "Revoke this session?", text, yes: "Revoke" }))) return;
-  await attempt(() => use("DELETE", `/api/auth/sessions/${encodeURIComponent(session.session)}/`));
+  await carryOut(() => use("DELETE", `/api/auth/sessions/${encodeURIComponent(session.session)}/`));
   await load();
   byId("sessions-title").focus();
 }
@@ -101,7 +93,7 @@ async function everywhere() {
   const count = mine.length === 1 ? "This is the only session" : `All ${mine.length} sessions`;
   const text = `${count} of ${current()?.identity}.`;
   if (!(await confirm({ title: "Log out everywhere?", text, yes: "Log out everywhere" }))) return;
-  await attempt(async () => {
+  await carryOut(async () => {
     for (const { session } of others) {
       await use("DELETE", `/api/auth/sessions/${encodeURIComponent(session)}/`).catch((problem) => {
         if (problem.status !== 404) throw problem; // 404: it ended meanwhile

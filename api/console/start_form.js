@@ -2,7 +2,7 @@
 
 import { byId, el, note } from "./dom.js";
 import { Problem } from "./http.js";
-import { use } from "./session.js";
+import { current, use } from "./session.js";
 
 const lines = (text) => text.split("\n").filter((line) => line.trim());
 const FIELDS = [
@@ -114,7 +114,15 @@ function open() {
   inputs.get("image").input.focus();
 }
 
-/** Shuts the form; what was typed stays for the next time. */
+/** Empties the form, and shuts it: what one person typed, secrets included, is not the next one's to read. */
+export function clear() {
+  byId("start-form").reset();
+  byId("start-more").open = false;
+  complain("", {});
+  close();
+}
+
+/** Shuts the form; what was typed stays for whoever typed it. */
 export function close() {
   const within = byId("start-form").contains(document.activeElement);
   byId("start-form").hidden = true;
@@ -124,14 +132,15 @@ export function close() {
 
 async function run(path, started) {
   complain("", {});
+  const asked = current()?.session;
   try {
     const items = await (await use("POST", path, { body: body() })).json();
-    byId("start-form").reset();
-    close();
+    if (current()?.session !== asked) return; // the form is another's by now
+    clear();
     started(items[1].payload, items[2].payload.pid > 0);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    complain(error.message, error.errors);
+    if (current()?.session === asked) complain(error.message, error.errors);
   }
 }
 
