@@ -48,13 +48,21 @@ export function when(epoch) {
 
 export const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
-/** Runs `work` now and every `seconds` while the page is visible; returns a function that stops it. */
+/**
+ * Runs `work` now and every `seconds` while the page is visible, whatever becomes of it; returns a function that stops
+ * it.
+ */
 export function poll(work, seconds) {
   let stopped = false;
   let timer;
   const round = async () => {
     clearTimeout(timer);
-    if (!document.hidden) await work();
+    try {
+      if (!document.hidden) await work();
+    } catch (error) {
+      reportError(error); // a fault of this page: the next round may do better
+    }
+    clearTimeout(timer); // the page may have come back into view meanwhile, and begun a round of its own
     if (!stopped) timer = setTimeout(round, seconds * 1000);
   };
   const wake = () => document.hidden || round();

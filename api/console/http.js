@@ -17,11 +17,19 @@ export class Problem extends Error {
   }
 }
 
-/**
- * Resolves to the response; rejects with a `Problem`, or an AbortError when `signal` fired.
- * With `keepalive` the request is sent even if its page goes.
- */
-export async function send(method, path, { body, token, signal, keepalive = false, headers = {} } = {}) {
+/** An engine that was not heard. */
+export const silence = () =>
+  new Problem(0, { code: "unreachable", detail: `the engine does not answer at ${location.host}` });
+
+/** Resolves to the response, whose body may be a stream; rejects with a `Problem`, or an AbortError when `signal` fired. */
+export const send = (method, path, options) => exchange(method, path, options, (response) => response);
+
+/** The same, with the answer's JSON; null for 204. */
+export const call = (method, path, options) =>
+  exchange(method, path, options, (response) => (response.status === 204 ? null : response.json()));
+
+/** With `keepalive` the request is sent even if its page goes. */
+async function exchange(method, path, { body, token, signal, keepalive = false, headers = {} } = {}, read) {
   const sentAt = Date.now();
   const request = {
     method,
@@ -38,18 +46,28 @@ export async function send(method, path, { body, token, signal, keepalive = fals
     request.headers["Content-Type"] = "application/json";
     request.body = JSON.stringify(body ?? {});
   }
-  const response = await fetch(path, request).catch((error) => {
-    if (error.name === "AbortError") throw error;
-    throw new Problem(0, { code: "unreachable", detail: `the engine does not answer at ${location.host}` });
-  });
-  learn(response, sentAt);
-  if (response.ok) return response;
-  const problem = await response.json().catch(() => ({}));
-  throw new Problem(response.status, problem, Number(response.headers.get("Retry-After")) || null);
+  try {
+    const response = await fetch(path, request);
+    learn(response, sentAt);
+    if (!response.ok) throw await refusal(response);
+    checkType(response, headers.Accept);
+    return await read(response);
+  } catch (error) {
+    if (error instanceof Problem || signal?.aborted) throw error;
+    throw error instanceof SyntaxError ? unreadable() : silence();
+  }
 }
 
-/** The same, with the answer's JSON; null for 204. */
-export async function call(method, path, options) {
-  const response = await send(method, path, options);
-  return response.status === 204 ? null : response.json();
+async function refusal(response) {
+  const problem = await response.json().catch(() => ({}));
+  return new Problem(response.status, problem ?? {}, Number(response.headers.get("Retry-After")) || null);
+}
+
+/** A proxy's page, say, that tells of its engine's absence with status 200. */
+const unreadable = () =>
+  new Problem(0, { code: "unreadable", detail: `the answer from ${location.host} is none of the engine's, or was cut short` });
+
+/** A stream of another type than the one that was asked for is none of the engine's. */
+function checkType({ headers }, wanted) {
+  if (wanted && !headers.get("Content-Type")?.startsWith(wanted)) throw unreadable();
 }

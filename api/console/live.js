@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { now, pause } from "./clock.js";
 import { byId, el, note } from "./dom.js";
 import { Problem } from "./http.js";
-import { attempt, current, use } from "./session.js";
+import { attempt, current, openStream, use } from "./session.js";
 import { events, inSlot } from "./streams.js";
 import * as timeline from "./timeline.js";
 
@@ -57,14 +57,13 @@ export function settle(chart, pairs) {
 async function settlePairings() {
   const delays = boards.get("pairing")?.chart.delays ?? [];
   const since = now() - delays.reduce((sum, { seconds }) => sum + seconds, 0);
-  const told = await use("GET", `/api/events/history/?chart=pairing&kind=transition&since=${since}&limit=1000`);
-  const { records } = await told.json();
+  const { records } = await use("GET", `/api/events/history/?chart=pairing&kind=transition&since=${since}&limit=1000`);
   settle("pairing", [...new Map(records.map(({ actor, target }) => [actor, target]))]);
 }
 
 async function drawChart(name) {
   const problem = await attempt(async () => {
-    const board = new Board(await (await use("GET", `/api/charts/${name}/`)).json());
+    const board = new Board(await use("GET", `/api/charts/${name}/`));
     boards.set(name, board);
     if (known.has(name)) board.settle(known.get(name));
     place(boards);
@@ -89,7 +88,7 @@ async function listen() {
     try {
       await inSlot(mine.signal, async () => {
         const headers = { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) };
-        const response = await use("GET", "/api/events/", { headers, signal: mine.signal });
+        const response = await openStream("/api/events/", { headers, signal: mine.signal });
         say(LIVE);
         failures = -1;
         await settlePairings(); // what happens meanwhile the stream tells

@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 import { Problem } from "./http.js";
-import { use } from "./session.js";
+import { openStream } from "./session.js";
 import { inSlot, pieces } from "./streams.js";
 
 const LONGEST = 200_000; // characters kept
@@ -77,7 +77,7 @@ function read(path, text, state) {
 
 const follow = (path, signal, opened, take) =>
   inSlot(signal, async () => {
-    const response = await use("GET", path, { signal });
+    const response = await openStream(path, { headers: { Accept: "text/plain" }, signal });
     opened();
     for await (const piece of pieces(response)) take(piece);
   });

@@ -83,9 +83,13 @@ byId("host").textContent = location.host;
 const code = takeFragment();
 show("looking");
 signin.start(show);
-if (await restore()) {
+const found = await restore().catch((error) => {
+  reportError(error);
+  return null;
+});
+if (found) {
   if (!shown) open(current()); // another tab's session has opened it already
 } else {
   show("signin");
-  await signin.enter({ code });
+  await signin.enter({ code, notice: found === null ? "The session of this tab could not be taken up again." : "" });
 }

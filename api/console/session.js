@@ -28,16 +28,22 @@ export async function begin(answer) {
 
 /** After a refresh the token is in sessionStorage; a new tab asks the others. Resolves to whether there is one. */
 export async function restore() {
-  live = JSON.parse(siteData.read(STORED));
-  if (live) await check();
-  else await askOthers();
+  try {
+    live = JSON.parse(siteData.read(STORED));
+    if (live) await check();
+    else await askOthers();
+  } catch (error) {
+    live = null; // what can't be taken up again is not looked for at the next refresh either
+    siteData.remove(STORED);
+    throw error;
+  }
   return live !== null;
 }
 
 /** Is it still good? Asked after a refresh, and whenever the page comes back into view (a host may have slept). */
 export async function check() {
   try {
-    const { permissions } = await (await use("GET", "/api/auth/inspect/")).json();
+    const { permissions } = await use("GET", "/api/auth/inspect/");
     if (live) adopt({ ...live, permissions }, "renewed");
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem; // a refusal has already ended the session; silence ends nothing
@@ -45,21 +51,26 @@ export async function check() {
 }
 
 /**
- * A request under the session. A 401 ends it here, unless another tab has a newer token. An answer that comes once the
- * session is over, or is another, is nobody's: it is refused.
+ * A call under the session, with the answer's JSON. A 401 ends it here, unless another tab has a newer token. An answer
+ * that comes once the session is over, or is another, is nobody's: it is refused.
  */
-export async function use(method, path, options = {}) {
+export const use = (method, path, options) => under(call, method, path, options);
+
+/** The same, with the response, for a stream. */
+export const openStream = (path, options) => under(send, "GET", path, options);
+
+async function under(ask, method, path, options = {}) {
   const { token, session } = live ?? {};
-  const response = await send(method, path, { ...options, token }).catch(async (problem) => {
+  const answer = await ask(method, path, { ...options, token }).catch(async (problem) => {
     if (problem.status !== 401 || !token) throw problem;
     if (live?.token === token) await askOthers();
     if (live?.session !== session) throw problem;
-    if (live.token !== token) return send(method, path, { ...options, token: live.token });
+    if (live.token !== token) return ask(method, path, { ...options, token: live.token });
     end(now() >= live.expires_at ? "expired" : "ended");
     throw problem;
   });
   if (live?.session !== session) throw new Problem(0, { code: "session_over", detail: "the session that asked is over" });
-  return response;
+  return answer;
 }
 
 /** Carries out `work`; resolves to the reason against it. It is empty where there is none, or none for the session that is now. */
@@ -78,10 +89,10 @@ export async function attempt(work) {
  * A whole list, page by page: the rows under `name`. Resolves to `{rows, first}`, the first page with what else it says.
  */
 export async function useList(path, name) {
-  const first = await (await use("GET", path)).json();
+  const first = await use("GET", path);
   const rows = [...first[name]];
   for (let { next } = first; next; ) {
-    const page = await (await use("GET", `${path}?after=${encodeURIComponent(next)}`)).json();
+    const page = await use("GET", `${path}?after=${encodeURIComponent(next)}`);
     rows.push(...page[name]);
     next = page.next > next ? page.next : undefined;
   }
@@ -103,11 +114,10 @@ const due = () => live !== null && now() > (live.issued_at + live.expires_at) / 
 
 async function renew() {
   const { session } = live;
-  const response = await use("POST", "/api/auth/renew/").catch((problem) => {
+  const answer = await use("POST", "/api/auth/renew/").catch((problem) => {
     if (problem instanceof Problem) return null; // the token it has is good until its own end
     throw problem;
   });
-  const answer = await response?.json();
   if (!answer || live?.session !== session) return; // logout wins over a renewal
   adopt({ ...live, key_expires_at: undefined, ...answer, issued_at: issuedAt(answer.token) }, "renewed");
   tabs.tell({ kind: "session", session: live });

@@ -134,7 +134,7 @@ async function run(path, started) {
   complain("", {});
   const asked = current()?.session;
   try {
-    const items = await (await use("POST", path, { body: body() })).json();
+    const items = await use("POST", path, { body: body() });
     if (current()?.session !== asked) return; // the form is another's by now
     clear();
     started(items[1].payload, items[2].payload.pid > 0);

@@ -191,7 +191,7 @@ function hold(work) {
 async function ask(path) {
   const mine = (turns += 1);
   try {
-    const told = await (await use("GET", path)).json();
+    const told = await use("GET", path);
     return mine === turns ? told : null;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
