@@ -17,11 +17,16 @@ export class Problem extends Error {
   }
 }
 
+const ANSWERED_WITHIN = 20_000; // ms: an engine whose store is away gives up after 15 s, and says so
+
 /** An engine that was not heard. */
 export const silence = () =>
   new Problem(0, { code: "unreachable", detail: `the engine does not answer at ${location.host}` });
 
-/** Resolves to the response, whose body may be a stream; rejects with a `Problem`, or an AbortError when `signal` fired. */
+/**
+ * Resolves to the response, whose body may be a stream; rejects with a `Problem`, or an AbortError when `signal` fired.
+ * `within` is how many ms it may take; a connection may be dead without a word where a device slept or changed networks.
+ */
 export const send = (method, path, options) => exchange(method, path, options, (response) => response);
 
 /** The same, with the answer's JSON; null for 204. */
@@ -29,11 +34,17 @@ export const call = (method, path, options) =>
   exchange(method, path, options, (response) => (response.status === 204 ? null : response.json()));
 
 /** With `keepalive` the request is sent even if its page goes. */
-async function exchange(method, path, { body, token, signal, keepalive = false, headers = {} } = {}, read) {
+async function exchange(method, path, options = {}, read) {
+  const { body, token, signal, keepalive = false, headers = {}, within = ANSWERED_WITHIN } = options;
   const sentAt = Date.now();
+  const over = new AbortController(); // by the caller's signal, of which a stream hears later too, or by time
+  const giveUp = () => over.abort();
+  if (signal?.aborted) giveUp();
+  signal?.addEventListener("abort", giveUp, { once: true });
+  const timer = within < Infinity ? setTimeout(giveUp, within) : undefined;
   const request = {
     method,
-    signal,
+    signal: over.signal,
     keepalive,
     headers: { ...headers },
     cache: "no-store",
@@ -55,6 +66,8 @@ async function exchange(method, path, { body, token, signal, keepalive = false, 
   } catch (error) {
     if (error instanceof Problem || signal?.aborted) throw error;
     throw error instanceof SyntaxError ? unreadable() : silence();
+  } finally {
+    clearTimeout(timer);
   }
 }
 

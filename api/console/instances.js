@@ -142,7 +142,8 @@ async function stopInstance(identity) {
     }))
   )
     return;
-  refused = { identity, why: await attempt(() => use("DELETE", `${PATH}${encodeURIComponent(identity)}/`)) };
+  const end = () => use("DELETE", `${PATH}${encodeURIComponent(identity)}/`, { within: Infinity }); // a job's may take minutes
+  refused = { identity, why: await attempt(end) };
   await load();
   byId("instances-title").focus();
 }

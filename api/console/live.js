@@ -11,6 +11,7 @@ import * as timeline from "./timeline.js";
 const CHARTS = ["pairing", "session", "instance"];
 const LIVE = "Live";
 const MOST = 200; // lines kept
+const SILENCE = 40_000; // ms: an engine that has nothing to tell sends a comment each 15 s
 const RETRY = [1, 2, 4, 8, 15]; // seconds
 const boards = new Map();
 const known = new Map(); // chart -> the last list of its actors, for a board that is drawn later
@@ -92,7 +93,7 @@ async function listen() {
         say(LIVE);
         failures = -1;
         await settlePairings(); // what happens meanwhile the stream tells
-        for await (const event of events(response)) take(event);
+        for await (const event of events(response, () => SILENCE)) take(event);
       });
     } catch (error) {
       if (mine.signal.aborted) return;

@@ -134,7 +134,7 @@ async function run(path, started) {
   complain("", {});
   const asked = current()?.session;
   try {
-    const items = await use("POST", path, { body: body() });
+    const items = await use("POST", path, { body: body(), within: Infinity }); // an image may be pulled first
     if (current()?.session !== asked) return; // the form is another's by now
     clear();
     started(items[1].payload, items[2].payload.pid > 0);

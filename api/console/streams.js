@@ -1,5 +1,7 @@
 // Streams of text: NDJSON lines of a pairing, server-sent events, a log that grows.
 
+import { silence } from "./http.js";
+
 const SLOTS = 4;
 
 /**
@@ -25,20 +27,32 @@ export async function inSlot(signal, work) {
   return running ?? work(); // no place was given: told to keep no site data, a browser gives no locks either
 }
 
-/** The text of a streamed answer, piece by piece. */
-export async function* pieces(response) {
+/**
+ * The text of a streamed answer, piece by piece. `within` tells how many ms may pass before the next byte; then the
+ * engine is not heard any more, and the stream rejects with that `Problem`.
+ */
+export async function* pieces(response, within = () => Infinity) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   try {
-    for (let part = await reader.read(); !part.done; part = await reader.read()) yield part.value;
+    for (let part = await heard(reader, within()); !part.done; part = await heard(reader, within())) yield part.value;
   } finally {
     reader.cancel().catch(() => {});
   }
 }
 
+function heard(reader, within) {
+  if (within === Infinity) return reader.read();
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(silence()), within);
+  });
+  return Promise.race([reader.read(), late]).finally(() => clearTimeout(timer));
+}
+
 /** Its lines, without their ends; what follows the last newline counts as one when the stream ends. */
-async function* lines(response) {
+async function* lines(response, within) {
   let rest = "";
-  for await (const piece of pieces(response)) {
+  for await (const piece of pieces(response, within)) {
     const whole = (rest + piece).split("\n");
     rest = whole.pop();
     for (const line of whole) yield line.replace(/\r$/, "");
@@ -47,14 +61,14 @@ async function* lines(response) {
 }
 
 /** Objects of an NDJSON answer; the blank lines that keep proxies awake are passed over. */
-export async function* objects(response) {
-  for await (const line of lines(response)) if (line.trim()) yield JSON.parse(line);
+export async function* objects(response, within) {
+  for await (const line of lines(response, within)) if (line.trim()) yield JSON.parse(line);
 }
 
 /** Server-sent events as `{id, event, data}`; comments are passed over. */
-export async function* events(response) {
+export async function* events(response, within) {
   let frame = { id: "", event: "message", data: [] };
-  for await (const line of lines(response)) {
+  for await (const line of lines(response, within)) {
     if (line) {
       const [, field, value] = /^([^:]*):? ?(.*)$/.exec(line);
       if (field === "data") frame.data.push(value);

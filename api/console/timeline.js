@@ -11,6 +11,7 @@ import { use } from "./session.js";
 
 const PAGE = 200; // records asked for at once
 const SHOWN = 12; // of those up to the moment
+const READ_WITHIN = 120_000; // ms: a week of a busy engine is long to read
 const LONGEST = 1500; // ms that playing waits between two records at most
 const charts = new Map(); // as GET /api/charts/{name}/ gives them
 let boards = new Map();
@@ -191,7 +192,7 @@ function hold(work) {
 async function ask(path) {
   const mine = (turns += 1);
   try {
-    const told = await use("GET", path);
+    const told = await use("GET", path, { within: READ_WITHIN });
     return mine === turns ? told : null;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
