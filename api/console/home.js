@@ -48,7 +48,6 @@ export function refresh(session) {
 }
 
 function tell(session) {
-  warned = false;
   byId("facts").replaceChildren(
     ...fact("Identity", el("span", { class: "mono wrap" }, session.identity)),
     ...fact("Method", sessions.METHODS.get(session.method) ?? session.method),
@@ -100,5 +99,5 @@ function tick() {
   const hint = `Ends at ${when(session.expires_at)}. ${lasts}`;
   if (byId("left-hint").textContent !== hint) byId("left-hint").textContent = hint;
   if (left < WARN_AT && !warned) announce("Your session ends in less than a minute. Press any key to renew it.");
-  warned ||= left < WARN_AT;
+  warned = left < WARN_AT;
 }

@@ -21,8 +21,8 @@ export const onChange = (listener) => listeners.add(listener);
 
 /** Signed in: asks what the token is good for, then shares it. `answer` is the session object of contract 2.2. */
 export async function begin(answer) {
-  const { identity, method, session } = await call("GET", "/api/auth/inspect/", { token: answer.token });
-  adopt({ ...answer, issued_at: issuedAt(answer.token), identity, method, session }, "signed-in");
+  const { identity, method, session, expires_at } = await call("GET", "/api/auth/inspect/", { token: answer.token });
+  adopt({ ...answer, issued_at: issuedAt(answer.token), identity, method, session, expires_at }, "signed-in");
   tabs.tell({ kind: "session", session: live });
 }
 
@@ -40,11 +40,16 @@ export async function restore() {
   return live !== null;
 }
 
-/** Is it still good? Asked after a refresh, and whenever the page comes back into view (a host may have slept). */
+/**
+ * Is it still good, for what, and until when? Asked after a refresh, whenever the page comes back into view (a host may
+ * have slept), and where an answer shows that the engine knows better: a key's end and its permissions may be changed.
+ */
 export async function check() {
   try {
-    const { permissions } = await use("GET", "/api/auth/inspect/");
-    if (live) adopt({ ...live, permissions }, "renewed");
+    const { token } = live;
+    const { permissions, expires_at, key_expires_at } = await use("GET", "/api/auth/inspect/");
+    const ends = live.token === token && { expires_at, key_expires_at }; // not where it was renewed meanwhile
+    adopt({ ...live, permissions, ...ends }, "renewed");
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem; // a refusal has already ended the session; silence ends nothing
   }
@@ -175,7 +180,7 @@ tabs.listen({
     if (live?.session === session) end("elsewhere");
   },
   session: ({ session }) => {
-    const newer = live?.session !== session.session || session.expires_at > live.expires_at;
+    const newer = live?.session !== session.session || session.issued_at > live.issued_at; // its end may come nearer
     if (newer && !gone.has(session.session) && !past(session))
       adopt(session, live ? "renewed" : "signed-in");
   },

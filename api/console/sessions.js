@@ -2,7 +2,7 @@
 
 import { poll, when } from "./clock.js";
 import { byId, confirm, el, note, reconcile, unbroken } from "./dom.js";
-import { attempt, current, logout, use, useList } from "./session.js";
+import { attempt, check, current, logout, use, useList } from "./session.js";
 
 export const METHODS = new Map([
   ["key", "private key"],
@@ -37,6 +37,7 @@ const load = () =>
     const { rows } = await useList("/api/auth/sessions/", "sessions");
     listed = rows.sort((a, b) => b.current - a.current || b.started_at - a.started_at);
     tell(listed);
+    if (listed.some((session) => session.current && session.expires_at < current().expires_at)) check(); // it was shortened
     reconcile(byId("sessions-list"), listed, { key: (session) => session.session, make, update });
   });
 
