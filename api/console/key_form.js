@@ -4,10 +4,10 @@ import { ChallengeRefused, signIn } from "./challenge.js";
 import { spell } from "./clock.js";
 import { byId, note } from "./dom.js";
 import { inRange, parseDuration } from "./durations.js";
-import { call, Problem } from "./http.js";
+import { Problem } from "./http.js";
 import { KeyRefused, readPrivateKey } from "./keys.js";
 import { PassphraseWanted } from "./passphrase.js";
-import { begin } from "./session.js";
+import { begin, current, discard } from "./session.js";
 import * as vault from "./vault.js";
 
 let chosen = null; // {key, identity, bits, name, remembered}
@@ -148,9 +148,11 @@ async function submit(event) {
   if (!chosen) return note(byId("key-error"), "Choose a private key first.");
   if (lifetime === null) return byId("lifetime").focus();
   setBusy(true);
+  const mine = chosen; // another tab's session may take it out of the form meanwhile
   try {
-    const answer = await signIn(chosen, lifetime);
-    if (await rememberIfAsked()) await begin(answer);
+    const answer = await signIn(mine, lifetime);
+    if (current()) await discard(answer.token);
+    else if (await rememberIfAsked(mine)) await begin(answer);
     else await takeBack(answer);
   } catch (error) {
     if (!(error instanceof Problem || error instanceof ChallengeRefused)) throw error;
@@ -161,8 +163,7 @@ async function submit(event) {
 }
 
 /** Whether what was asked for was done. */
-async function rememberIfAsked() {
-  const { key, identity, bits, name, remembered } = chosen;
+async function rememberIfAsked({ key, identity, bits, name, remembered }) {
   if (remembered || !byId("remember").checked) return true;
   return vault.remember({ key, identity, bits, name }).then(
     () => true,
@@ -172,7 +173,7 @@ async function rememberIfAsked() {
 
 /** The key can't be remembered: says so, and leaves no session behind. */
 async function takeBack({ token }) {
-  await call("POST", "/api/auth/logout/", { token, keepalive: true }).catch(() => {}); // its time ends it otherwise
+  await discard(token);
   byId("remember").checked = false;
   note(byId("key-refusal"), "This browser can't remember the key, so you are not signed in. Sign in without remembering it.");
 }

@@ -16,7 +16,7 @@ const RETRY = [1, 2, 4, 8, 15]; // seconds
 const boards = new Map();
 const known = new Map(); // chart -> the last list of its actors, for a board that is drawn later
 let connection = null; // the AbortController of the stream
-let last = null; // the id of the last event seen
+let last = null; // the id of the last event seen, or of the last one before the stream was opened
 let paused = false;
 let held = [];
 
@@ -31,7 +31,7 @@ document.addEventListener("visibilitychange", () => {
 export async function enter() {
   byId("live").hidden = false;
   await Promise.all(CHARTS.map(drawChart));
-  listen();
+  if (!byId("live").hidden && !document.hidden) listen();
 }
 
 export function leave() {
@@ -90,6 +90,7 @@ async function listen() {
       await inSlot(mine.signal, async () => {
         const headers = { Accept: "text/event-stream", ...(last && { "Last-Event-ID": last }) };
         const response = await openStream("/api/events/", { headers, signal: mine.signal });
+        await Promise.all(CHARTS.filter((chart) => !boards.has(chart)).map(drawChart)); // an answer may have failed
         say(LIVE);
         failures = -1;
         await settlePairings(); // what happens meanwhile the stream tells
@@ -106,6 +107,7 @@ async function listen() {
 
 function take({ id, event, data }) {
   last = id || last;
+  if (data === null) return;
   if (event === "gap")
     return show(el("li", { class: "gap" }, "Some transitions are missing here: they are older than the engine's log."));
   const record = JSON.parse(data);

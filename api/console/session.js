@@ -19,12 +19,28 @@ export const current = () => live;
  */
 export const onChange = (listener) => listeners.add(listener);
 
-/** Signed in: asks what the token is good for, then shares it. `answer` is the session object of contract 2.2. */
+/**
+ * Signed in: asks what the token is good for, then shares it. `answer` is the session object of contract 2.2. Where that
+ * can't be, or another tab was quicker, no session is left behind that nobody knows.
+ */
 export async function begin(answer) {
-  const { identity, method, session, expires_at } = await call("GET", "/api/auth/inspect/", { token: answer.token });
-  adopt({ ...answer, issued_at: issuedAt(answer.token), identity, method, session, expires_at }, "signed-in");
+  const { token } = answer;
+  const told = await call("GET", "/api/auth/inspect/", { token }).catch((problem) => {
+    discard(token);
+    throw problem;
+  });
+  if (live) return discard(token);
+  const { identity, method, session, expires_at } = told;
+  adopt({ ...answer, issued_at: issuedAt(token), identity, method, session, expires_at }, "signed-in");
   tabs.tell({ kind: "session", session: live });
 }
+
+/** Ends a session that was begun and is not used; where the engine does not hear of it, its time ends it. */
+export const discard = (token) =>
+  call("POST", "/api/auth/logout/", { token, keepalive: true }).then(
+    () => {},
+    () => {},
+  );
 
 /** After a refresh the token is in sessionStorage; a new tab asks the others. Resolves to whether there is one. */
 export async function restore() {
@@ -180,8 +196,20 @@ tabs.listen({
     if (live?.session === session) end("elsewhere");
   },
   session: ({ session }) => {
-    const newer = live?.session !== session.session || session.issued_at > live.issued_at; // its end may come nearer
-    if (newer && !gone.has(session.session) && !past(session))
-      adopt(session, live ? "renewed" : "signed-in");
+    if (gone.has(session.session) || past(session) || !supersedes(session, live)) return;
+    if (live && live.session !== session.session) {
+      gone.add(live.session);
+      discard(live.token);
+    }
+    adopt(session, live ? "renewed" : "signed-in");
   },
 });
+
+/**
+ * Whether a session that a tab tells of is to be taken in place of the one here. Tabs that signed in at one moment agree
+ * on one of their sessions. Of one session the later token counts, though its end may have come nearer.
+ */
+function supersedes(told, mine) {
+  if (!mine || told.issued_at !== mine.issued_at) return !mine || told.issued_at > mine.issued_at;
+  return told.session > mine.session;
+}

@@ -65,7 +65,10 @@ export async function* objects(response, within) {
   for await (const line of lines(response, within)) if (line.trim()) yield JSON.parse(line);
 }
 
-/** Server-sent events as `{id, event, data}`; comments are passed over. */
+/**
+ * Server-sent events as `{id, event, data}`; comments are passed over. An id alone, which tells where the stream stands,
+ * comes with `data` null.
+ */
 export async function* events(response, within) {
   let frame = { id: "", event: "message", data: [] };
   for await (const line of lines(response, within)) {
@@ -74,7 +77,7 @@ export async function* events(response, within) {
       if (field === "data") frame.data.push(value);
       else if (field) frame[field] = value;
     } else {
-      if (frame.data.length) yield { ...frame, data: frame.data.join("\n") };
+      if (frame.data.length || frame.id) yield { ...frame, data: frame.data.length ? frame.data.join("\n") : null };
       frame = { id: frame.id, event: "message", data: [] };
     }
   }

@@ -185,6 +185,24 @@ def test_the_stream_is_resumed_where_it_stopped(visitor: Visitor, chromium: Brow
     assert int(resumed.all_headers()["last-event-id"]) > 0
 
 
+def test_a_stream_that_has_told_nothing_is_resumed_where_it_was_opened(visitor: Visitor, host: Host) -> None:
+    """It begins with the number of what happened last, and no more: what happens while the page is hidden follows."""
+    page = visitor.open()
+    opened: list[str | None] = []
+
+    def answer(route: Route) -> None:
+        opened.append(route.request.all_headers().get("last-event-id"))
+        route.fulfill(body="retry: 2000\n\nid: 41\n\n:\n\n", content_type="text/event-stream")
+
+    page.route("**/api/events/", answer)
+    visitor.sign_in(host.home / "private-key.pem", page=page)
+    while len(opened) < 2:
+        with page.expect_request("**/api/events/"):
+            pass
+    assert opened[:2] == [None, "41"]
+    expect(page.locator("#events li")).to_have_count(0)
+
+
 def hide(visitor: Visitor, *, hidden: bool) -> None:
     """Headless Chromium hides no tab: the page is told that it did."""
     visitor.context.pages[0].evaluate(

@@ -1,14 +1,16 @@
-"""Who signs in on a page after another person finds nothing of that person there."""
+"""Who signs in on a page after another person finds nothing of that person there, and no session is nobody's."""
 
 from __future__ import annotations
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.support.browser import INSTANCE, Host, Visitor
+from tests.console.test_console_tabs import token
+from tests.support.browser import INSTANCE, KEYS, Host, Visitor
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
+LOGOUT = "/api/auth/logout/"
 SECRET = "PASSWORD=hunter2"
 END = """async () => {
   const {token} = JSON.parse(sessionStorage["hatchway.session"]);
@@ -64,3 +66,58 @@ def test_an_answer_that_comes_late_is_not_shown_to_the_next(visitor: Visitor, ho
     page.evaluate("new Promise((done) => setTimeout(done, 50))")
     assert page.locator("#instances-list [data-key=another-s]").count() == 0
     assert page.locator("#instances-problem").is_hidden()
+
+
+def ended(visitor: Visitor) -> list[int]:
+    """How the engine answered the logouts."""
+    return [reply.status for request in visitor.asked(LOGOUT) if (reply := request.response()) is not None]
+
+
+def test_a_tab_that_was_overtaken_leaves_no_session(visitor: Visitor, host: Host) -> None:
+    """Another tab signs in while the engine's answer is on its way: both have that session, and the second is ended."""
+    slow, quick = visitor.open(), visitor.open()
+    held: list[Route] = []
+    slow.route("**/api/auth/verify/", lambda route: held.append(route))
+    slow.set_input_files("#key-file", KEYS / "rsa2048.pkcs8.pem")
+    with slow.expect_request("**/api/auth/verify/"):
+        slow.click("#key-submit")
+    visitor.sign_in(host.home / "private-key.pem", page=quick)
+    expect(slow.locator("#view-home")).to_be_visible()
+    with slow.expect_response(f"**{LOGOUT}"):
+        held[0].continue_()
+    assert ended(visitor) == [204]
+    assert token(slow) == token(quick)
+    expect(slow.locator("#view-home")).to_be_visible()
+
+
+def test_tabs_that_sign_in_at_one_moment_agree(visitor: Visitor, host: Host) -> None:
+    """On one of their sessions; the other is ended."""
+    tabs = [visitor.open(), visitor.open()]
+    held: list[Route] = []
+    for page, key in zip(tabs, (KEYS / "rsa2048.pkcs8.pem", host.home / "private-key.pem"), strict=True):
+        page.route("**/inspect/", lambda route: route.continue_() if len(held) == 2 else held.append(route))
+        page.set_input_files("#key-file", key)
+        with page.expect_request("**/inspect/"):
+            page.click("#key-submit")
+    with tabs[0].context.expect_event("response", lambda response: response.url.endswith(LOGOUT)):
+        for route in held:
+            route.continue_()
+    for page in tabs:
+        expect(page.locator("#view-home")).to_be_visible()
+    assert ended(visitor) == [204]
+    assert token(tabs[0]) == token(tabs[1])
+
+
+@pytest.mark.parametrize("failing", ["abort", "page"])
+def test_a_sign_in_that_fails_at_its_end_leaves_no_session(visitor: Visitor, failing: str) -> None:
+    """The token is good, and its inspection fails: it is logged out, since nobody knows it."""
+    page = visitor.open()
+    page.route(
+        "**/inspect/", lambda route: route.abort() if failing == "abort" else route.fulfill(body="<html>maintenance")
+    )
+    page.set_input_files("#key-file", KEYS / "rsa2048.pkcs8.pem")
+    with page.expect_response(f"**{LOGOUT}"):
+        page.click("#key-submit")
+    expect(page.locator("#key-refusal")).not_to_be_empty()
+    assert ended(visitor) == [204]
+    visitor.faults[:] = [fault for fault in visitor.faults if "ERR_FAILED" not in fault]
