@@ -66,6 +66,11 @@ export function confirm({ title, text, yes }) {
   });
 }
 
+/** Answers an open question with no: whoever was asked is not signed in any more. */
+export function dismiss() {
+  if (byId("confirm").open) byId("confirm").close("no");
+}
+
 /** Keeps `list`'s children in step with `items`: one node a key, made once and updated after, so focus survives. */
 export function reconcile(list, items, { key, make, update }) {
   const known = new Map([...list.children].map((node) => [node.dataset.key, node]));

@@ -1,6 +1,6 @@
 // Which view is shown, and why: looking, sign-in, waiting, home.
 
-import { byId } from "./dom.js";
+import { byId, dismiss } from "./dom.js";
 import { expireIfDue, check, current, logout, onChange, renewIfDue, restore } from "./session.js";
 import * as home from "./home.js";
 import { takeFragment } from "./pairing.js";
@@ -41,6 +41,7 @@ function open(session) {
 }
 
 onChange((session, why, problem) => {
+  if (shown !== session?.session) dismiss();
   if (session && shown === session.session) {
     home.refresh(session);
   } else if (why === "logged-out") {

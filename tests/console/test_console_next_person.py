@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from playwright.sync_api import Page, Route, expect
 
@@ -66,6 +68,27 @@ def test_an_answer_that_comes_late_is_not_shown_to_the_next(visitor: Visitor, ho
     page.evaluate("new Promise((done) => setTimeout(done, 50))")
     assert page.locator("#instances-list [data-key=another-s]").count() == 0
     assert page.locator("#instances-problem").is_hidden()
+
+
+@pytest.mark.parametrize("end", ["in another tab", "by another's session"])
+def test_a_question_ends_with_its_session(visitor: Visitor, host: Host, end: str) -> None:
+    """It stands neither before the sign-in page nor before another's: its yes would count there."""
+    page, other = visitor.sign_in(), visitor.open()
+    other.locator("#view-home:visible").wait_for()
+    visitor.context.route(f"**{LOGOUT}", lambda route: route.fulfill(status=204))
+    page.click("#everywhere")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    if end == "in another tab":
+        other.click("#logout")
+        expect(page.locator("#view-signin")).to_be_visible()
+    else:
+        stored = other.evaluate("sessionStorage['hatchway.session']")
+        later = json.loads(stored) | {"session": "another", "identity": "SHA256:another"}
+        later["issued_at"] += 1
+        other.evaluate("(s) => new BroadcastChannel('hatchway').postMessage({kind: 'session', session: s})", later)
+        expect(page.locator("#facts")).to_contain_text("SHA256:another")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert not [request for request in visitor.requests if request.method == "DELETE"]
 
 
 def ended(visitor: Visitor) -> list[int]:
