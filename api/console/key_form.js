@@ -13,6 +13,7 @@ import * as vault from "./vault.js";
 let chosen = null; // {key, identity, bits, name, remembered}
 let locked = null; // {bytes, name} of a file that waits for its passphrase
 let busy = false;
+let asked = null; // the file that was chosen last: one that is read later, or was put back meanwhile, is let go of
 let reading = null; // a key that is on its way (recalled, read, unlocked): whoever signs in meanwhile means that one
 
 export function start() {
@@ -26,10 +27,7 @@ export function start() {
   document.addEventListener("dragleave", () => drop.classList.remove("over"));
   document.addEventListener("drop", dropped);
   byId("key-unlock").addEventListener("click", unlock);
-  byId("key-change").addEventListener("click", () => {
-    choose(null);
-    byId("key-file").focus();
-  });
+  for (const id of ["key-change", "key-other"]) byId(id).addEventListener("click", chooseAnother);
   byId("key-forget").addEventListener("click", forgetKey);
   byId("lifetime").addEventListener("input", explainLifetime);
   byId("key-form").addEventListener("submit", submit);
@@ -45,13 +43,18 @@ export async function refresh() {
 
 async function recall() {
   const found = await vault.remembered();
-  if (found && !chosen) choose({ ...found, remembered: true });
+  if (found && !chosen && !locked) choose({ ...found, remembered: true });
 }
 
 /** Lets go of the key. */
 export function clear() {
   choose(null);
   byId("remember").checked = false;
+}
+
+function chooseAnother() {
+  choose(null);
+  byId("key-file").focus();
 }
 
 /** A file may be dropped anywhere: beside its place the browser would leave the page and show it. */
@@ -69,18 +72,22 @@ function wait(work) {
 
 /** Reads a file. Its bytes stay in this function; the input is emptied at once. */
 async function take(file) {
+  const mine = (asked = {});
   const bytes = new Uint8Array(await file.arrayBuffer());
   byId("key-file").value = "";
-  await read(bytes, file.name, null);
+  await read(bytes, file.name, null, mine);
 }
 
-async function read(bytes, name, passphrase) {
+async function read(bytes, name, passphrase, mine) {
   try {
-    choose({ ...(await readPrivateKey(bytes, passphrase)), name });
+    const key = await readPrivateKey(bytes, passphrase);
     bytes.fill(0);
+    if (mine !== asked) return;
+    choose({ ...key, name });
     byId("key-submit").focus();
   } catch (error) {
     if (!(error instanceof KeyRefused)) throw error;
+    if (mine !== asked) return;
     if (!passphrase) choose(null);
     if (error instanceof PassphraseWanted) askPassphrase(bytes, name);
     else note(byId("key-error"), `${name}: ${error.message}`);
@@ -100,11 +107,12 @@ function unlock() {
   if (!passphrase) return byId("passphrase").focus();
   note(byId("key-error"), "");
   byId("passphrase").value = "";
-  wait(read(locked.bytes, locked.name, passphrase));
+  wait(read(locked.bytes, locked.name, passphrase, (asked = {})));
 }
 
 function choose(key) {
   chosen = key;
+  asked = null;
   locked = null;
   note(byId("key-error"), "");
   note(byId("key-refusal"), "");
@@ -116,9 +124,11 @@ function choose(key) {
   byId("key-forget").hidden = !key?.remembered;
   if (!key) return;
   byId("key-name").textContent = key.name;
-  byId("key-kind").textContent = `RSA ${key.bits}${key.remembered ? ", remembered on this device" : ""}`;
+  byId("key-kind").textContent = `${kindOf(key)}${key.remembered ? ", remembered on this device" : ""}`;
   byId("key-identity").textContent = key.identity;
 }
+
+const kindOf = ({ key, bits }) => (key.algorithm.name === "Ed25519" ? "Ed25519" : `RSA ${bits}`);
 
 async function forgetKey() {
   await vault.forget().catch(() => {}); // where nothing is kept there is nothing to forget

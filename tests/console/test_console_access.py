@@ -98,6 +98,24 @@ def test_the_keyboard_is_enough(visitor: Visitor) -> None:
     expect(page.locator("#view-home")).to_be_visible()
 
 
+def test_a_file_that_was_chosen_by_mistake_is_put_back(visitor: Visitor) -> None:
+    """One with a passphrase too, which is asked for before the key can be shown; also while it is being unlocked."""
+    page = visitor.open()
+    page.set_input_files("#key-file", KEYS / "rsa2048.enc-pkcs8.pem")
+    expect(page.locator("#passphrase")).to_be_focused()
+    page.locator("#key-other").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#key-file")).to_be_focused()
+    expect(page.locator("#key-locked")).to_be_hidden()
+    page.set_input_files("#key-file", KEYS / "rsa2048.enc-pkcs8.pem")
+    page.fill("#passphrase", "x")
+    page.evaluate("['key-unlock', 'key-other'].forEach((id) => document.getElementById(id).click())")
+    page.click("#key-submit")
+    expect(page.locator("#key-error")).to_have_text("Choose a private key first.")
+    page.set_input_files("#key-file", KEYS / "rsa2048.pkcs8.pem")
+    expect(page.locator("#key-name")).to_have_text("rsa2048.pkcs8.pem")
+
+
 @pytest.mark.parametrize("width", [320, 390])
 def test_a_phone_s_width_is_enough(visitor: Visitor, width: int) -> None:
     """No sideways scrolling, and what is pressed is at least 24 pixels high and wide."""

@@ -287,6 +287,7 @@ def test_an_ed25519_key_signs_in_where_engine_and_browser_have_them(visitor: Vis
     is told as that."""
     page = visitor.open()
     page.set_input_files("#key-file", KEYS / "ed25519.pem")
+    expect(page.locator("#key-kind")).to_have_text("Ed25519")
     page.click("#key-submit")
     expect(page.locator("#key-refusal")).to_contain_text("key_types")
     host.command("config", "set", "key_types", "rsa,ed25519")
