@@ -14,6 +14,7 @@ const WARN_AT = 60; // seconds before the end, said aloud once
 let timer = null;
 let warned = false;
 let held = ""; // the permissions that the page is laid out for
+const parts = new Set(); // the parts that are open
 
 /** Opens the page for a session; what it may not see is neither shown nor asked for. */
 export function enter(session) {
@@ -25,27 +26,46 @@ export function enter(session) {
       list.map(({ session: name }) => [name, "active"]),
     ),
   );
-  if (allows("RUNTIME:READ"))
-    instances.enter((list) =>
-      live.settle(
-        "instance",
-        list.map(({ identity, state }) => [identity, state]),
-      ),
-    );
-  if (allows("MASTER")) {
-    keyList.enter();
-    live.enter();
-  }
+  layOut();
   if (location.protocol === "https:") showCertificate();
   timer = setInterval(tick, 250);
 }
 
-/** The same session with a newer token or fewer permissions. */
+/** The same session with a newer token, another end or other permissions. */
 export function refresh(session) {
-  if (held === session.permissions.join()) return tell(session);
-  leave();
-  enter(session);
+  tell(session);
+  if (held === session.permissions.join()) return;
+  held = session.permissions.join();
+  const focused = document.activeElement;
+  layOut();
+  announce(`Your permissions were changed. You have now: ${session.permissions.join(", ") || "none"}.`);
+  if (focused !== document.body && !isShown(document.activeElement)) byId("home-title").focus();
 }
+
+const isShown = (element) => element !== document.body && element.getClientRects().length > 0;
+
+/** Opens and shuts the parts that hang on permissions; one that stays is left alone, with what is typed and read there. */
+function layOut() {
+  part("instances", allows("RUNTIME:READ"), enterInstances, instances.leave);
+  if (parts.has("instances")) instances.permit();
+  part("keys", allows("MASTER"), keyList.enter, keyList.leave);
+  part("live", allows("MASTER"), live.enter, live.leave);
+}
+
+function part(name, allowed, open, shut) {
+  if (allowed === parts.has(name)) return;
+  if (allowed) parts.add(name);
+  else parts.delete(name);
+  (allowed ? open : shut)();
+}
+
+const enterInstances = () =>
+  instances.enter((list) =>
+    live.settle(
+      "instance",
+      list.map(({ identity, state }) => [identity, state]),
+    ),
+  );
 
 function tell(session) {
   byId("facts").replaceChildren(
@@ -65,6 +85,7 @@ async function showCertificate() {
 
 export function leave() {
   clearInterval(timer);
+  parts.clear();
   sessions.leave();
   instances.leave();
   keyList.leave();

@@ -26,9 +26,14 @@ startForm.start({
 export function enter(seen) {
   tell = seen;
   byId("instances").hidden = false;
-  byId("start-open").hidden = !allows("RUNTIME");
   stop();
   stop = poll(load, 4);
+}
+
+/** Offers a start to those who may. */
+export function permit() {
+  byId("start-open").hidden = !allows("RUNTIME");
+  if (!allows("RUNTIME")) startForm.close();
 }
 
 export function leave() {

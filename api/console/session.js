@@ -83,6 +83,7 @@ export const openStream = (path, options) => under(send, "GET", path, options);
 async function under(ask, method, path, options = {}) {
   const { token, session } = live ?? {};
   const answer = await ask(method, path, { ...options, token }).catch(async (problem) => {
+    if (problem.code === "permission_denied" && live?.session === session) check(); // they were narrowed meanwhile
     if (problem.status !== 401 || !token) throw problem;
     if (live?.token === token) await askOthers();
     if (live?.session !== session) throw problem;
