@@ -2,7 +2,7 @@
 
 import { poll, when } from "./clock.js";
 import { announce, byId, confirm, el, note, reconcile, unbroken } from "./dom.js";
-import { toggleLog } from "./log.js";
+import { followAgain, toggleLog } from "./log.js";
 import { allows } from "./permissions.js";
 import { attempt, current, use, useList } from "./session.js";
 import * as startForm from "./start_form.js";
@@ -13,6 +13,7 @@ let stop = () => {};
 let tell = () => {};
 let refused = {}; // the stop that was refused last, and why: told until that instance is over
 let severalHosts = false;
+let failed = false; // the list, when it was asked for last
 
 startForm.start({
   path: PATH,
@@ -52,6 +53,8 @@ export function clear() {
 
 async function load() {
   const problem = await attempt(list);
+  if (failed && !problem) followAgain();
+  failed = problem !== "";
   if (current()) note(byId("instances-problem"), problem || (refused.why ?? ""));
 }
 

@@ -1,18 +1,17 @@
 // What the engine is doing, for MASTER: the stream of transitions beside the three charts, the occupied states lit.
 
 import { Board } from "./board.js";
-import { now, pause } from "./clock.js";
+import { now } from "./clock.js";
 import { byId, el, note } from "./dom.js";
 import { Problem } from "./http.js";
 import { attempt, current, openStream, use } from "./session.js";
-import { events, inSlot } from "./streams.js";
+import { backOff, events, inSlot } from "./streams.js";
 import * as timeline from "./timeline.js";
 
 const CHARTS = ["pairing", "session", "instance"];
 const LIVE = "Live";
 const MOST = 200; // lines kept
 const SILENCE = 40_000; // ms: an engine that has nothing to tell sends a comment each 15 s
-const RETRY = [1, 2, 4, 8, 15]; // seconds
 const boards = new Map();
 const known = new Map(); // chart -> the last list of its actors, for a board that is drawn later
 let connection = null; // the AbortController of the stream
@@ -101,7 +100,7 @@ async function listen() {
       if (error instanceof Problem && error.status === 403) return say(error.message);
     }
     say("Reconnecting…");
-    await pause(1000 * RETRY[Math.min(Math.max(failures, 0), RETRY.length - 1)]);
+    await backOff(Math.max(failures, 0));
   }
 }
 

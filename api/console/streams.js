@@ -1,8 +1,13 @@
 // Streams of text: NDJSON lines of a pairing, server-sent events, a log that grows.
 
+import { pause } from "./clock.js";
 import { silence } from "./http.js";
 
 const SLOTS = 4;
+const AGAIN_AFTER = [1, 2, 4, 8, 15]; // seconds
+
+/** Waits before a connection is made anew: the longer, the more have failed on end. */
+export const backOff = (failures) => pause(1000 * AGAIN_AFTER[Math.min(failures, AGAIN_AFTER.length - 1)]);
 
 /**
  * Runs `work` in one of the few places for held answers that all tabs of a browser share; waits for one if all are
