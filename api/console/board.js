@@ -103,7 +103,11 @@ function figure(chart, nodes, written) {
   picture.style.minWidth = `${0.8 * chart.width}px`; // smaller can't be read: the figure scrolls
   return el(
     "figure",
-    { class: chart.width > WIDE ? "card chart wide" : "card chart", "data-chart": chart.name },
+    {
+      class: chart.width > WIDE ? "card chart wide" : "card chart",
+      "data-chart": chart.name,
+      "aria-labelledby": title,
+    },
     el(
       "figcaption",
       {},
@@ -202,7 +206,7 @@ function table({ name, rows }) {
   return el(
     "details",
     {},
-    el("summary", {}, "As a table"),
+    el("summary", { "aria-label": `As a table: rows of the ${name} chart` }, "As a table"),
     el(
       "div",
       { class: "scroll", tabindex: "0", role: "group", "aria-label": `Rows of the ${name} chart` },

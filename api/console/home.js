@@ -85,6 +85,7 @@ async function showCertificate() {
 
 export function leave() {
   clearInterval(timer);
+  say("");
   parts.clear();
   sessions.leave();
   instances.leave();
@@ -92,9 +93,13 @@ export function leave() {
   live.leave();
 }
 
+/** A word above the page. */
+export const say = (notice) => note(byId("home-notice"), notice);
+
 /** Takes out what the person who was signed in typed, and what was said to that person. */
 export function clear() {
   instances.clear();
+  say("");
   for (const list of ["sessions", "keys"]) note(byId(`${list}-problem`), "");
   announce("");
 }

@@ -2,7 +2,7 @@
 
 import { poll, when } from "./clock.js";
 import { announce, byId, confirm, el, note, reconcile, unbroken } from "./dom.js";
-import { followAgain, toggleLog } from "./log.js";
+import { followAgain, letGo, toggleLog } from "./log.js";
 import { allows } from "./permissions.js";
 import { attempt, current, use, useList } from "./session.js";
 import * as startForm from "./start_form.js";
@@ -41,6 +41,7 @@ export function leave() {
   stop();
   byId("instances").hidden = true;
   byId("instances-list").replaceChildren();
+  letGo();
   startForm.close();
 }
 

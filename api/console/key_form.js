@@ -27,6 +27,7 @@ export function start() {
   document.addEventListener("dragleave", () => drop.classList.remove("over"));
   document.addEventListener("drop", dropped);
   byId("key-unlock").addEventListener("click", unlock);
+  byId("passphrase").addEventListener("input", () => byId("passphrase").setAttribute("aria-invalid", "false"));
   for (const id of ["key-change", "key-other"]) byId(id).addEventListener("click", chooseAnother);
   byId("key-forget").addEventListener("click", forgetKey);
   byId("lifetime").addEventListener("input", explainLifetime);
@@ -91,6 +92,7 @@ async function read(bytes, name, passphrase, mine) {
     if (!passphrase) choose(null);
     if (error instanceof PassphraseWanted) askPassphrase(bytes, name);
     else note(byId("key-error"), `${name}: ${error.message}`);
+    byId("passphrase").setAttribute("aria-invalid", String(passphrase !== null));
   }
 }
 
@@ -117,6 +119,7 @@ function choose(key) {
   note(byId("key-error"), "");
   note(byId("key-refusal"), "");
   byId("passphrase").value = "";
+  byId("passphrase").setAttribute("aria-invalid", "false");
   byId("key-locked").hidden = true;
   byId("key-drop").hidden = key !== null;
   byId("key-chosen").hidden = key === null;

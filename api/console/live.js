@@ -39,6 +39,7 @@ export function leave() {
   byId("live").hidden = true;
   byId("charts").replaceChildren();
   byId("events").replaceChildren();
+  byId("events").hidden = true; // an empty list is no place to stop at by the keyboard
   byId("events-empty").hidden = false;
   boards.clear();
   known.clear();
@@ -117,6 +118,7 @@ function take({ id, event, data }) {
 
 function show(item) {
   byId("events-empty").hidden = true;
+  byId("events").hidden = false;
   byId("events").prepend(item);
   if (byId("events").children.length > MOST) byId("events").lastChild.remove();
 }

@@ -10,22 +10,23 @@ const HUNG_UP = "The engine hung up. The instance may run on: its log is followe
 const followers = new Map(); // open panel -> what follows its log
 
 document.addEventListener("visibilitychange", () => {
-  for (const follower of open()) (document.hidden ? follower.hangUp : follower.begin)();
+  letGo();
+  for (const follower of followers.values()) (document.hidden ? follower.hangUp : follower.begin)();
 });
 
 /** Follows each open log on a new connection: where the engine was not heard for a while, the old ones may be dead. */
 export function followAgain() {
-  for (const follower of open()) follower.begin();
+  letGo();
+  for (const follower of followers.values()) follower.begin();
 }
 
-/** Those of panels that are still in the page. */
-function open() {
+/** Hangs up for panels that are not in the page any more. */
+export function letGo() {
   for (const [panel, follower] of followers) {
     if (panel.isConnected) continue;
     follower.hangUp();
     followers.delete(panel);
   }
-  return followers.values();
 }
 
 /** Opens the log in `panel`, or shuts it; shutting hangs up. */

@@ -66,11 +66,14 @@ onChange((session, why, problem) => {
 
 byId("logout").addEventListener("click", logout);
 
-/** A code in the address, at the start or typed into it later: filled in, never sent by itself. */
+const UNUSED = "You are signed in already, so the link's pairing code was not used. To use one, log out and open its link.";
+
+/** A code that was typed into the address: filled in, never sent by itself. */
 function readFragment() {
   const code = takeFragment();
-  if (code !== null && !current()) signin.enter({ code });
-  return code;
+  if (code === null) return;
+  if (current()) home.say(UNUSED);
+  else signin.enter({ code });
 }
 
 /** What counts as use: a session past half its lifetime is then renewed. */
@@ -90,6 +93,7 @@ const found = await restore().catch((error) => {
 });
 if (found) {
   if (!shown) open(current()); // another tab's session has opened it already
+  if (code !== null) home.say(UNUSED);
 } else {
   show("signin");
   await signin.enter({ code, notice: found === null ? "The session of this tab could not be taken up again." : "" });

@@ -18,7 +18,7 @@ export function start(showView) {
   byId("pair-form").addEventListener("submit", submit);
   byId("wait-cancel").addEventListener("click", () => waiting?.abort());
   byId("code").addEventListener("input", () => {
-    note(byId("code-error"), "");
+    complain("");
     byId("code-prefilled").hidden = true;
   });
 }
@@ -29,7 +29,7 @@ export function prefill(code) {
   byId("code").value = code;
   byId("code-prefilled").hidden = code === "";
   byId("code-hint").hidden = code !== "";
-  note(byId("code-error"), "");
+  complain("");
 }
 
 /** Empties the form and gives up a pairing under way. */
@@ -84,7 +84,7 @@ function giveUp(error) {
 function sentence({ code, detail, retryAfter }, claimed) {
   if (code === "invalid_pairing_code" && claimed) return `${detail}: the operator did not approve it.`;
   if (code === "invalid_pairing_code") return `${detail}. It may be mistyped, used, or older than 30 seconds.`;
-  if (code === "too_many_requests" && retryAfter) return `${detail}. Try again in ${retryAfter} s.`;
+  if (code === "too_many_requests" && retryAfter && !/\d s\b/.test(detail)) return `${detail}. Try again in ${retryAfter} s.`;
   return `${detail}.`.replace(/\.\.$/, ".");
 }
 
@@ -112,6 +112,12 @@ function setBusy(now) {
 }
 
 function refuse(words) {
-  note(byId("code-error"), words);
+  complain(words);
   byId("code").focus();
+}
+
+/** Says what is wrong with the code; nothing is where there are no words. */
+function complain(words) {
+  note(byId("code-error"), words);
+  byId("code").setAttribute("aria-invalid", String(words !== ""));
 }

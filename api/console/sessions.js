@@ -71,7 +71,10 @@ function update(row, session) {
 }
 
 function revokeButton(session) {
-  const label = `Revoke the session of ${session.identity} from ${session.address}`;
+  const began = new Date(session.started_at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
+  const label = ["Revoke the session of", session.identity, session.label, `from ${session.address}, since ${began}`]
+    .filter(Boolean)
+    .join(" "); // an identity may have several
   return el(
     "button",
     { type: "button", class: "quiet danger", "aria-label": label, on: { click: () => revoke(session) } },

@@ -75,9 +75,9 @@ function build(described) {
   return field;
 }
 
-function parts({ name, read, check, required }) {
+function parts({ name, hint, read, check, required }) {
   const id = `start-${name}`;
-  const described = `${id}-hint ${id}-error`;
+  const described = hint ? `${id}-hint ${id}-error` : `${id}-error`;
   const error = el("p", { class: "error", id: `${id}-error`, hidden: true });
   const input =
     read === lines

@@ -51,6 +51,7 @@ export function leave() {
   plot = null;
   page = { records: [], states: {}, next: null };
   for (const id of ["past-plot", "past-events"]) byId(id).replaceChildren();
+  byId("past-events").hidden = true;
   byId("past-search").reset();
   if (byId("past").hidden) return;
   byId("past").hidden = true;
@@ -127,6 +128,7 @@ function mark(moment) {
   const clock = new Date(moment * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
   byId("past-moment").setAttribute("aria-valuetext", clock);
   note(byId("past-now"), page.records[at] ? clock : `${clock}: nothing more has happened.`);
+  byId("past-events").hidden = at === 0;
   byId("past-events").replaceChildren(...page.records.slice(Math.max(0, at - SHOWN), at).reverse().map(line));
 }
 

@@ -116,6 +116,71 @@ def test_a_file_that_was_chosen_by_mistake_is_put_back(visitor: Visitor) -> None
     expect(page.locator("#key-name")).to_have_text("rsa2048.pkcs8.pem")
 
 
+AMISS = """() => {
+  const amiss = [];
+  const seen = (node) => node.checkVisibility() && !node.closest(".sr");
+  for (const node of document.querySelectorAll("[aria-describedby], [aria-labelledby], [aria-controls]"))
+    for (const kind of ["aria-describedby", "aria-labelledby", "aria-controls"])
+      for (const id of (node.getAttribute(kind) ?? "").split(" ").filter(Boolean))
+        if (!document.getElementById(id)) amiss.push(`${node.id}: ${kind} ${id}, which is not there`);
+  for (const node of document.querySelectorAll("button, select, summary, input, [tabindex='0']")) {
+    const {width, height} = node.getBoundingClientRect();
+    const small = width < 24 || height < 24;
+    if (seen(node) && small && !node.closest("label"))
+      amiss.push(`${node.id || node.textContent}: ${width} x ${height}`);
+  }
+  for (const node of document.querySelectorAll("figure"))
+    if (!document.getElementById(node.getAttribute("aria-labelledby"))) amiss.push("a figure without a name");
+  const names = [...document.querySelectorAll("button, summary")].filter(seen)
+    .map((node) => node.getAttribute("aria-label") ?? node.textContent);
+  amiss.push(...names.filter((name, place) => names.indexOf(name) !== place).map((name) => `${name}: twice`));
+  return amiss;
+}"""
+"""References to nothing, targets and tab stops below 24 pixels, figures without a name, names given twice."""
+
+
+def test_all_is_named_and_large_enough(visitor: Visitor, chromium: Browser, host: Host) -> None:
+    """Each control has a name of its own, each reference something that it points at, and nobody stops at nothing."""
+    page = visitor.open()
+    page.set_input_files("#key-file", KEYS / "rsa2048.enc-pkcs8.pem")
+    expect(page.locator("#passphrase")).to_be_focused()
+    assert page.evaluate(AMISS) == []
+    page.click("#key-other")
+    page.set_input_files("#key-file", KEYS / "rsa2048.pkcs8.pem")
+    expect(page.locator("#key-submit")).to_be_focused()
+    assert page.evaluate(AMISS) == []
+    with visiting(chromium, host) as one, visiting(chromium, host) as other:
+        one.sign_in()
+        page.wait_for_timeout(1000)  # two sign-ins of one second are told apart by nothing but their names
+        other.sign_in()
+        page.click("#key-change")
+        visitor.sign_in(host.home / "private-key.pem", page=page)
+        page.locator("#charts figure").nth(2).wait_for()
+        page.locator("#sessions-list button").nth(1).wait_for()
+        page.click("#start-open")
+        page.click("#start-more summary")
+        assert page.evaluate(AMISS) == []
+        page.click("#past-open")
+        expect(page.locator("#past-now")).not_to_be_empty()
+        assert page.evaluate(AMISS) == []
+
+
+def test_what_is_wrong_is_marked_as_such(visitor: Visitor) -> None:
+    """A code and a passphrase that were refused, until they are typed anew."""
+    page = visitor.open()
+    page.set_input_files("#key-file", KEYS / "rsa2048.enc-pkcs8.pem")
+    page.fill("#passphrase", "wrong")
+    page.keyboard.press("Enter")
+    expect(page.locator("#passphrase")).to_have_attribute("aria-invalid", "true")
+    page.fill("#passphrase", "other")
+    expect(page.locator("#passphrase")).to_have_attribute("aria-invalid", "false")
+    page.check("input[value=pair]", force=True)
+    page.click("#pair-submit")
+    expect(page.locator("#code")).to_have_attribute("aria-invalid", "true")
+    page.fill("#code", "A")
+    expect(page.locator("#code")).to_have_attribute("aria-invalid", "false")
+
+
 @pytest.mark.parametrize("width", [320, 390])
 def test_a_phone_s_width_is_enough(visitor: Visitor, width: int) -> None:
     """No sideways scrolling, and what is pressed is at least 24 pixels high and wide."""

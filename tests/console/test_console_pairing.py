@@ -117,6 +117,32 @@ def test_a_code_in_the_address_is_filled_in_and_nothing_more(visitor: Visitor, h
         visitor.pair(terminal, page)  # and it was not used up
 
 
+def test_a_link_s_code_is_not_swallowed_by_a_session(visitor: Visitor, host: Host) -> None:
+    """Who is signed in already is told that the code was not used, whether the link is opened there or in a new tab."""
+    page = visitor.sign_in()
+    page.evaluate("location.hash = '#pair=ZZZZ-ZZZZ'")
+    other = visitor.open("#pair=ZZZZ-ZZZZ")
+    for one in (page, other):
+        expect(one.locator("#home-notice")).to_contain_text("You are signed in already")
+        assert one.url == host.url
+    page.click("#logout")
+    visitor.sign_in(page=page)
+    expect(page.locator("#home-notice")).to_be_hidden()
+
+
+@pytest.mark.parametrize("detail", ["too many tries: wait 58 s", "too many sign-ins wait"])
+def test_how_long_to_wait_is_said_once(visitor: Visitor, detail: str) -> None:
+    """By the engine's sentence, or else by the header beside it."""
+    page = visitor.open()
+    problem = {"code": "too_many_requests", "detail": detail}
+    page.route(f"**{CLAIM}", lambda route: route.fulfill(status=429, json=problem, headers={"retry-after": "58"}))
+    page.check("input[value=pair]", force=True)
+    page.fill("#code", "0000-0000")
+    page.click("#pair-submit")
+    expect(page.locator("#code-error")).to_contain_text("58 s")
+    assert page.locator("#code-error").inner_text().count("58 s") == 1
+
+
 def test_a_code_is_read_as_people_type_it(visitor: Visitor, host: Host) -> None:
     """Lower case, hyphens and spaces, O for 0 and l for 1; a double click claims once."""
     page = visitor.open()
