@@ -78,7 +78,10 @@ async function refusal(response) {
 
 /** A proxy's page, say, that tells of its engine's absence with status 200. */
 const unreadable = () =>
-  new Problem(0, { code: "unreadable", detail: `the answer from ${location.host} is none of the engine's, or was cut short` });
+  new Problem(0, {
+    code: "unreadable",
+    detail: `the answer from ${location.host} is none of the engine's, or was cut short`,
+  });
 
 /** A stream of another type than the one that was asked for is none of the engine's. */
 function checkType({ headers }, wanted) {

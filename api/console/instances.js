@@ -151,7 +151,8 @@ async function stopInstance(identity) {
     }))
   )
     return;
-  const end = () => use("DELETE", `${PATH}${encodeURIComponent(identity)}/`, { within: Infinity }); // a job's may take minutes
+  const mayTakeMinutes = { within: Infinity };
+  const end = () => use("DELETE", `${PATH}${encodeURIComponent(identity)}/`, mayTakeMinutes);
   refused = { identity, why: await attempt(end) };
   await load();
   byId("instances-title").focus();

@@ -60,13 +60,17 @@ async function claim(code, signal, accepted) {
   const response = await send("POST", "/api/auth/pair/request/", options);
   let within = Infinity;
   const lines = objects(response, () => within);
-  for (;;) {
-    const { value, done } = await lines.next().catch(() => ({ done: true }));
-    if (done) throw lost();
-    if (value.token) return value;
-    if (!value.accepted) throw new Problem(value.status, value);
-    within = SILENCE;
-    accepted(value);
+  try {
+    for (;;) {
+      const { value, done } = await lines.next().catch(() => ({ done: true }));
+      if (done) throw lost();
+      if (value.token) return value;
+      if (!value.accepted) throw new Problem(value.status, value);
+      within = SILENCE;
+      accepted(value);
+    }
+  } finally {
+    lines.return(); // hangs up
   }
 }
 

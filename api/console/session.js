@@ -95,7 +95,10 @@ async function under(ask, method, path, options = {}) {
   return answer;
 }
 
-/** Carries out `work`; resolves to the reason against it. It is empty where there is none, or none for the session that is now. */
+/**
+ * Carries out `work`; resolves to the reason against it, which is empty where there is none, or none that concerns the
+ * session that is now.
+ */
 export async function attempt(work) {
   const asked = live?.session;
   try {
