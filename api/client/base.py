@@ -85,7 +85,7 @@ class ClientBase:
         Raises ClientFault where `url` is no engine's address.
         """
         try:
-            url = _ADDRESS.read(url)
+            url = _checked(url)
         except ValueError as error:
             raise ClientFault(f"{url!r} is no engine's address: {error}") from None
         reader = sign_with or (None if key is None else lambda: read_signers(key, passphrase))
@@ -170,6 +170,14 @@ class ClientBase:
         secure = self._socket is None and self.flows.url.startswith("http:") and not unsent and not begun
         hint = "; an engine with TLS is dialled by https://" if secure else ""
         return Unreachable(f"{words} {self.flows.url}: {fault or type(fault).__name__}{hint}", sent=not unsent)
+
+
+def _checked(url: str) -> str:
+    """The address, without a slash at its end. Unlike the command's it may have a path. Raises ValueError."""
+    slash, path = url.partition("://")[2].partition("/")[1:]
+    if set(path) & set("?#"):
+        raise ValueError("an address without a query is wanted, such as http://127.0.0.1:7420")
+    return f"{_ADDRESS.read(url.removesuffix(slash + path))}{slash}{path}".rstrip("/")
 
 
 def _json(body: Mapping[str, Any]) -> bytes:

@@ -100,7 +100,9 @@ async def test_the_sync_client_does_the_same(home: Path) -> None:
         assert await trio.to_thread.run_sync(use, url) == key().identity
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:7420", "ftp://x", "https:///path", "", "http://x:99999", "http://x/y"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:7420", "ftp://x", "https:///path", "", "http://x:99999", "http://x?y=1", "http://x/?y=1"]
+)
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_what_is_no_address_is_refused(kind: type[Client | AsyncClient], url: str) -> None:
     """Before anything is sent, in words that say what would be one."""
