@@ -42,7 +42,7 @@ def program(folder: Path, name: str, script: str) -> None:
     ("answer", "ended"),
     [
         ("echo 'Failed to connect to bus: Connection timed out' >&2; exit 1", False),
-        ("exec sleep 5", False),
+        ("exec sleep 60", False),
         ("echo active", False),
         ("echo activating; exit 3", False),
         ("echo inactive; exit 3", True),
@@ -55,7 +55,7 @@ def test_only_systemd_says_that_a_unit_has_ended(
     """An engine's new folder is removed for it: where systemd can't be asked, the engine may be starting."""
     program(tmp_path, "systemctl", answer)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(detached, "_UNIT_WAIT", 0.2)
+    monkeypatch.setattr(detached, "_UNIT_WAIT", 0.2 if "sleep" in answer else 60)
     monkeypatch.setattr(detached, "UNIT_LOOKS", 0.0)
     assert UserService("hatchway.service").has_ended() is ended
 

@@ -207,14 +207,24 @@ def test_a_file_that_takes_no_more_is_waited_for(tmp_path: Path) -> None:
 def test_a_log_that_is_rotated(tmp_path: Path) -> None:
     """As logrotate does it: moved away, then a reload. What comes after that is in a file of the old name, of our
     own."""
-    code = (
-        "import os, sys, time; from hatchway.engine.journal import logs;"
-        "from hatchway.engine.settings.settings import LogSettings;"
-        "writer = logs.set_up_logs(LogSettings());"
-        "write = lambda line: (writer.msg(line), time.sleep(0.2));"
-        "write('one'); os.rename('log', 'log.1'); write('two'); logs.reopen_log(); write('three');"
-        "logs.reopen_log(); write('four'); writer.close()"
-    )
+    code = """
+import os, pathlib, time
+from hatchway.engine.journal import logs
+from hatchway.engine.settings.settings import LogSettings
+
+def write(line, name):
+    writer.msg(line)
+    while line not in pathlib.Path(name).read_text():
+        time.sleep(0.01)
+
+writer = logs.set_up_logs(LogSettings())
+write("one", "log")
+os.rename("log", "log.1")
+write("two", "log.1")
+for line in ("three", "four"):
+    logs.reopen_log()
+    write(line, "log")
+"""
     with (tmp_path / "log").open("ab") as file:
         subprocess.run([sys.executable, "-c", code], stderr=file, check=True, cwd=tmp_path)
     assert (tmp_path / "log.1").read_text() == "one\ntwo\n"
