@@ -14,7 +14,8 @@ from tests.support.live_engine import command
 
 
 async def test_three_at_once_on_a_new_folder(home: Path) -> None:
-    """As a job array starts them: one engine runs, and the others are told so once, however often it was written."""
+    """As a job array starts them: one engine runs, and all are told where, or once that it does, however often that was
+    written."""
     told: list[tuple[int, str]] = []
 
     async def start() -> None:
@@ -26,10 +27,11 @@ async def test_three_at_once_on_a_new_folder(home: Path) -> None:
             for _ in range(3):
                 nursery.start_soon(start)
     await command(home, "engine", "stop")
-    (_, started), *others = sorted(told)
-    assert started.startswith("started at http://127.0.0.1:"), started
-    why = f"the engine did not start: another engine runs on {home}: stop it with `hatchway engine stop`"
-    assert others == [(1, f"{why}\n")] * 2
+    started = {words for code, words in told if code == 0}  # those too whose own engine ended after another answered
+    why = f"the engine did not start: another engine runs on {home}: stop it with `hatchway engine stop`\n"
+    assert len(started) == 1
+    assert started.pop().startswith("started at http://127.0.0.1:")
+    assert {(code, words) for code, words in told if code} <= {(1, why)}
 
 
 def program(folder: Path, name: str, script: str) -> None:
