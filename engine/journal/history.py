@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from hatchway.engine.journal.files import RecordLine, first_of, offset_where, parse, segments, time_of
-from hatchway.engine.journal.journal import SEGMENT_SECONDS
+from hatchway.engine.journal.journal import SET_BACK
 
 SCANNED = 64 * 1024 * 1024
 """Bytes that are looked through for one page at most. A page that is not full by then is given as it is, and tells
@@ -61,9 +60,9 @@ def page(folder: Path, question: Question, after: int | None, limit: int) -> His
     since, until = question.since or 0.0, math.inf if question.until is None else question.until
     found: list[RecordLine] = []
     scanned, last = 0, after or 0
-    for data in _contents(_until(paths, until), question.since if after is None else None):
+    for data in _contents(_until(paths, until), question.since if after is None else None, until):
         scanned += len(data)
-        for line in () if question.until is not None and _begin_later(data, until) else _fitting(data, question):
+        for line in _fitting(data, question):
             if line.seq <= (after or 0) or not since <= time_of(line.data) <= until:
                 continue
             found.append(line)
@@ -84,22 +83,18 @@ def _fitting(data: bytes, question: Question) -> Iterator[RecordLine]:
             yield line
 
 
-def _begin_later(data: bytes, moment: float) -> bool:
-    """Whether all these lines are later than `moment`: to see that costs less than to read them."""
-    with suppress(ValueError):
-        times = (float(text[: text.find(b",")]) for text in data.split(b'{"time":')[1:])
-        return min(times, default=0.0) > moment
-    return False
-
-
-def _contents(paths: list[Path], since: float | None) -> Iterator[bytes]:
-    """The files' lines, some hundreds at once: a page seldom needs a whole file."""
+def _contents(paths: list[Path], since: float | None, until: float) -> Iterator[bytes]:
+    """The files' lines, some hundreds at once: a page seldom needs a whole file. Of each file as many as can hold
+    records up to `until`."""
     for number, path in enumerate(paths):
         try:
             with path.open("rb") as file:
                 if since is not None and number == 0:
                     file.seek(offset_of(path, since))
-                yield from _pieces(file)
+                for data in _pieces(file):
+                    yield data
+                    if _last_time(data) > until + SET_BACK:
+                        break  # no later one of this file is earlier than `until`
         except FileNotFoundError:
             continue  # grown too old meanwhile
 
@@ -113,6 +108,10 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
         yield data[:end]
     if rest:
         yield rest
+
+
+def _last_time(data: bytes) -> float:
+    return time_of(data[data.rfind(b"\n", 0, len(data) - 1) + 1 :])
 
 
 def _last_seq(data: bytes) -> int | None:
@@ -143,9 +142,8 @@ def _since(paths: list[Path], moment: float) -> list[Path]:
 
 
 def _until(paths: list[Path], moment: float) -> list[Path]:
-    """Without the last files, all whose records are later than `moment`. Where the clock was wrong for a while, a file
-    holds some that are up to a day older than its first."""
-    while paths and moment < math.inf and _first_time(paths[-1]) > moment + SEGMENT_SECONDS:
+    """Without the last files, all whose records are later than `moment`, also where the clock was set back."""
+    while paths and moment < math.inf and _first_time(paths[-1]) > moment + SET_BACK:
         paths = paths[:-1]
     return paths
 

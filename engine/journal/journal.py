@@ -48,7 +48,10 @@ log = structlog.get_logger(__name__)
 MIB = 1024 * 1024
 KEPT_SECONDS, KEPT_BYTES = 7 * 86_400, 64 * MIB
 SEGMENT_SECONDS, SEGMENT_BYTES = 86_400, 8 * MIB
-"""A file is full a day after or before its first record, or at 8 MiB; full ones go once too old, or all too large."""
+"""A file is full a day after its first record, or at 8 MiB; full ones go once too old, or all together too large."""
+
+SET_BACK = 3600.0
+"""Seconds by which the clock may go back within a file: where it goes further, a new one is begun."""
 
 SIGN_INTERVAL = 60.0
 """Seconds between two looks whether there is something new to sign."""
@@ -90,6 +93,8 @@ class FileJournal:
         """Records that could not be written."""
         self._latest = time_of(last.data)
         """When the last record was written."""
+        self._highest = 0.0
+        """The latest time of a record in the file that is written."""
         self._kept = kept
         self._fd, self._anew, self._is_moved = -1, True, False
         self._first = (self.heads.first if self.heads else 0) or first_seq(folder)
@@ -124,6 +129,7 @@ class FileJournal:
         line = RecordLine(record.seq, b'%b,"hash":"%b"}' % (text, made.encode()))
         if self._write(line, record.time):
             self._end, self._anew, self._latest = (record.seq, made), False, record.time
+            self._highest = max(self._highest, record.time)
         else:
             last_number.note(self.folder, line.seq)
         self._recent.append(line)
@@ -158,6 +164,7 @@ class FileJournal:
         self._fd, self._torn, self._size, self._anew = fd, torn, size, True
         self._first_seq = first.seq if first else None
         self._since = (time_of(first.data) if first else 0.0) or now
+        self._highest = max(self._since, self._latest) if first else 0.0
 
     def _told_once(self, seq: int) -> bytes:
         """What the first record of a file tells, and one before which others were lost."""
@@ -167,7 +174,8 @@ class FileJournal:
         return told + b',"lost":%d' % lost if lost else told
 
     def _make_way(self, time: float) -> None:
-        if self._size and (self._size >= SEGMENT_BYTES or abs(time - self._since) >= SEGMENT_SECONDS):
+        set_back = self._highest - time >= SET_BACK
+        if self._size and (self._size >= SEGMENT_BYTES or time - self._since >= SEGMENT_SECONDS or set_back):
             self._rotate(time)
 
     def _write(self, line: RecordLine, time: float) -> bool:
@@ -212,7 +220,8 @@ class FileJournal:
             self._prune()
         except (OSError, FileRefused) as error:
             log.warning("journal_not_rotated", why=str(error))
-            self._size, self._since = 0, time  # go on in this file, and try again when it is twice as full
+            # Go on in this file, and try again when it is twice as full.
+            self._size, self._since, self._highest = 0, time, time
 
     def _date(self, path: Path, time: float) -> None:
         """Have a full file's time say when its last record was written: it is pruned by that. It is never before the

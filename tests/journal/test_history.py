@@ -85,14 +85,17 @@ def test_every_question_is_answered_in_pages(made: Generated, limit: int, monkey
 
 
 @pytest.mark.parametrize("segment_bytes", [2_000, 60_000])
+@pytest.mark.parametrize("slip", [1800, 5000, 365 * 86_400])
 def test_a_clock_that_was_wrong_for_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int, slip: int
 ) -> None:
-    """As after a boot or a resume, a year ahead: what was recorded once it was right is found all the same."""
+    """As after a boot or a resume, half an hour or a year ahead: what was recorded once it was right is found all the
+    same, however little is read at once."""
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", segment_bytes)
+    monkeypatch.setattr(history_module, "LOOKED_THROUGH", 1000)
     made = Generated(tmp_path / "log")
     begin = made.clock.now
-    for ahead in (0, 365 * 86_400, 0):
+    for ahead in (0, slip, 0):
         made.clock.now += ahead
         made.work(30)
         made.clock.now -= ahead
