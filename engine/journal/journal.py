@@ -328,6 +328,7 @@ class FileJournal:
             self._look_for_file()
 
     def _look_for_file(self) -> None:
+        """Say once that the written file is no longer where it was: its records go where nobody looks for them."""
         moved = True
         with suppress(OSError):
             moved = not os.path.samestat(os.stat(self.folder / CURRENT), os.fstat(self._fd))

@@ -34,6 +34,7 @@ MIGRATIONS = {
 
 
 def files_of(path: Path) -> tuple[Path, Path]:
+    """The database's file, and its WAL, in which commits are before they are in the file."""
     return path, path.with_name(path.name + "-wal")
 
 

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 import structlog.testing
 import trio
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from hatchway.api.http.app import make_app
 from hatchway.engine.base.clock import TrioClock
+from hatchway.engine.base.files import write_private
 from hatchway.engine.engine import Engine
 from hatchway.engine.journal.replay import NotSo, Replay
 from hatchway.engine.keys import key_edits
+from hatchway.engine.keys.keys import read_token_key
 from hatchway.engine.keys.rotation import rotate_token_key
 from hatchway.engine.runtime.records import NOTICES, Record, Saw
 from tests.support.checked_journal import check_journal
@@ -179,6 +182,21 @@ async def test_a_rotated_key_goes_with_its_last_token(home: Path) -> None:
         old.write_bytes(sound)
         os.utime(old, (time.time() - 25 * 3600,) * 2)
         await trio.sleep(3)
+        assert len(engine.tokens.key_ids()) == 1
+
+
+@pytest.mark.virtual_time
+async def test_a_rotation_that_was_cut_off_is_taken_up_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key that signs stands in both files then, for a day; in a folder that a fleet shares they are looked at each
+    second."""
+    async with virtual_engine(home, TrioClock()) as engine:
+        monkeypatch.setattr(engine.key_watch, "_common", True)
+        taken: list[tuple[str, ...]] = []
+        engine.key_watch.on_token_keys.append(lambda: taken.append(engine.tokens.key_ids()))
+        present = read_token_key((home / "token-key.pem").read_bytes()).public_key()
+        write_private(home / "token-key-old.pub", present.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+        await trio.sleep(10)
+        assert taken == []
         assert len(engine.tokens.key_ids()) == 1
 
 
